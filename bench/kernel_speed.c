@@ -100,7 +100,7 @@ static void run_reduce_all(const bench_t *b, int kind)
 {
     const tt_strided_t x = matrix(b->x[1], b->n);
     tt_strided_t y = {.data = b->x[0], .rank = 2, .shape = {1, 1}, .strides = {1, 1}};
-    tt_reduce(NULL, (tt_reduce_t)kind, (tt_reduce_params_t){0}, &y, &x, 3);
+    TT_ASSERT(tt_reduce(NULL, (tt_reduce_t)kind, (tt_reduce_params_t){0}, &y, &x, 3) >= 0);
 }
 
 static void run_reduce_rows(const bench_t *b, int kind)
@@ -108,7 +108,7 @@ static void run_reduce_rows(const bench_t *b, int kind)
     const tt_strided_t x = matrix(b->x[1], b->n);
     tt_strided_t y = matrix(b->x[0], b->n);
     y.shape[1] = y.strides[0] = 1;
-    tt_reduce(NULL, (tt_reduce_t)kind, (tt_reduce_params_t){0}, &y, &x, 2);
+    TT_ASSERT(tt_reduce(NULL, (tt_reduce_t)kind, (tt_reduce_params_t){0}, &y, &x, 2) >= 0);
 }
 
 static void run_reduce_columns(const bench_t *b, int kind)
@@ -116,7 +116,7 @@ static void run_reduce_columns(const bench_t *b, int kind)
     const tt_strided_t x = matrix(b->x[1], b->n);
     tt_strided_t y = matrix(b->x[0], b->n);
     y.shape[0] = 1;
-    tt_reduce(NULL, (tt_reduce_t)kind, (tt_reduce_params_t){0}, &y, &x, 1);
+    TT_ASSERT(tt_reduce(NULL, (tt_reduce_t)kind, (tt_reduce_params_t){0}, &y, &x, 1) >= 0);
 }
 
 static tt_rows_t rows_of(const bench_t *b)

@@ -268,9 +268,8 @@ static tutti_status_t push_to_bias(tutti_op_backward_t *call, const tutti_tensor
                               .rank = 3,
                               .shape = {1, n, 1},
                               .strides = {n, 1, 1}};
-    tt_reduce(tt_scope_threads(call->scope), TT_REDUCE_SUM, (tt_reduce_params_t){0}, &out, &in,
-              1u << 0 | 1u << 2);
-    return TUTTI_OK;
+    return tt_reduce(tt_scope_exec(call->scope), TT_REDUCE_SUM, (tt_reduce_params_t){0}, &out, &in,
+                     1u << 0 | 1u << 2);
 }
 
 static tutti_status_t conv_backward(tutti_op_backward_t *call)

@@ -150,8 +150,8 @@ static tutti_status_t push_to_bias(tutti_op_backward_t *call, const tutti_tensor
     const tt_strided_t in =
         tt_strided_rows(tt_tensor_data(dz), dz->dtype, tt_row_count(dz->shape), n);
     const tt_strided_t out = tt_strided_rows(tt_tensor_data(db), db->dtype, 1, n);
-    tt_reduce(tt_scope_threads(call->scope), TT_REDUCE_SUM, (tt_reduce_params_t){0}, &out, &in, 1u);
-    return TUTTI_OK;
+    return tt_reduce(tt_scope_exec(call->scope), TT_REDUCE_SUM, (tt_reduce_params_t){0}, &out, &in,
+                     1u);
 }
 
 /* dz = dy · gelu'(pre); dy itself without gelu. */

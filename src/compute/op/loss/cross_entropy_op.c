@@ -84,18 +84,16 @@ static double row_weight(const cross_entropy_params_t *params, const tutti_tenso
 
 static tt_strided_t as_row(const tutti_tensor_t *x, int64_t n)
 {
-    return tt_strided_row(tutti_tensor_data(x), x->dtype, n);
+    return tt_strided_row(tt_tensor_data(x), x->dtype, n);
 }
 
 static tutti_status_t reduce_losses(tutti_op_call_t *call, const tutti_tensor_t *losses,
                                     double weight)
 {
-    tt_threads_t *threads = tt_scope_threads(call->scope);
+    tt_exec_t *exec = tt_scope_exec(call->scope);
     const tt_strided_t in = as_row(losses, losses->numel), out = as_row(call->outputs[0], 1);
-    tt_reduce(threads, TT_REDUCE_SUM, (tt_reduce_params_t){0}, &out, &in, 1u);
-    TT_TRY(tt_map_unary(tt_scope_exec(call->scope), TT_UNARY_AFFINE, (tt_map_params_t){.p = weight},
-                        &out, &out));
-    return TUTTI_OK;
+    TT_TRY(tt_reduce(exec, TT_REDUCE_SUM, (tt_reduce_params_t){0}, &out, &in, 1u));
+    return tt_map_unary(exec, TT_UNARY_AFFINE, (tt_map_params_t){.p = weight}, &out, &out);
 }
 
 static tutti_status_t run_kernel(tutti_op_call_t *call, tutti_tensor_t *const *operands,

@@ -48,14 +48,13 @@ static double element_weight(const pair_params_t *params, tutti_shape_t shape)
 
 static tutti_status_t reduce_losses(tutti_op_call_t *call, const tutti_tensor_t *losses)
 {
-    tt_threads_t *threads = tt_scope_threads(call->scope);
+    tt_exec_t *exec = tt_scope_exec(call->scope);
     const tutti_tensor_t *y = call->outputs[0];
-    const tt_strided_t in = tt_strided_row(tutti_tensor_data(losses), y->dtype, losses->numel);
-    const tt_strided_t out = tt_strided_row(tutti_tensor_data(y), y->dtype, 1);
-    tt_reduce(threads, TT_REDUCE_SUM, (tt_reduce_params_t){0}, &out, &in, 1u);
+    const tt_strided_t in = tt_strided_row(tt_tensor_data(losses), y->dtype, losses->numel);
+    const tt_strided_t out = tt_strided_row(tt_tensor_data(y), y->dtype, 1);
+    TT_TRY(tt_reduce(exec, TT_REDUCE_SUM, (tt_reduce_params_t){0}, &out, &in, 1u));
     const tt_map_params_t scale = {.p = element_weight(call->params, losses->shape)};
-    TT_TRY(tt_map_unary(tt_scope_exec(call->scope), TT_UNARY_AFFINE, scale, &out, &out));
-    return TUTTI_OK;
+    return tt_map_unary(exec, TT_UNARY_AFFINE, scale, &out, &out);
 }
 
 static tutti_status_t pair_forward(tutti_op_call_t *call, tt_binary_t kind)

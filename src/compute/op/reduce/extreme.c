@@ -44,22 +44,24 @@ static tutti_status_t arg_infer(const tutti_op_call_t *call, tutti_spec_t *outpu
     return TUTTI_OK;
 }
 
-/* The index of the extreme, written to a tensor of the result's shape. */
-static tt_strided_t find(tutti_op_call_t *call, tutti_tensor_t *index, int dim)
+/* The index of the extreme, written to a tensor of the result's shape, which is out as kernels see
+ * it. */
+static tutti_status_t find(tutti_op_call_t *call, tutti_tensor_t *index, int dim, tt_strided_t *out)
 {
     const tt_reduce_t *kind = call->op->family;
     const tutti_tensor_t *x = call->inputs[0];
-    const tt_strided_t in = tt_tensor_strided(x),
-                       out = tt_strided_reduced(index, tt_shape_reduced(x->shape, 1u << dim));
-    tt_reduce(tt_scope_threads(call->scope), *kind, (tt_reduce_params_t){0}, &out, &in, 1u << dim);
-    return out;
+    const tt_strided_t in = tt_tensor_strided(x);
+    *out = tt_strided_reduced(index, tt_shape_reduced(x->shape, 1u << dim));
+    return tt_reduce(tt_scope_exec(call->scope), *kind, (tt_reduce_params_t){0}, out, &in,
+                     1u << dim);
 }
 
 static tutti_status_t arg_forward(tutti_op_call_t *call)
 {
     const params_t *params = call->params;
-    (void)find(call, call->outputs[0], tt_dim_index(params->dim, call->inputs[0]->shape.rank));
-    return TUTTI_OK;
+    tt_strided_t at;
+    return find(call, call->outputs[0], tt_dim_index(params->dim, call->inputs[0]->shape.rank),
+                &at);
 }
 
 static tutti_status_t along_forward(tutti_op_call_t *call)
@@ -67,7 +69,9 @@ static tutti_status_t along_forward(tutti_op_call_t *call)
     const params_t *params = call->params;
     const tutti_tensor_t *x = call->inputs[0];
     const int dim = tt_dim_index(params->dim, x->shape.rank);
-    const tt_strided_t at = find(call, call->outputs[1], dim), in = tt_tensor_strided(x),
+    tt_strided_t at;
+    TT_TRY(find(call, call->outputs[1], dim, &at));
+    const tt_strided_t in = tt_tensor_strided(x),
                        out = tt_strided_reduced(call->outputs[0],
                                                 tt_shape_reduced(x->shape, 1u << dim));
     TT_TRY(tt_gather(tt_scope_threads(call->scope), &out, &in, dim, &at));

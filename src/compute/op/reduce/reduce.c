@@ -48,7 +48,7 @@ tutti_shape_t tt_shape_dropped(tutti_shape_t shape, unsigned dims)
 
 tt_strided_t tt_strided_reduced(const tutti_tensor_t *x, tutti_shape_t shape)
 {
-    tt_strided_t view = {.data = tutti_tensor_data(x), .dtype = x->dtype, .rank = shape.rank};
+    tt_strided_t view = {.data = tt_tensor_data(x), .dtype = x->dtype, .rank = shape.rank};
     for (int i = 0; i < shape.rank; i++) {
         view.shape[i] = shape.dims[i];
     }
@@ -121,12 +121,12 @@ static tutti_status_t infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
-static void reduce_into(tutti_scope_t *s, tt_reduce_t kind, double correction, tutti_tensor_t *y,
-                        const tutti_tensor_t *x, unsigned mask)
+static tutti_status_t reduce_into(tutti_scope_t *s, tt_reduce_t kind, double correction,
+                                  tutti_tensor_t *y, const tutti_tensor_t *x, unsigned mask)
 {
     const tt_strided_t in = tt_tensor_strided(x),
                        out = tt_strided_reduced(y, tt_shape_reduced(x->shape, mask));
-    tt_reduce(tt_scope_threads(s), kind, (tt_reduce_params_t){correction}, &out, &in, mask);
+    return tt_reduce(tt_scope_exec(s), kind, (tt_reduce_params_t){correction}, &out, &in, mask);
 }
 
 static tutti_status_t forward(tutti_op_call_t *call)
@@ -134,7 +134,8 @@ static tutti_status_t forward(tutti_op_call_t *call)
     const reduction_t *op = call->op->family;
     const params_t *params = call->params;
     tutti_tensor_t *x = call->inputs[0], *y = call->outputs[0];
-    reduce_into(call->scope, op->kind, params->correction, y, x, mask_of(params, x->shape.rank));
+    TT_TRY(reduce_into(call->scope, op->kind, params->correction, y, x,
+                       mask_of(params, x->shape.rank)));
     if (op->kind == TT_REDUCE_SUM || op->kind == TT_REDUCE_MEAN) {
         return TUTTI_OK;
     }

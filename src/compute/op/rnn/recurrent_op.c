@@ -375,8 +375,8 @@ static tutti_status_t push_to_bias(tutti_op_backward_t *call, const slopes_t *g)
     const tt_strided_t in =
         tt_strided_rows(tt_tensor_data(g->dproduct), scan->dtype, scan->steps * scan->rows, n);
     const tt_strided_t out = tt_strided_rows(tt_tensor_data(db), scan->accum, 1, n);
-    tt_reduce(tt_scope_threads(call->scope), TT_REDUCE_SUM, (tt_reduce_params_t){0}, &out, &in, 1u);
-    return TUTTI_OK;
+    return tt_reduce(tt_scope_exec(call->scope), TT_REDUCE_SUM, (tt_reduce_params_t){0}, &out, &in,
+                     1u);
 }
 
 static tutti_status_t push(tutti_op_backward_t *call, slopes_t *g)

@@ -48,9 +48,8 @@ static tutti_status_t sum_to_forward(tutti_op_call_t *call)
         out.shape[i] = i < added ? 1 : shape.dims[i - added];
         out.strides[i] = i < added ? 0 : sum->strides[i - added];
     }
-    tt_reduce(tt_scope_threads(call->scope), TT_REDUCE_SUM, (tt_reduce_params_t){0}, &out, &x,
-              repeated_dims(grad->shape, shape));
-    return TUTTI_OK;
+    return tt_reduce(tt_scope_exec(call->scope), TT_REDUCE_SUM, (tt_reduce_params_t){0}, &out, &x,
+                     repeated_dims(grad->shape, shape));
 }
 
 static tutti_status_t sum_to_backward(tutti_op_backward_t *call)

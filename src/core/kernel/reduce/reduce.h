@@ -1,7 +1,7 @@
 /* Reductions over any set of dimensions of an operand of any strides.
  *
  *     // x[B,T,C] -> out[1,1,C]: dims 0 and 1
- *     tt_reduce(threads, TT_REDUCE_SUM, (tt_reduce_params_t){0}, out, x, 1u << 0 | 1u << 1);
+ *     tt_reduce(exec, TT_REDUCE_SUM, (tt_reduce_params_t){0}, out, x, 1u << 0 | 1u << 1);
  *
  * out has x's rank, with size 1 in the reduced dims. Sums run in f32 for f32, bf16 and f16, in
  * f64 for f64, in i64 for integers, and are rounded once. The order of every sum is a
@@ -12,7 +12,7 @@
 #ifndef TT_REDUCE_H
 #define TT_REDUCE_H
 
-#include "core/base/threads.h"
+#include "core/exec/exec.h"
 #include "core/kernel/elementwise/strided.h"
 
 /* X(KIND, name, what it computes) */
@@ -40,9 +40,10 @@ typedef struct {
     double correction; /* of VAR */
 } tt_reduce_params_t;
 
-/* out's dtype is free: the result is converted (ARGMAX and ARGMIN: i64 or i32). */
-void tt_reduce(tt_threads_t *threads, tt_reduce_t kind, tt_reduce_params_t params,
-               const tt_strided_t *out, const tt_strided_t *x, unsigned dims);
+/* out's dtype is free: the result is converted (ARGMAX and ARGMIN: i64 or i32). Errors: those of a
+ * launch, none on a CPU. */
+TT_LAUNCHES tutti_status_t tt_reduce(tt_exec_t *exec, tt_reduce_t kind, tt_reduce_params_t params,
+                                     const tt_strided_t *out, const tt_strided_t *x, unsigned dims);
 
 const char *tt_reduce_name(tt_reduce_t kind);
 

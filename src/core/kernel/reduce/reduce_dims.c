@@ -421,15 +421,27 @@ static tt_class_t class_for(tt_reduce_t kind, tutti_dtype_t dtype)
     return kind == TT_REDUCE_VAR && class == TT_CLASS_I64 ? TT_CLASS_F64 : class;
 }
 
-void tt_reduce(tt_threads_t *threads, tt_reduce_t kind, tt_reduce_params_t params,
-               const tt_strided_t *out, const tt_strided_t *x, unsigned dims)
+/* ---- the kernel ------------------------------------------------------------------------------ */
+
+typedef struct {
+    tt_reduce_t kind;
+    tt_reduce_params_t params;
+    unsigned dims;
+    tt_strided_t out, x;
+} reduce_t;
+
+static tutti_status_t run_reduce(tt_threads_t *threads, const void *arguments)
 {
+    const reduce_t *reduce = arguments;
+    const tt_reduce_t kind = reduce->kind;
+    const tt_strided_t *out = &reduce->out, *x = &reduce->x;
+    const unsigned dims = reduce->dims;
     reduce_job_t job = {
         .kind = kind,
         .fold = folds[kind],
         .class = class_for(kind, x->dtype),
         .is_arg = kind == TT_REDUCE_ARGMAX || kind == TT_REDUCE_ARGMIN,
-        .correction = params.correction,
+        .correction = reduce->params.correction,
         .out = out,
     };
     job.ops = tt_kernels_of(tt_class_dtype(job.class))->reduce;
@@ -444,12 +456,26 @@ void tt_reduce(tt_threads_t *threads, tt_reduce_t kind, tt_reduce_params_t param
     if (job.columns.total <= 1 || job.is_arg) {
         walk_kept(&job.kept, out, x, all & ~dims);
         reduce_rows(threads, &job);
-        return;
+        return TUTTI_OK;
     }
     job.column = tt_source(x, job.class, &job.columns, 1);
     walk_kept(&job.kept, out, x, all & ~dims & ~columns);
     const int64_t strips = (job.columns.total + COLUMNS - 1) / COLUMNS;
     tt_threads_run(threads, (size_t)(job.kept.total * strips), columns_piece, &job);
+    return TUTTI_OK;
+}
+
+static const tt_kernel_t reduce_kernel = {
+    .name = "reduce",
+    .bytes = sizeof(reduce_t),
+    .run = run_reduce,
+    .pointers = {TT_POINTER(reduce_t, out.data), TT_POINTER(reduce_t, x.data)},
+};
+
+tutti_status_t tt_reduce(tt_exec_t *exec, tt_reduce_t kind, tt_reduce_params_t params,
+                         const tt_strided_t *out, const tt_strided_t *x, unsigned dims)
+{
+    return tt_launch(exec, &reduce_kernel, &(reduce_t){kind, params, dims, *out, *x});
 }
 
 const char *tt_reduce_name(tt_reduce_t kind)

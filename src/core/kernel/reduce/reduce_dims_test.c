@@ -119,7 +119,7 @@ static void check(const tt_strided_t *x, unsigned dims, double tolerance)
     }
     const tt_strided_t out = output(got, TUTTI_F64, x, dims);
     for (int kind = 0; kind < TT_REDUCE_COUNT; kind++) {
-        tt_reduce(NULL, (tt_reduce_t)kind, params, &out, x, dims);
+        assert_int_equal(tt_reduce(NULL, (tt_reduce_t)kind, params, &out, x, dims), TUTTI_OK);
         for (int64_t i = 0; i < outputs; i += 1 + outputs / 7) {
             const int64_t n = gather_inputs(x, dims, i, list);
             const double want = reference((tt_reduce_t)kind, list, n);
@@ -163,12 +163,14 @@ static void strides_variants_and_threads_change_no_bit(void **state)
             tt_strided_t out = output(want, TUTTI_F32, &x, dims);
             memset(want, 0, sizeof want);
             memset(got, 0, sizeof got);
-            tt_reduce(NULL, (tt_reduce_t)kind, params, &out, &x, dims);
+            assert_int_equal(tt_reduce(NULL, (tt_reduce_t)kind, params, &out, &x, dims), TUTTI_OK);
             out.data = got;
             tt_threads_t *threads;
             assert_int_equal(tt_threads_create(1 + (kind + (int)dims) % 4, &threads), TUTTI_OK);
             setenv("TUTTI_ISA", tt_isa_variant_name((tt_variant_t)(kind % (best + 1))), 1);
-            tt_reduce(threads, (tt_reduce_t)kind, params, &out, &t, dims);
+            assert_int_equal(tt_reduce(&(tt_exec_t){.threads = threads}, (tt_reduce_t)kind, params,
+                                       &out, &t, dims),
+                             TUTTI_OK);
             unsetenv("TUTTI_ISA");
             tt_threads_release(threads);
             if (memcmp(want, got, sizeof want) != 0) {
@@ -188,7 +190,9 @@ static void expect_same_for_all_threads(const tt_strided_t *x)
             assert_int_equal(tt_threads_create(count, &threads), TUTTI_OK);
             const tt_strided_t out = output(&results[count], TUTTI_F64, x, 1);
             setenv("TUTTI_ISA", tt_isa_variant_name((tt_variant_t)(count % (best + 1))), 1);
-            tt_reduce(threads, (tt_reduce_t)kind, params, &out, x, 1);
+            assert_int_equal(
+                tt_reduce(&(tt_exec_t){.threads = threads}, (tt_reduce_t)kind, params, &out, x, 1),
+                TUTTI_OK);
             unsetenv("TUTTI_ISA");
             tt_threads_release(threads);
             assert_memory_equal(&results[1], &results[count], sizeof(double));
@@ -219,7 +223,7 @@ static void nothing_gives_the_neutral_element(void **state)
         for (unsigned dims = 1; dims < 4; dims += 2) {
             double got[3] = {7, 7, 7};
             const tt_strided_t out = output(got, TUTTI_F64, &x, dims);
-            tt_reduce(NULL, (tt_reduce_t)kind, params, &out, &x, dims);
+            assert_int_equal(tt_reduce(NULL, (tt_reduce_t)kind, params, &out, &x, dims), TUTTI_OK);
             assert_true(got[0] == want[kind] || (isnan(got[0]) && isnan(want[kind])));
         }
     }
@@ -234,12 +238,12 @@ static void nan_wins_and_the_first_index_counts(void **state)
     const tt_strided_t in = contiguous(x, TUTTI_F32, 1, (int64_t[]){40});
     const tt_strided_t value = output(&extreme, TUTTI_F32, &in, 1);
     const tt_strided_t at = output(&index, TUTTI_I64, &in, 1);
-    tt_reduce(NULL, TT_REDUCE_MAX, params, &value, &in, 1);
+    assert_int_equal(tt_reduce(NULL, TT_REDUCE_MAX, params, &value, &in, 1), TUTTI_OK);
     assert_true(isnan(extreme));
-    tt_reduce(NULL, TT_REDUCE_ARGMIN, params, &at, &in, 1);
+    assert_int_equal(tt_reduce(NULL, TT_REDUCE_ARGMIN, params, &at, &in, 1), TUTTI_OK);
     assert_int_equal(index, 30);
     x[30] = x[35] = 0;
-    tt_reduce(NULL, TT_REDUCE_ARGMAX, params, &at, &in, 1);
+    assert_int_equal(tt_reduce(NULL, TT_REDUCE_ARGMAX, params, &at, &in, 1), TUTTI_OK);
     assert_int_equal(index, 7);
 }
 
@@ -249,16 +253,16 @@ static void whole_numbers_are_exact(void **state)
     int64_t x[3] = {(INT64_C(1) << 60) + 1, 2, 5}, sum;
     const tt_strided_t in = contiguous(x, TUTTI_I64, 1, (int64_t[]){3});
     const tt_strided_t out = output(&sum, TUTTI_I64, &in, 1);
-    tt_reduce(NULL, TT_REDUCE_SUM, params, &out, &in, 1);
+    assert_int_equal(tt_reduce(NULL, TT_REDUCE_SUM, params, &out, &in, 1), TUTTI_OK);
     assert_true(sum == (INT64_C(1) << 60) + 8);
-    tt_reduce(NULL, TT_REDUCE_MIN, params, &out, &in, 1);
+    assert_int_equal(tt_reduce(NULL, TT_REDUCE_MIN, params, &out, &in, 1), TUTTI_OK);
     assert_true(sum == 2);
     bool flags[4] = {true, false, true, true}, any;
     const tt_strided_t mask = contiguous(flags, TUTTI_BOOL, 1, (int64_t[]){4});
     const tt_strided_t one = output(&any, TUTTI_BOOL, &mask, 1);
-    tt_reduce(NULL, TT_REDUCE_ALL, params, &one, &mask, 1);
+    assert_int_equal(tt_reduce(NULL, TT_REDUCE_ALL, params, &one, &mask, 1), TUTTI_OK);
     assert_false(any);
-    tt_reduce(NULL, TT_REDUCE_SUM, params, &out, &mask, 1);
+    assert_int_equal(tt_reduce(NULL, TT_REDUCE_SUM, params, &out, &mask, 1), TUTTI_OK);
     assert_true(sum == 3);
 }
 
@@ -273,7 +277,7 @@ static void whole_numbers_wrap(void **state)
     }
     const tt_strided_t in = contiguous(x, TUTTI_I32, 1, (int64_t[]){3 * 4096});
     const tt_strided_t out = output(&sum, TUTTI_I64, &in, 1);
-    tt_reduce(NULL, TT_REDUCE_SUM_SQUARES, params, &out, &in, 1);
+    assert_int_equal(tt_reduce(NULL, TT_REDUCE_SUM_SQUARES, params, &out, &in, 1), TUTTI_OK);
     const uint64_t one = UINT64_C(40000000) * 40000000;
     assert_true((uint64_t)sum == 3 * 4096 * one);
 }

@@ -1,7 +1,7 @@
 /* cross_entropy: logits and targets to one loss, without the softmax in memory.
  *
  *     forward:   loss[r] = lse[r] - logits[r, target[r]], with what lse is made of kept (rows.h);
- *                then their sum, times 1/count
+ *                then their sum, times 1/count (a number of the device)
  *     backward:  dlogits[r, :] = (softmax(logits[r, :]) - onehot) · dy · 1/count,
  *                from logits and what was kept
  *
@@ -27,7 +27,7 @@ typedef struct {
     int64_t ignore_index;
 } cross_entropy_params_t;
 
-enum { LOGITS, TARGETS, MAX_SUM, SAVED };
+enum { LOGITS, TARGETS, MAX_SUM, WEIGHT, SAVED };
 
 static tutti_status_t cross_entropy_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
@@ -60,26 +60,13 @@ static tt_cross_entropy_t describe(const cross_entropy_params_t *params,
     const int64_t n = logits->shape.dims[logits->shape.rank - 1];
     return (tt_cross_entropy_t){
         .shape = {logits->dtype, (size_t)tt_row_count(logits->shape), (size_t)n},
-        .logits = tutti_tensor_data(logits),
-        .targets = tutti_tensor_data(operands[TARGETS]),
+        .logits = tt_tensor_data(logits),
+        .targets = tt_tensor_data(operands[TARGETS]),
         .ignore_index = params->ignore_index,
         .label_smoothing = params->label_smoothing,
-        .max_sum = tutti_tensor_data(operands[MAX_SUM]),
+        .max_sum = tt_tensor_data(operands[MAX_SUM]),
+        .weight = tt_data_of(operands[WEIGHT]),
     };
-}
-
-/* What each row's loss is multiplied by when they are summed. */
-static double row_weight(const cross_entropy_params_t *params, const tutti_tensor_t *targets)
-{
-    if (params->reduction != TUTTI_LOSS_MEAN) {
-        return 1;
-    }
-    const int64_t *target = tutti_tensor_data(targets);
-    int64_t count = 0;
-    for (int64_t i = 0; i < targets->numel; i++) {
-        count += target[i] != params->ignore_index;
-    }
-    return 1 / (double)count;
 }
 
 static tt_strided_t as_row(const tutti_tensor_t *x, int64_t n)
@@ -87,13 +74,18 @@ static tt_strided_t as_row(const tutti_tensor_t *x, int64_t n)
     return tt_strided_row(tt_tensor_data(x), x->dtype, n);
 }
 
+/* Their sum, times the weight of a mean. */
 static tutti_status_t reduce_losses(tutti_op_call_t *call, const tutti_tensor_t *losses,
-                                    double weight)
+                                    const tutti_tensor_t *weight)
 {
     tt_exec_t *exec = tt_scope_exec(call->scope);
     const tt_strided_t in = as_row(losses, losses->numel), out = as_row(call->outputs[0], 1);
     TT_TRY(tt_reduce(exec, TT_REDUCE_SUM, (tt_reduce_params_t){0}, &out, &in, 1u));
-    return tt_map_unary(exec, TT_UNARY_AFFINE, (tt_map_params_t){.p = weight}, &out, &out);
+    if (weight == NULL) {
+        return TUTTI_OK;
+    }
+    const tt_strided_t factor = as_row(weight, 1);
+    return tt_map_binary(exec, TT_BINARY_MUL, (tt_map_params_t){0}, &out, &out, &factor);
 }
 
 static tutti_status_t run_kernel(tutti_op_call_t *call, tutti_tensor_t *const *operands,
@@ -101,14 +93,15 @@ static tutti_status_t run_kernel(tutti_op_call_t *call, tutti_tensor_t *const *o
 {
     const cross_entropy_params_t *params = call->params;
     tt_cross_entropy_t ce = describe(params, operands);
-    ce.loss = tutti_tensor_data(losses);
-    TT_TRY(tt_cross_entropy(tt_scope_threads(call->scope), &ce));
+    ce.loss = tt_tensor_data(losses);
+    TT_TRY(tt_cross_entropy(tt_scope_exec(call->scope), &ce));
     if (params->reduction != TUTTI_LOSS_NONE) {
-        TT_TRY(reduce_losses(call, losses, row_weight(params, operands[TARGETS])));
+        TT_TRY(reduce_losses(call, losses, operands[WEIGHT]));
     }
     TT_TRY(tutti_op_save_copy(call, operands[LOGITS], LOGITS));
     TT_TRY(tutti_op_save_copy(call, operands[TARGETS], TARGETS));
-    return tutti_op_save(call, operands[MAX_SUM]);
+    TT_TRY(tutti_op_save(call, operands[MAX_SUM]));
+    return tutti_op_save(call, operands[WEIGHT]);
 }
 
 static tutti_status_t compute(tutti_op_call_t *call, tutti_tensor_t **operands,
@@ -122,6 +115,10 @@ static tutti_status_t compute(tutti_op_call_t *call, tutti_tensor_t **operands,
     tutti_shape_t pairs = logits->shape;
     pairs.dims[pairs.rank - 1] = 2;
     TT_TRY(tt_tensor_new(call->scope->ctx->place.device, dtype, pairs, false, &operands[MAX_SUM]));
+    if (params->reduction == TUTTI_LOSS_MEAN) {
+        TT_TRY(tt_tensor_new(call->scope->ctx->place.device, dtype, TUTTI_SCALAR, false,
+                             &operands[WEIGHT]));
+    }
     if (params->reduction == TUTTI_LOSS_NONE) {
         *losses = tutti_tensor_retain(call->outputs[0]);
     } else {
@@ -147,18 +144,15 @@ static tutti_status_t cross_entropy_backward(tutti_op_backward_t *call)
     if (dlogits == NULL) {
         return tutti_scope_status(call->scope);
     }
-    tutti_tensor_t *scaled = tutti_mul_scalar(call->scope, call->grad_outputs[0],
-                                              row_weight(params, call->saved[TARGETS]));
-    TT_TRY(tutti_scope_status(call->scope));
-    TT_TRY(tt_dense(call->scope, scaled, call->outputs[0].dtype, &dy));
+    TT_TRY(tt_dense(call->scope, call->grad_outputs[0], call->outputs[0].dtype, &dy));
     tt_cross_entropy_t ce = describe(params, call->saved);
-    ce.dlogits = tutti_tensor_data(dlogits);
-    ce.scale = tutti_tensor_data(dy);
+    ce.dlogits = tt_tensor_data(dlogits);
+    ce.scale = tt_tensor_data(dy);
     ce.scale_is_shared = params->reduction != TUTTI_LOSS_NONE;
-    tt_cross_entropy_backward(tt_scope_threads(call->scope), &ce);
+    const tutti_status_t status = tt_cross_entropy_backward(tt_scope_exec(call->scope), &ce);
     tutti_tensor_release(dy);
     call->grads[LOGITS] = dlogits;
-    return TUTTI_OK;
+    return status;
 }
 
 /* ---- the gradient, recorded ------------------------------------------------------------------ */
@@ -178,10 +172,12 @@ static tutti_tensor_t *compose(const tutti_op_backward_t *call, tutti_tensor_t *
     tutti_tensor_t *losses =
         tutti_add(s, tutti_mul_scalar(s, own, smoothing - 1), tutti_mul_scalar(s, all, -smoothing));
     losses = tutti_masked_fill(s, losses, is_ignored, 0);
-    return params->reduction == TUTTI_LOSS_NONE
-               ? losses
-               : tutti_mul_scalar(s, tutti_sum(s, losses),
-                                  losses->numel == 0 ? 1 : row_weight(params, targets));
+    if (params->reduction == TUTTI_LOSS_NONE) {
+        return losses;
+    }
+    tutti_tensor_t *sum = tutti_sum(s, losses);
+    const bool is_mean = params->reduction == TUTTI_LOSS_MEAN && losses->numel > 0;
+    return is_mean ? tutti_mul(s, sum, call->saved[WEIGHT]) : sum;
 }
 
 static tutti_status_t cross_entropy_grad(tutti_op_backward_t *call)

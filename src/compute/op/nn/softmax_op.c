@@ -12,8 +12,9 @@
 #include "compute/op/ops.h"
 #include "core/kernel/norm/rows.h"
 
-typedef void (*row_forward_t)(tt_threads_t *, tt_rows_t, void *y, const void *x);
-typedef void (*row_backward_t)(tt_threads_t *, tt_rows_t, void *dx, const void *dy, const void *y);
+typedef tutti_status_t (*row_forward_t)(tt_exec_t *, tt_rows_t, void *y, const void *x);
+typedef tutti_status_t (*row_backward_t)(tt_exec_t *, tt_rows_t, void *dx, const void *dy,
+                                         const void *y);
 
 static tt_rows_t rows_of(tutti_dtype_t dtype, tutti_shape_t shape)
 {
@@ -25,10 +26,10 @@ static tutti_status_t run_forward(tutti_op_call_t *call, row_forward_t kernel)
 {
     tutti_tensor_t *x, *y = call->outputs[0];
     TT_TRY(tt_dense(call->scope, call->inputs[0], y->dtype, &x));
-    kernel(tt_scope_threads(call->scope), rows_of(y->dtype, y->shape), tutti_tensor_data(y),
-           tutti_tensor_data(x));
+    const tutti_status_t status = kernel(tt_scope_exec(call->scope), rows_of(y->dtype, y->shape),
+                                         tt_tensor_data(y), tt_tensor_data(x));
     tutti_tensor_release(x);
-    return tutti_op_save(call, y);
+    return status < 0 ? status : tutti_op_save(call, y);
 }
 
 static tutti_status_t run_backward(tutti_op_backward_t *call, row_backward_t kernel)
@@ -39,11 +40,11 @@ static tutti_status_t run_backward(tutti_op_backward_t *call, row_backward_t ker
         return tutti_scope_status(call->scope);
     }
     TT_TRY(tt_dense(call->scope, call->grad_outputs[0], y->dtype, &dy));
-    kernel(tt_scope_threads(call->scope), rows_of(y->dtype, y->shape), tutti_tensor_data(dx),
-           tutti_tensor_data(dy), tutti_tensor_data(y));
-    tutti_tensor_release(dy);
     call->grads[0] = dx;
-    return TUTTI_OK;
+    const tutti_status_t status = kernel(tt_scope_exec(call->scope), rows_of(y->dtype, y->shape),
+                                         tt_tensor_data(dx), tt_tensor_data(dy), tt_tensor_data(y));
+    tutti_tensor_release(dy);
+    return status;
 }
 
 static tutti_status_t softmax_forward(tutti_op_call_t *call)

@@ -113,7 +113,7 @@ static tutti_status_t compute(tutti_op_call_t *call, bool is_layer_norm, norm_pa
                             .y = tt_data_of(p->y),
                             .mean = tt_data_of(p->mean),
                             .rstd = tt_data_of(p->rstd)};
-    (is_layer_norm ? tt_layer_norm : tt_rms_norm)(tt_scope_threads(call->scope), &norm);
+    TT_TRY((is_layer_norm ? tt_layer_norm : tt_rms_norm)(tt_scope_exec(call->scope), &norm));
     if (p->y->dtype != call->outputs[0]->dtype) {
         TT_TRY(tutti_tensor_copy(call->outputs[0], p->y));
     }
@@ -162,9 +162,9 @@ static tutti_status_t run_backward(tutti_op_backward_t *call, bool is_layer_norm
                             .dx = tt_data_of(call->grads[X]),
                             .dgamma = tt_data_of(call->grads[WEIGHT]),
                             .dbeta = is_layer_norm ? tt_data_of(call->grads[BIAS]) : NULL};
-    tt_threads_t *threads = tt_scope_threads(call->scope);
-    const tutti_status_t status = is_layer_norm ? tt_layer_norm_backward(threads, &norm)
-                                                : tt_rms_norm_backward(threads, &norm);
+    tt_exec_t *exec = tt_scope_exec(call->scope);
+    const tutti_status_t status =
+        is_layer_norm ? tt_layer_norm_backward(exec, &norm) : tt_rms_norm_backward(exec, &norm);
     tutti_tensor_release(dy);
     return status;
 }

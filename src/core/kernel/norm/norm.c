@@ -76,20 +76,11 @@ static void forward_piece(void *arg, size_t piece)
     }
 }
 
-static void forward(tt_threads_t *threads, norm_job_t job)
+static tutti_status_t forward(tt_threads_t *threads, norm_job_t job)
 {
     const size_t rows = job.norm.shape.n == 0 ? 0 : job.norm.shape.rows;
     tt_threads_run(threads, (rows + job.group - 1) / job.group, forward_piece, &job);
-}
-
-void tt_layer_norm(tt_threads_t *threads, const tt_norm_t *norm)
-{
-    forward(threads, job_of(norm, false));
-}
-
-void tt_rms_norm(tt_threads_t *threads, const tt_norm_t *norm)
-{
-    forward(threads, job_of(norm, true));
+    return TUTTI_OK;
 }
 
 /* One block of rows, with its own dgamma and dbeta. */
@@ -158,12 +149,65 @@ static tutti_status_t backward(tt_threads_t *threads, norm_job_t job)
     return TUTTI_OK;
 }
 
-tutti_status_t tt_layer_norm_backward(tt_threads_t *threads, const tt_norm_t *norm)
+/* ---- the kernels ----------------------------------------------------------------------------- */
+
+static tutti_status_t run_layer_norm(tt_threads_t *threads, const void *norm)
+{
+    return forward(threads, job_of(norm, false));
+}
+
+static tutti_status_t run_rms_norm(tt_threads_t *threads, const void *norm)
+{
+    return forward(threads, job_of(norm, true));
+}
+
+static tutti_status_t run_layer_norm_backward(tt_threads_t *threads, const void *norm)
 {
     return backward(threads, job_of(norm, false));
 }
 
-tutti_status_t tt_rms_norm_backward(tt_threads_t *threads, const tt_norm_t *norm)
+static tutti_status_t run_rms_norm_backward(tt_threads_t *threads, const void *norm)
 {
     return backward(threads, job_of(norm, true));
+}
+
+#define KERNEL(kind)                                                                               \
+    {                                                                                              \
+        .name = #kind, .bytes = sizeof(tt_norm_t), .run = run_##kind, .pointers = {                \
+            TT_POINTER(tt_norm_t, x),                                                              \
+            TT_POINTER(tt_norm_t, gamma),                                                          \
+            TT_POINTER(tt_norm_t, beta),                                                           \
+            TT_POINTER(tt_norm_t, y),                                                              \
+            TT_POINTER(tt_norm_t, mean),                                                           \
+            TT_POINTER(tt_norm_t, rstd),                                                           \
+            TT_POINTER(tt_norm_t, dy),                                                             \
+            TT_POINTER(tt_norm_t, dx),                                                             \
+            TT_POINTER(tt_norm_t, dgamma),                                                         \
+            TT_POINTER(tt_norm_t, dbeta)                                                           \
+        }                                                                                          \
+    }
+
+static const tt_kernel_t layer_norm_kernel = KERNEL(layer_norm);
+static const tt_kernel_t rms_norm_kernel = KERNEL(rms_norm);
+static const tt_kernel_t layer_norm_backward_kernel = KERNEL(layer_norm_backward);
+static const tt_kernel_t rms_norm_backward_kernel = KERNEL(rms_norm_backward);
+
+tutti_status_t tt_layer_norm(tt_exec_t *exec, const tt_norm_t *norm)
+{
+    return tt_launch(exec, &layer_norm_kernel, norm);
+}
+
+tutti_status_t tt_rms_norm(tt_exec_t *exec, const tt_norm_t *norm)
+{
+    return tt_launch(exec, &rms_norm_kernel, norm);
+}
+
+tutti_status_t tt_layer_norm_backward(tt_exec_t *exec, const tt_norm_t *norm)
+{
+    return tt_launch(exec, &layer_norm_backward_kernel, norm);
+}
+
+tutti_status_t tt_rms_norm_backward(tt_exec_t *exec, const tt_norm_t *norm)
+{
+    return tt_launch(exec, &rms_norm_backward_kernel, norm);
 }

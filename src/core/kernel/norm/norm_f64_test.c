@@ -41,7 +41,7 @@ static void run_loss(tt_rows_t shape)
                                    .dlogits = got.dx,
                                    .scale = scale};
     assert_int_equal(tt_cross_entropy(NULL, &ce), TUTTI_OK);
-    tt_cross_entropy_backward(NULL, &ce);
+    assert_int_equal(tt_cross_entropy_backward(NULL, &ce), TUTTI_OK);
 }
 
 static void run_norm(tt_rows_t shape, bool is_rms)
@@ -58,7 +58,7 @@ static void run_norm(tt_rows_t shape, bool is_rms)
                             .dx = got.dx,
                             .dgamma = got.dgamma,
                             .dbeta = is_rms ? NULL : got.dbeta};
-    (is_rms ? tt_rms_norm : tt_layer_norm)(NULL, &norm);
+    assert_int_equal((is_rms ? tt_rms_norm : tt_layer_norm)(NULL, &norm), TUTTI_OK);
     assert_int_equal((is_rms ? tt_rms_norm_backward : tt_layer_norm_backward)(NULL, &norm),
                      TUTTI_OK);
 }
@@ -69,12 +69,12 @@ static void run_rows(size_t n)
     memset(&got, 0, sizeof got);
     switch (op_now) {
     case SOFTMAX:
-        tt_softmax(NULL, shape, got.y, x);
-        tt_softmax_backward(NULL, shape, got.dx, dy, got.y);
+        assert_int_equal(tt_softmax(NULL, shape, got.y, x), TUTTI_OK);
+        assert_int_equal(tt_softmax_backward(NULL, shape, got.dx, dy, got.y), TUTTI_OK);
         break;
     case LOG_SOFTMAX:
-        tt_log_softmax(NULL, shape, got.y, x);
-        tt_log_softmax_backward(NULL, shape, got.dx, dy, got.y);
+        assert_int_equal(tt_log_softmax(NULL, shape, got.y, x), TUTTI_OK);
+        assert_int_equal(tt_log_softmax_backward(NULL, shape, got.dx, dy, got.y), TUTTI_OK);
         break;
     case CROSS_ENTROPY:
         run_loss(shape);

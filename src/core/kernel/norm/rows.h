@@ -4,7 +4,7 @@
  * saved or summed per row or column (max, sum, mean, rstd, gamma, losses, parameter gradients) has
  * the accumulation type tt_accum_dtype(dtype): f64 for f64, else f32. Each row is reduced in 16
  * fixed lanes; parameter gradients are summed over fixed blocks of rows in order. Threads change no
- * bit.
+ * bit. Each function is a launch, whose errors it has.
  */
 #ifndef TT_ROWS_H
 #define TT_ROWS_H
@@ -15,8 +15,7 @@
 
 #include <tutti/dtype.h>
 
-#include "core/base/fail.h"
-#include "core/base/threads.h"
+#include "core/exec/exec.h"
 
 tutti_dtype_t tt_accum_dtype(tutti_dtype_t dtype);
 
@@ -26,18 +25,18 @@ typedef struct {
 } tt_rows_t;
 
 /* y = e^(x - max) / sum e^(x - max); y may be x. */
-void tt_softmax(tt_threads_t *threads, tt_rows_t shape, void *y, const void *x);
+TT_LAUNCHES tutti_status_t tt_softmax(tt_exec_t *exec, tt_rows_t shape, void *y, const void *x);
 
 /* dx = y (dy - sum(dy y)); dx may be dy. */
-void tt_softmax_backward(tt_threads_t *threads, tt_rows_t shape, void *dx, const void *dy,
-                         const void *y);
+TT_LAUNCHES tutti_status_t tt_softmax_backward(tt_exec_t *exec, tt_rows_t shape, void *dx,
+                                               const void *dy, const void *y);
 
 /* y = x - lse(x); y may be x. */
-void tt_log_softmax(tt_threads_t *threads, tt_rows_t shape, void *y, const void *x);
+TT_LAUNCHES tutti_status_t tt_log_softmax(tt_exec_t *exec, tt_rows_t shape, void *y, const void *x);
 
 /* dx = dy - e^y sum(dy); dx may be dy. */
-void tt_log_softmax_backward(tt_threads_t *threads, tt_rows_t shape, void *dx, const void *dy,
-                             const void *y);
+TT_LAUNCHES tutti_status_t tt_log_softmax_backward(tt_exec_t *exec, tt_rows_t shape, void *dx,
+                                                   const void *dy, const void *y);
 
 /* Cross entropy of logits[rows, n] against targets[rows], with label smoothing s:
  * loss = (1 - s) (lse - x[target]) + s (lse - mean(x)), lse = max + log sum e^(x - max); rows whose
@@ -54,15 +53,18 @@ typedef struct {
      * them, backward reads them. Two numbers: lse, their one, has no digits behind the point where
      * logits are large, and e^(x - lse) is then no softmax. */
     void *max_sum;
+    /* [1], accumulation type: 1 / the number of rows that are not ignored. Forward writes it;
+     * backward multiplies each scale by it. NULL: not wanted, and 1. */
+    void *weight;
     /* Backward: */
     void *dlogits;        /* [rows, n], may be logits */
     const void *scale;    /* accumulation type: the loss's incoming gradient per row, */
     bool scale_is_shared; /* or scale[0] for all */
 } tt_cross_entropy_t;
 
-/* ARG names the first target that is neither in [0, n) nor ignore_index. */
-tutti_status_t tt_cross_entropy(tt_threads_t *threads, const tt_cross_entropy_t *ce);
-void tt_cross_entropy_backward(tt_threads_t *threads, const tt_cross_entropy_t *ce);
+/* ARG, where it runs, names the first target that is neither in [0, n) nor ignore_index. */
+TT_LAUNCHES tutti_status_t tt_cross_entropy(tt_exec_t *exec, const tt_cross_entropy_t *ce);
+TT_LAUNCHES tutti_status_t tt_cross_entropy_backward(tt_exec_t *exec, const tt_cross_entropy_t *ce);
 
 /* y = (x - mean) rstd gamma + beta, rstd = 1 / sqrt(var + eps). rms: y = x rstd gamma with
  * rstd = 1 / sqrt(mean(x²) + eps); mean and dbeta are NULL then, beta is not used. */
@@ -79,11 +81,11 @@ typedef struct {
     void *dgamma, *dbeta; /* [n], accumulation type, overwritten; NULL: not wanted */
 } tt_norm_t;
 
-void tt_layer_norm(tt_threads_t *threads, const tt_norm_t *norm);
-void tt_rms_norm(tt_threads_t *threads, const tt_norm_t *norm);
+TT_LAUNCHES tutti_status_t tt_layer_norm(tt_exec_t *exec, const tt_norm_t *norm);
+TT_LAUNCHES tutti_status_t tt_rms_norm(tt_exec_t *exec, const tt_norm_t *norm);
 
 /* NOMEM: partial sums of dgamma and dbeta need 2 n numbers per block of rows. */
-tutti_status_t tt_layer_norm_backward(tt_threads_t *threads, const tt_norm_t *norm);
-tutti_status_t tt_rms_norm_backward(tt_threads_t *threads, const tt_norm_t *norm);
+TT_LAUNCHES tutti_status_t tt_layer_norm_backward(tt_exec_t *exec, const tt_norm_t *norm);
+TT_LAUNCHES tutti_status_t tt_rms_norm_backward(tt_exec_t *exec, const tt_norm_t *norm);
 
 #endif

@@ -52,43 +52,89 @@ static void rows_piece(void *arg, size_t piece)
     }
 }
 
-static void run_rows(tt_threads_t *threads, rows_job_t *job)
+/* ---- the kernels of rows --------------------------------------------------------------------- */
+
+typedef struct {
+    tt_rows_t shape;
+    void *out;
+    const void *a, *b; /* b: of two operands */
+} rows_t;
+
+static tutti_status_t run_rows(tt_threads_t *threads, const rows_t *rows, rows_job_t job)
 {
-    job->bytes = tutti_dtype_bytes(job->shape.dtype);
-    job->group = rows_per_piece(&job->shape);
-    tt_threads_run(threads, pieces_of(&job->shape), rows_piece, job);
+    job.shape = rows->shape;
+    job.bytes = tutti_dtype_bytes(job.shape.dtype);
+    job.group = rows_per_piece(&job.shape);
+    job.out = rows->out;
+    job.a = rows->a;
+    job.b = rows->b;
+    tt_threads_run(threads, pieces_of(&job.shape), rows_piece, &job);
+    return TUTTI_OK;
 }
 
-void tt_softmax(tt_threads_t *threads, tt_rows_t shape, void *y, const void *x)
+static tutti_status_t run_softmax(tt_threads_t *threads, const void *arguments)
 {
-    rows_job_t job = {.shape = shape, .one = rows_of(shape.dtype)->softmax, .out = y, .a = x};
-    run_rows(threads, &job);
+    const rows_t *rows = arguments;
+    return run_rows(threads, rows, (rows_job_t){.one = rows_of(rows->shape.dtype)->softmax});
 }
 
-void tt_softmax_backward(tt_threads_t *threads, tt_rows_t shape, void *dx, const void *dy,
-                         const void *y)
+static tutti_status_t run_softmax_backward(tt_threads_t *threads, const void *arguments)
 {
-    rows_job_t job = {
-        .shape = shape, .two = rows_of(shape.dtype)->softmax_backward, .out = dx, .a = dy, .b = y};
-    run_rows(threads, &job);
+    const rows_t *rows = arguments;
+    return run_rows(threads, rows,
+                    (rows_job_t){.two = rows_of(rows->shape.dtype)->softmax_backward});
 }
 
-void tt_log_softmax(tt_threads_t *threads, tt_rows_t shape, void *y, const void *x)
+static tutti_status_t run_log_softmax(tt_threads_t *threads, const void *arguments)
 {
-    rows_job_t job = {.shape = shape, .one = rows_of(shape.dtype)->log_softmax, .out = y, .a = x};
-    run_rows(threads, &job);
+    const rows_t *rows = arguments;
+    return run_rows(threads, rows, (rows_job_t){.one = rows_of(rows->shape.dtype)->log_softmax});
 }
 
-void tt_log_softmax_backward(tt_threads_t *threads, tt_rows_t shape, void *dx, const void *dy,
-                             const void *y)
+static tutti_status_t run_log_softmax_backward(tt_threads_t *threads, const void *arguments)
 {
-    rows_job_t job = {.shape = shape,
-                      .two = rows_of(shape.dtype)->log_softmax_backward,
-                      .out = dx,
-                      .a = dy,
-                      .b = y};
-    run_rows(threads, &job);
+    const rows_t *rows = arguments;
+    return run_rows(threads, rows,
+                    (rows_job_t){.two = rows_of(rows->shape.dtype)->log_softmax_backward});
 }
+
+#define ROWS_KERNEL(kind)                                                                          \
+    {                                                                                              \
+        .name = #kind, .bytes = sizeof(rows_t), .run = run_##kind, .pointers = {                   \
+            TT_POINTER(rows_t, out),                                                               \
+            TT_POINTER(rows_t, a),                                                                 \
+            TT_POINTER(rows_t, b)                                                                  \
+        }                                                                                          \
+    }
+
+static const tt_kernel_t softmax_kernel = ROWS_KERNEL(softmax);
+static const tt_kernel_t softmax_backward_kernel = ROWS_KERNEL(softmax_backward);
+static const tt_kernel_t log_softmax_kernel = ROWS_KERNEL(log_softmax);
+static const tt_kernel_t log_softmax_backward_kernel = ROWS_KERNEL(log_softmax_backward);
+
+tutti_status_t tt_softmax(tt_exec_t *exec, tt_rows_t shape, void *y, const void *x)
+{
+    return tt_launch(exec, &softmax_kernel, &(rows_t){shape, y, x, NULL});
+}
+
+tutti_status_t tt_softmax_backward(tt_exec_t *exec, tt_rows_t shape, void *dx, const void *dy,
+                                   const void *y)
+{
+    return tt_launch(exec, &softmax_backward_kernel, &(rows_t){shape, dx, dy, y});
+}
+
+tutti_status_t tt_log_softmax(tt_exec_t *exec, tt_rows_t shape, void *y, const void *x)
+{
+    return tt_launch(exec, &log_softmax_kernel, &(rows_t){shape, y, x, NULL});
+}
+
+tutti_status_t tt_log_softmax_backward(tt_exec_t *exec, tt_rows_t shape, void *dx, const void *dy,
+                                       const void *y)
+{
+    return tt_launch(exec, &log_softmax_backward_kernel, &(rows_t){shape, dx, dy, y});
+}
+
+/* ---- cross entropy --------------------------------------------------------------------------- */
 
 /* A number in an array of the accumulation type. */
 static double get(const void *array, size_t at, tutti_dtype_t dtype)
@@ -134,6 +180,18 @@ static void loss_piece(void *arg, size_t piece)
     }
 }
 
+/* The row's incoming gradient times the weight, rounded to the accumulation type. */
+static double scale_of(const tt_cross_entropy_t *ce, size_t row)
+{
+    const tutti_dtype_t dtype = ce->shape.dtype;
+    const double scale = get(ce->scale, ce->scale_is_shared ? 0 : row, dtype);
+    if (ce->weight == NULL) {
+        return scale;
+    }
+    const double product = scale * get(ce->weight, 0, dtype);
+    return dtype == TUTTI_F64 ? product : (double)(float)product;
+}
+
 static void loss_backward_piece(void *arg, size_t piece)
 {
     const tt_cross_entropy_t *ce = arg;
@@ -150,30 +208,62 @@ static void loss_backward_piece(void *arg, size_t piece)
         }
         row.max = get(ce->max_sum, 2 * i, dtype);
         row.sum = get(ce->max_sum, 2 * i + 1, dtype);
-        row.scale = get(ce->scale, ce->scale_is_shared ? 0 : i, dtype);
+        row.scale = scale_of(ce, i);
         rows->loss_backward(&row);
     }
 }
 
-tutti_status_t tt_cross_entropy(tt_threads_t *threads, const tt_cross_entropy_t *ce)
+static tutti_status_t run_cross_entropy(tt_threads_t *threads, const void *arguments)
 {
-    for (size_t i = 0; i < ce->shape.rows; i++) {
-        const int64_t target = ce->targets[i];
-        if (target != ce->ignore_index && (target < 0 || target >= (int64_t)ce->shape.n)) {
+    tt_cross_entropy_t ce = *(const tt_cross_entropy_t *)arguments;
+    size_t count = 0;
+    for (size_t i = 0; i < ce.shape.rows; i++) {
+        const int64_t target = ce.targets[i];
+        count += target != ce.ignore_index;
+        if (target != ce.ignore_index && (target < 0 || target >= (int64_t)ce.shape.n)) {
             return TT_FAIL(TUTTI_ERR_ARG,
                            "cross_entropy: target %zu is %lld, outside the %zu classes and not "
                            "ignore_index %lld",
-                           i, (long long)target, ce->shape.n, (long long)ce->ignore_index);
+                           i, (long long)target, ce.shape.n, (long long)ce.ignore_index);
         }
     }
-    tt_cross_entropy_t job = *ce;
-    const size_t group = rows_per_piece(&ce->shape); /* losses are written without classes, too */
-    tt_threads_run(threads, (ce->shape.rows + group - 1) / group, loss_piece, &job);
+    const size_t group = rows_per_piece(&ce.shape); /* losses are written without classes, too */
+    tt_threads_run(threads, (ce.shape.rows + group - 1) / group, loss_piece, &ce);
+    if (ce.weight != NULL) {
+        put(ce.weight, 0, ce.shape.dtype, 1 / (double)count);
+    }
     return TUTTI_OK;
 }
 
-void tt_cross_entropy_backward(tt_threads_t *threads, const tt_cross_entropy_t *ce)
+static tutti_status_t run_cross_entropy_backward(tt_threads_t *threads, const void *arguments)
 {
-    tt_cross_entropy_t job = *ce;
-    tt_threads_run(threads, pieces_of(&ce->shape), loss_backward_piece, &job);
+    tt_cross_entropy_t ce = *(const tt_cross_entropy_t *)arguments;
+    tt_threads_run(threads, pieces_of(&ce.shape), loss_backward_piece, &ce);
+    return TUTTI_OK;
+}
+
+#define LOSS_KERNEL(kind)                                                                          \
+    {                                                                                              \
+        .name = #kind, .bytes = sizeof(tt_cross_entropy_t), .run = run_##kind, .pointers = {       \
+            TT_POINTER(tt_cross_entropy_t, logits),                                                \
+            TT_POINTER(tt_cross_entropy_t, targets),                                               \
+            TT_POINTER(tt_cross_entropy_t, loss),                                                  \
+            TT_POINTER(tt_cross_entropy_t, max_sum),                                               \
+            TT_POINTER(tt_cross_entropy_t, weight),                                                \
+            TT_POINTER(tt_cross_entropy_t, dlogits),                                               \
+            TT_POINTER(tt_cross_entropy_t, scale)                                                  \
+        }                                                                                          \
+    }
+
+static const tt_kernel_t cross_entropy_kernel = LOSS_KERNEL(cross_entropy);
+static const tt_kernel_t cross_entropy_backward_kernel = LOSS_KERNEL(cross_entropy_backward);
+
+tutti_status_t tt_cross_entropy(tt_exec_t *exec, const tt_cross_entropy_t *ce)
+{
+    return tt_launch(exec, &cross_entropy_kernel, ce);
+}
+
+tutti_status_t tt_cross_entropy_backward(tt_exec_t *exec, const tt_cross_entropy_t *ce)
+{
+    return tt_launch(exec, &cross_entropy_backward_kernel, ce);
 }

@@ -9,94 +9,120 @@
  * sample variance" (1983), for the merging. */
 #include <tutti/nn_layers.h>
 
-#include <string.h>
-
 #include <tutti/collectives.h>
 
 #include "compute/nn/layers/layer_batch_norm.h"
 #include "compute/nn/module_impl.h"
 #include "core/base/fail.h"
+#include "core/kernel/elementwise/copy.h"
+#include "core/kernel/elementwise/map.h"
 #include "core/tensor/tensor_impl.h"
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
-/* What each rank sends. */
-static double *part_of(double *all, int rank, int64_t channels)
+typedef struct {
+    const double *all; /* [ranks][1 + 2 channels]: what each rank sends */
+    double *mean, *variance, *total;
+    int64_t ranks, channels;
+} merge_t;
+
+static const double *part_of(const merge_t *m, int64_t rank)
 {
-    return all + rank * (2 * channels + 1);
+    return m->all + rank * (2 * m->channels + 1);
 }
 
-static void merge_channel(double *all, int ranks, int64_t channels, int64_t i, double total)
+static void merge_channel(const merge_t *m, int64_t i)
 {
     double mean = 0, variance = 0;
-    for (int rank = 0; rank < ranks; rank++) {
-        const double *part = part_of(all, rank, channels);
-        mean += part[0] * part[1 + i];
+    for (int64_t rank = 0; rank < m->ranks; rank++) {
+        mean += part_of(m, rank)[0] * part_of(m, rank)[1 + i];
     }
-    mean /= total;
-    for (int rank = 0; rank < ranks; rank++) {
-        const double *part = part_of(all, rank, channels), off = part[1 + i] - mean;
-        variance += part[0] * (part[1 + channels + i] + off * off);
+    mean /= *m->total;
+    for (int64_t rank = 0; rank < m->ranks; rank++) {
+        const double *part = part_of(m, rank), off = part[1 + i] - mean;
+        variance += part[0] * (part[1 + m->channels + i] + off * off);
     }
-    /* the results lie where the first rank's part was, behind which nobody looks again */
-    part_of(all, 0, channels)[1 + i] = mean;
-    part_of(all, 0, channels)[1 + channels + i] = variance / total;
+    m->mean[i] = mean;
+    m->variance[i] = variance / *m->total;
 }
 
-static tutti_status_t gather(tutti_group_t *group, tutti_tensor_t *all, tutti_tensor_t *own,
-                             double *mean, double *variance, double *count)
+static tutti_status_t run_merge(tt_threads_t *threads, const void *arguments)
 {
-    const int64_t channels = (own->numel - 1) / 2;
-    const int ranks = tutti_group_size(group);
-    double *part = tutti_tensor_data(own), *parts = tutti_tensor_data(all), total = 0;
-    part[0] = *count;
-    memcpy(part + 1, mean, (size_t)channels * sizeof *mean);
-    memcpy(part + 1 + channels, variance, (size_t)channels * sizeof *variance);
-    TT_TRY(tutti_all_gather(group, all, own, NULL));
-    for (int rank = 0; rank < ranks; rank++) {
-        total += part_of(parts, rank, channels)[0];
+    const merge_t *m = arguments;
+    (void)threads;
+    *m->total = 0;
+    for (int64_t rank = 0; rank < m->ranks; rank++) {
+        *m->total += part_of(m, rank)[0];
     }
-    for (int64_t i = 0; i < channels && total > 0; i++) {
-        merge_channel(parts, ranks, channels, i, total);
-        mean[i] = parts[1 + i];
-        variance[i] = parts[1 + channels + i];
+    for (int64_t i = 0; i<m->channels && * m->total> 0; i++) {
+        merge_channel(m, i);
     }
-    *count = total;
     return TUTTI_OK;
 }
 
-static tutti_status_t merge(void *user, tutti_scope_t *s, double *mean, double *variance,
-                            int64_t channels, double *count)
+static const tt_kernel_t merge_kernel = {
+    .name = "sync_batch_norm_merge",
+    .bytes = sizeof(merge_t),
+    .run = run_merge,
+    .pointers = {TT_POINTER(merge_t, all), TT_POINTER(merge_t, mean), TT_POINTER(merge_t, variance),
+                 TT_POINTER(merge_t, total)}};
+
+/* own: what this rank sends; all: what all do; total: a number. */
+typedef struct {
+    tutti_tensor_t *own, *all, *total;
+} parts_t;
+
+static tutti_status_t gather(tutti_group_t *group, tt_exec_t *exec, const parts_t *p,
+                             const merge_t *m, double *count)
 {
-    tutti_group_t *group = user;
-    tutti_tensor_t *all, *own;
-    const int64_t numbers = 2 * channels + 1;
-    (void)s;
-    TT_TRY(tt_tensor_new(NULL, TUTTI_F64, TUTTI_SHAPE(numbers), false, &own));
-    tutti_status_t status =
-        tt_tensor_new(NULL, TUTTI_F64, TUTTI_SHAPE(tutti_group_size(group), numbers), false, &all);
+    double *own = tt_tensor_data(p->own);
+    const int64_t n = m->channels;
+    const tt_strided_t parts[] = {tt_strided_row(own, TUTTI_F64, 1),
+                                  tt_strided_row(own + 1, TUTTI_F64, n),
+                                  tt_strided_row(own + 1 + n, TUTTI_F64, n)},
+                       mean = tt_strided_row(m->mean, TUTTI_F64, n),
+                       variance = tt_strided_row(m->variance, TUTTI_F64, n);
+    TT_TRY(tt_fill(exec, &parts[0], *count));
+    TT_TRY(tt_copy(exec, &parts[1], &mean));
+    TT_TRY(tt_copy(exec, &parts[2], &variance));
+    TT_TRY(tutti_all_gather(group, p->all, p->own, NULL));
+    TT_TRY(tt_launch(exec, &merge_kernel, m));
+    *count = tutti_tensor_item(p->total);
+    return TUTTI_OK;
+}
+
+static tutti_status_t make_parts(tt_device_t *device, int64_t ranks, int64_t numbers, parts_t *p)
+{
+    TT_TRY(tt_tensor_new(device, TUTTI_F64, TUTTI_SHAPE(numbers), false, &p->own));
+    TT_TRY(tt_tensor_new(device, TUTTI_F64, TUTTI_SHAPE(ranks, numbers), false, &p->all));
+    return tt_tensor_new(device, TUTTI_F64, TUTTI_SCALAR, false, &p->total);
+}
+
+static tutti_status_t merge(void *user, tutti_scope_t *s, tutti_tensor_t *mean,
+                            tutti_tensor_t *variance, double *count)
+{
+    parts_t p = {NULL, NULL, NULL};
+    const int64_t ranks = tutti_group_size(user), channels = mean->numel;
+    tutti_status_t status = make_parts(s->ctx->place.device, ranks, 2 * channels + 1, &p);
     if (status >= 0) {
-        status = gather(group, all, own, mean, variance, count);
-        tutti_tensor_release(all);
+        const merge_t m = {tt_tensor_data(p.all),
+                           tt_tensor_data(mean),
+                           tt_tensor_data(variance),
+                           tt_tensor_data(p.total),
+                           ranks,
+                           channels};
+        status = gather(user, tt_scope_exec(s), &p, &m, count);
     }
-    tutti_tensor_release(own);
+    tt_tensors_release((tutti_tensor_t **)&p, sizeof p / sizeof(tutti_tensor_t *));
     return status;
 }
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-static tutti_status_t add(void *user, tutti_scope_t *s, double *sums, int64_t count)
+static tutti_status_t add(void *user, tutti_scope_t *s, tutti_tensor_t *sums)
 {
-    tutti_tensor_t *x;
     (void)s;
-    TT_TRY(tutti_tensor_create(TUTTI_F64, TUTTI_SHAPE(count), &x));
-    memcpy(tutti_tensor_data(x), sums, tutti_tensor_bytes(x));
-    const tutti_status_t status = tutti_all_reduce(user, x, TUTTI_SUM, NULL);
-    if (status >= 0) {
-        memcpy(sums, tutti_tensor_data(x), tutti_tensor_bytes(x));
-    }
-    tutti_tensor_release(x);
-    return status;
+    return tutti_all_reduce(user, sums, TUTTI_SUM, NULL);
 }
 
 /* ---- the layer ------------------------------------------------------------------------------- */

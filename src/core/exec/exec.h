@@ -26,7 +26,7 @@
 #include "core/base/fail.h"
 #include "core/base/threads.h"
 
-enum { TT_POINTERS_MAX = 12 };
+enum { TT_POINTERS_MAX = 14 };
 
 /* Which of a kernel's arguments is a pointer to memory of the device. It may be NULL. */
 typedef struct {

@@ -10,8 +10,6 @@
 #include <tutti/op_reduce.h>
 #include <tutti/op_shape.h>
 
-#include <math.h>
-
 #include "compute/autograd/compose.h"
 #include "compute/autograd/history.h"
 #include "compute/op/norm/batch_norm_op.h"
@@ -102,7 +100,7 @@ static tutti_status_t batch_norm_infer(const tutti_op_call_t *call, tutti_spec_t
 typedef struct {
     tutti_tensor_t *x, *weight, *bias, *mean, *variance, *residual, *y;
     tutti_tensor_t *running_mean, *running_var;
-    tutti_tensor_t *count; /* a number: elements that the statistics are over */
+    tutti_tensor_t *count; /* a number of the host: elements that the statistics are over */
 } parts_t;
 
 static tutti_status_t make_statistics(tutti_op_call_t *call, size_t channels, parts_t *p)
@@ -139,10 +137,8 @@ static tutti_status_t move_running(tutti_scope_t *s, tutti_tensor_t *running,
                                    const tutti_tensor_t *old, const tutti_tensor_t *now,
                                    const double weights[2])
 {
-    double *value = tutti_tensor_data(old);
-    for (int64_t i = 0; i < old->numel; i++) {
-        value[i] = weights[0] * value[i] + weights[1] * ((double *)tutti_tensor_data(now))[i];
-    }
+    TT_TRY(tt_channels_move(tt_scope_exec(s), (size_t)old->numel, tt_tensor_data(old),
+                            tt_tensor_data(now), weights));
     if (old != running) {
         const tt_strided_t to = tt_tensor_strided(running), from = tt_tensor_strided(old);
         TT_TRY(tt_map_unary(tt_scope_exec(s), TT_UNARY_COPY, (tt_map_params_t){0}, &to, &from));
@@ -166,23 +162,21 @@ static tutti_status_t update_running(const tutti_op_call_t *call, const parts_t 
     return TUTTI_OK;
 }
 
-static tutti_status_t run_forward(tutti_op_call_t *call, const tt_channels_t *c, double *count)
+static tutti_status_t run_forward(tutti_op_call_t *call, const parts_t *p, const tt_channels_t *c,
+                                  double *count)
 {
     const batch_norm_params_t *params = call->params;
-    tt_threads_t *threads = tt_scope_threads(call->scope);
-    if (!params->is_of_batch) {
-        tt_channels_normalize(threads, c);
-    } else if (params->is_shared) {
-        const tt_shared_statistics_t *shared = &params->shared;
-        tt_channels_measure(threads, c);
-        TT_TRY(shared->merge(shared->user, call->scope, c->mean, c->variance, (int64_t)c->channels,
-                             count));
-        TT_TRY(check_count(call, *count));
-        tt_channels_normalize(threads, c);
-    } else {
-        tt_channels_forward(threads, c);
+    tt_exec_t *exec = tt_scope_exec(call->scope);
+    if (params->is_of_batch && !params->is_shared) {
+        return tt_channels_forward(exec, c);
     }
-    return TUTTI_OK;
+    if (params->is_of_batch) {
+        const tt_shared_statistics_t *shared = &params->shared;
+        TT_TRY(tt_channels_measure(exec, c));
+        TT_TRY(shared->merge(shared->user, call->scope, p->mean, p->variance, count));
+        TT_TRY(check_count(call, *count));
+    }
+    return tt_channels_normalize(exec, c);
 }
 
 static tutti_status_t compute(tutti_op_call_t *call, parts_t *p)
@@ -205,7 +199,7 @@ static tutti_status_t compute(tutti_op_call_t *call, parts_t *p)
                                     .y = tt_data_of(p->y)};
     double *count = tutti_tensor_data(p->count);
     *count = (double)order.batch * (double)order.n;
-    TT_TRY(run_forward(call, &channels, count));
+    TT_TRY(run_forward(call, p, &channels, count));
     TT_TRY(tt_channels_return(call->scope, call->outputs[0], p->y));
     TT_TRY(tutti_op_save(call, p->x));
     TT_TRY(tutti_op_save_copy(call, p->weight, WEIGHT));
@@ -226,45 +220,30 @@ static tutti_status_t batch_norm_forward(tutti_op_call_t *call)
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-/* dweight = Σ dy x̂ = dot / √(variance + eps), dbias = Σ dy, both of this process's samples. */
-static tutti_status_t give_parameter_grads(tutti_op_backward_t *call, const double *sum,
-                                           const double *dot)
+/* dweight and dbias, both of this process's samples. */
+static tutti_status_t new_parameter_grads(tutti_op_backward_t *call)
 {
-    const batch_norm_params_t *params = call->params;
-    const double *variance = tutti_tensor_data(call->saved[SAVED_VAR]);
     const int64_t channels = call->saved[SAVED_VAR]->numel;
     for (int input = WEIGHT; input <= BIAS; input++) {
         if (call->wanted[input]) {
             call->grads[input] = tt_scratch(call->scope, TUTTI_F64, TUTTI_SHAPE(channels));
-            TT_TRY(tutti_scope_status(call->scope));
         }
     }
-    for (int64_t i = 0; i < channels; i++) {
-        if (call->wanted[WEIGHT]) {
-            ((double *)tutti_tensor_data(call->grads[WEIGHT]))[i] =
-                dot[i] / sqrt(variance[i] + params->eps);
-        }
-        if (call->wanted[BIAS]) {
-            ((double *)tutti_tensor_data(call->grads[BIAS]))[i] = sum[i];
-        }
-    }
-    return TUTTI_OK;
+    return tutti_scope_status(call->scope);
 }
 
-static tutti_status_t run_backward(tutti_op_backward_t *call, const tt_channels_t *c)
+static tutti_status_t run_backward(tutti_op_backward_t *call, const tt_channels_t *c,
+                                   tutti_tensor_t *sums)
 {
     const batch_norm_params_t *params = call->params;
     const tt_shared_statistics_t *shared = &params->shared;
-    tt_threads_t *threads = tt_scope_threads(call->scope);
+    tt_exec_t *exec = tt_scope_exec(call->scope);
     if (!params->is_of_batch || !params->is_shared || c->dx == NULL) {
-        tt_channels_backward(threads, c);
-        return give_parameter_grads(call, c->sum, c->dot);
+        return tt_channels_backward(exec, c);
     }
-    tt_channels_dot(threads, c);
-    TT_TRY(give_parameter_grads(call, c->sum, c->dot));
-    TT_TRY(shared->add(shared->user, call->scope, c->sum, 2 * (int64_t)c->channels));
-    tt_channels_slope(threads, c);
-    return TUTTI_OK;
+    TT_TRY(tt_channels_dot(exec, c));
+    TT_TRY(shared->add(shared->user, call->scope, sums));
+    return tt_channels_slope(exec, c);
 }
 
 /* Gradients in the kernel's order, tensors alone; each may be missing. */
@@ -277,10 +256,10 @@ static tutti_status_t differentiate(tutti_op_backward_t *call, const slopes_t *s
     const batch_norm_params_t *params = call->params;
     const tutti_tensor_t *x = call->saved[SAVED_X];
     const tt_channel_order_t order = tt_channel_order(call->inputs[X].shape);
-    const tutti_tensor_t *sums =
+    tutti_tensor_t *sums =
         tt_scratch(call->scope, TUTTI_F64, TUTTI_SHAPE(2, (int64_t)order.channels));
-    TT_TRY(tutti_scope_status(call->scope));
-    double *sum = tutti_tensor_data(sums);
+    TT_TRY(new_parameter_grads(call));
+    double *sum = tt_tensor_data(sums);
     const double count = *(double *)tutti_tensor_data(call->saved[SAVED_COUNT]);
     const tt_channels_t channels = {.dtype = x->dtype,
                                     .batch = order.batch,
@@ -296,10 +275,12 @@ static tutti_status_t differentiate(tutti_op_backward_t *call, const slopes_t *s
                                     .dy = tt_data_of(slopes->dy),
                                     .sum = sum,
                                     .dot = sum + order.channels,
+                                    .dgamma = tt_data_of(call->grads[WEIGHT]),
+                                    .dbeta = tt_data_of(call->grads[BIAS]),
                                     .dz = tt_data_of(slopes->dz),
                                     .dx = tt_data_of(slopes->dx),
                                     .count = params->is_of_batch ? count : 0};
-    return run_backward(call, &channels);
+    return run_backward(call, &channels, sums);
 }
 
 /* A gradient for an input of x's shape, and where the kernel writes it. */

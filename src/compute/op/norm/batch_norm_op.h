@@ -8,9 +8,10 @@
 
 /* The ranks that have the other samples. Calls replace this process's sums by everybody's. */
 typedef struct tt_shared_statistics {
-    tutti_status_t (*merge)(void *user, tutti_scope_t *s, double *mean, double *variance,
-                            int64_t channels, double *count); /* count: elements of a channel */
-    tutti_status_t (*add)(void *user, tutti_scope_t *s, double *sums, int64_t count);
+    tutti_status_t (*merge)(void *user, tutti_scope_t *s, tutti_tensor_t *mean,
+                            tutti_tensor_t *variance,
+                            double *count); /* count: elements of a channel */
+    tutti_status_t (*add)(void *user, tutti_scope_t *s, tutti_tensor_t *sums);
     void *user;
     void (*retain)(void *user); /* the graph holds it until its backward has run */
     void (*release)(void *user);

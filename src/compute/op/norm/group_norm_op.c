@@ -2,6 +2,7 @@
  * gradients are f64, whatever x is. Cost: channels.h; keeps x, mean, 1/σ. Source: op_nn.h. */
 #include <tutti/op_math.h>
 #include <tutti/op_nn.h>
+#include <tutti/op_reduce.h>
 #include <tutti/op_shape.h>
 
 #include "compute/autograd/compose.h"
@@ -76,8 +77,8 @@ static tutti_status_t compute(tutti_op_call_t *call, parts_t *p)
     g.beta = tt_data_of(p->bias);
     g.mean = tt_data_of(p->mean);
     g.rstd = tt_data_of(p->rstd);
-    g.y = tutti_tensor_data(call->outputs[0]);
-    tt_groups_forward(tt_scope_threads(call->scope), &g);
+    g.y = tt_tensor_data(call->outputs[0]);
+    TT_TRY(tt_groups_forward(tt_scope_exec(call->scope), &g));
     TT_TRY(tutti_op_save_copy(call, p->x, X));
     TT_TRY(tutti_op_save_copy(call, p->weight, WEIGHT));
     TT_TRY(tutti_op_save(call, p->mean));
@@ -92,23 +93,6 @@ static tutti_status_t group_norm_forward(tutti_op_call_t *call)
     return status;
 }
 
-/* Σ over samples of [batch, channels], in their order. */
-static tutti_tensor_t *sum_samples(tutti_scope_t *s, const tt_groups_t *g, const double *shares)
-{
-    tutti_tensor_t *out = tt_scratch(s, TUTTI_F64, TUTTI_SHAPE((int64_t)g->channels));
-    if (out == NULL) {
-        return NULL;
-    }
-    double *sums = tutti_tensor_data(out);
-    for (size_t i = 0; i < g->channels; i++) {
-        sums[i] = 0;
-    }
-    for (size_t i = 0; i < g->batch * g->channels; i++) {
-        sums[i % g->channels] += shares[i];
-    }
-    return out;
-}
-
 static tutti_status_t differentiate(tutti_op_backward_t *call, tutti_tensor_t *dy)
 {
     tutti_scope_t *s = call->scope;
@@ -118,7 +102,7 @@ static tutti_status_t differentiate(tutti_op_backward_t *call, tutti_tensor_t *d
     tutti_tensor_t *sum = tt_scratch(s, TUTTI_F64, shares), *dot = tt_scratch(s, TUTTI_F64, shares);
     call->grads[X] = call->wanted[X] ? tt_scratch(s, x->dtype, x->shape) : NULL;
     TT_TRY(tutti_scope_status(s));
-    g.x = tutti_tensor_data(x);
+    g.x = tt_tensor_data(x);
     g.gamma = tt_data_of(call->saved[SAVED_WEIGHT]);
     g.mean = tt_data_of(call->saved[SAVED_MEAN]);
     g.rstd = tt_data_of(call->saved[SAVED_RSTD]);
@@ -126,9 +110,10 @@ static tutti_status_t differentiate(tutti_op_backward_t *call, tutti_tensor_t *d
     g.dx = tt_data_of(call->grads[X]);
     g.sum = tt_data_of(sum);
     g.dot = tt_data_of(dot);
-    tt_groups_backward(tt_scope_threads(s), &g);
-    call->grads[WEIGHT] = call->wanted[WEIGHT] ? sum_samples(s, &g, g.dot) : NULL;
-    call->grads[BIAS] = call->wanted[BIAS] ? sum_samples(s, &g, g.sum) : NULL;
+    TT_TRY(tt_groups_backward(tt_scope_exec(s), &g));
+    call->grads[WEIGHT] =
+        call->wanted[WEIGHT] ? tutti_sum_over(s, dot, TUTTI_DIMS(0), false) : NULL;
+    call->grads[BIAS] = call->wanted[BIAS] ? tutti_sum_over(s, sum, TUTTI_DIMS(0), false) : NULL;
     return tutti_scope_status(s);
 }
 

@@ -87,6 +87,12 @@ static void dot_channel(const void *arg, size_t channel)
     }
     c->sum[channel] = sums[0];
     c->dot[channel] = sums[1];
+    if (c->dgamma != NULL) {
+        c->dgamma[channel] = sums[1] / sqrt(c->variance[channel] + c->eps);
+    }
+    if (c->dbeta != NULL) {
+        c->dbeta[channel] = sums[0];
+    }
 }
 
 static void slope_channel(const void *arg, size_t channel)
@@ -119,8 +125,8 @@ static void channels_piece(void *arg, size_t piece)
     }
 }
 
-static void run(tt_threads_t *threads, const tt_channels_t *c, void (*first)(const void *, size_t),
-                void (*second)(const void *, size_t))
+static tutti_status_t run(tt_threads_t *threads, const tt_channels_t *c,
+                          void (*first)(const void *, size_t), void (*second)(const void *, size_t))
 {
     channels_job_t job = {.c = c,
                           .ops = &tt_kernels_of(c->dtype)->channels->of[c->dtype],
@@ -129,36 +135,125 @@ static void run(tt_threads_t *threads, const tt_channels_t *c, void (*first)(con
                           .first = first,
                           .second = second};
     tt_threads_run(threads, (c->channels + job.group - 1) / job.group, channels_piece, &job);
+    return TUTTI_OK;
 }
 
-void tt_channels_measure(tt_threads_t *threads, const tt_channels_t *c)
+static tutti_status_t run_measure(tt_threads_t *threads, const void *c)
 {
-    run(threads, c, measure_channel, NULL);
+    return run(threads, c, measure_channel, NULL);
 }
 
-void tt_channels_normalize(tt_threads_t *threads, const tt_channels_t *c)
+static tutti_status_t run_normalize(tt_threads_t *threads, const void *c)
 {
-    run(threads, c, normalize_channel, NULL);
+    return run(threads, c, normalize_channel, NULL);
 }
 
-void tt_channels_forward(tt_threads_t *threads, const tt_channels_t *c)
+static tutti_status_t run_forward(tt_threads_t *threads, const void *c)
 {
-    run(threads, c, measure_channel, normalize_channel);
+    return run(threads, c, measure_channel, normalize_channel);
 }
 
-void tt_channels_dot(tt_threads_t *threads, const tt_channels_t *c)
+static tutti_status_t run_dot(tt_threads_t *threads, const void *c)
 {
-    run(threads, c, dot_channel, NULL);
+    return run(threads, c, dot_channel, NULL);
 }
 
-void tt_channels_slope(tt_threads_t *threads, const tt_channels_t *c)
+static tutti_status_t run_slope(tt_threads_t *threads, const void *c)
 {
-    run(threads, c, slope_channel, NULL);
+    return run(threads, c, slope_channel, NULL);
 }
 
-void tt_channels_backward(tt_threads_t *threads, const tt_channels_t *c)
+static tutti_status_t run_backward(tt_threads_t *threads, const void *arguments)
 {
-    run(threads, c, dot_channel, c->dx == NULL ? NULL : slope_channel);
+    const tt_channels_t *c = arguments;
+    return run(threads, c, dot_channel, c->dx == NULL ? NULL : slope_channel);
+}
+
+#define CHANNELS_KERNEL(title, function)                                                           \
+    {                                                                                              \
+        .name = title, .bytes = sizeof(tt_channels_t), .run = function, .pointers = {              \
+            TT_POINTER(tt_channels_t, x),                                                          \
+            TT_POINTER(tt_channels_t, gamma),                                                      \
+            TT_POINTER(tt_channels_t, beta),                                                       \
+            TT_POINTER(tt_channels_t, mean),                                                       \
+            TT_POINTER(tt_channels_t, variance),                                                   \
+            TT_POINTER(tt_channels_t, residual),                                                   \
+            TT_POINTER(tt_channels_t, y),                                                          \
+            TT_POINTER(tt_channels_t, dy),                                                         \
+            TT_POINTER(tt_channels_t, sum),                                                        \
+            TT_POINTER(tt_channels_t, dot),                                                        \
+            TT_POINTER(tt_channels_t, dgamma),                                                     \
+            TT_POINTER(tt_channels_t, dbeta),                                                      \
+            TT_POINTER(tt_channels_t, dz),                                                         \
+            TT_POINTER(tt_channels_t, dx)                                                          \
+        }                                                                                          \
+    }
+
+static const tt_kernel_t measure_kernel = CHANNELS_KERNEL("batch_norm_measure", run_measure);
+static const tt_kernel_t normalize_kernel = CHANNELS_KERNEL("batch_norm_normalize", run_normalize);
+static const tt_kernel_t forward_kernel = CHANNELS_KERNEL("batch_norm", run_forward);
+static const tt_kernel_t dot_kernel = CHANNELS_KERNEL("batch_norm_dot", run_dot);
+static const tt_kernel_t slope_kernel = CHANNELS_KERNEL("batch_norm_slope", run_slope);
+static const tt_kernel_t backward_kernel = CHANNELS_KERNEL("batch_norm_backward", run_backward);
+
+tutti_status_t tt_channels_measure(tt_exec_t *exec, const tt_channels_t *c)
+{
+    return tt_launch(exec, &measure_kernel, c);
+}
+
+tutti_status_t tt_channels_normalize(tt_exec_t *exec, const tt_channels_t *c)
+{
+    return tt_launch(exec, &normalize_kernel, c);
+}
+
+tutti_status_t tt_channels_forward(tt_exec_t *exec, const tt_channels_t *c)
+{
+    return tt_launch(exec, &forward_kernel, c);
+}
+
+tutti_status_t tt_channels_dot(tt_exec_t *exec, const tt_channels_t *c)
+{
+    return tt_launch(exec, &dot_kernel, c);
+}
+
+tutti_status_t tt_channels_slope(tt_exec_t *exec, const tt_channels_t *c)
+{
+    return tt_launch(exec, &slope_kernel, c);
+}
+
+tutti_status_t tt_channels_backward(tt_exec_t *exec, const tt_channels_t *c)
+{
+    return tt_launch(exec, &backward_kernel, c);
+}
+
+typedef struct {
+    size_t n;
+    double *to;
+    const double *from;
+    double weights[2];
+} move_t;
+
+static tutti_status_t run_move(tt_threads_t *threads, const void *arguments)
+{
+    const move_t *move = arguments;
+    (void)threads;
+    for (size_t i = 0; i < move->n; i++) {
+        move->to[i] = move->weights[0] * move->to[i] + move->weights[1] * move->from[i];
+    }
+    return TUTTI_OK;
+}
+
+static const tt_kernel_t move_kernel = {
+    .name = "batch_norm_update",
+    .bytes = sizeof(move_t),
+    .run = run_move,
+    .pointers = {TT_POINTER(move_t, to), TT_POINTER(move_t, from)},
+};
+
+tutti_status_t tt_channels_move(tt_exec_t *exec, size_t n, double *to, const double *from,
+                                const double weights[2])
+{
+    return tt_launch(exec, &move_kernel, &(move_t){n, to, from, {weights[0], weights[1]}});
 }
 
 /* ---- group norm ------------------------------------------------------------------------------ */
@@ -239,8 +334,8 @@ static void groups_piece(void *arg, size_t piece)
     }
 }
 
-static void run_groups(tt_threads_t *threads, const tt_groups_t *g,
-                       void (*call)(const void *, size_t))
+static tutti_status_t run_groups(tt_threads_t *threads, const tt_groups_t *g,
+                                 void (*call)(const void *, size_t))
 {
     const size_t width = g->groups == 0 ? 0 : g->channels / g->groups;
     groups_job_t job = {.g = g,
@@ -251,14 +346,45 @@ static void run_groups(tt_threads_t *threads, const tt_groups_t *g,
                         .call = call};
     const size_t rows = g->batch * g->groups;
     tt_threads_run(threads, (rows + job.pieces - 1) / job.pieces, groups_piece, &job);
+    return TUTTI_OK;
 }
 
-void tt_groups_forward(tt_threads_t *threads, const tt_groups_t *g)
+static tutti_status_t run_groups_forward(tt_threads_t *threads, const void *g)
 {
-    run_groups(threads, g, forward_group);
+    return run_groups(threads, g, forward_group);
 }
 
-void tt_groups_backward(tt_threads_t *threads, const tt_groups_t *g)
+static tutti_status_t run_groups_backward(tt_threads_t *threads, const void *g)
 {
-    run_groups(threads, g, backward_group);
+    return run_groups(threads, g, backward_group);
+}
+
+#define GROUPS_KERNEL(title, function)                                                             \
+    {                                                                                              \
+        .name = title, .bytes = sizeof(tt_groups_t), .run = function, .pointers = {                \
+            TT_POINTER(tt_groups_t, x),                                                            \
+            TT_POINTER(tt_groups_t, gamma),                                                        \
+            TT_POINTER(tt_groups_t, beta),                                                         \
+            TT_POINTER(tt_groups_t, mean),                                                         \
+            TT_POINTER(tt_groups_t, rstd),                                                         \
+            TT_POINTER(tt_groups_t, y),                                                            \
+            TT_POINTER(tt_groups_t, dy),                                                           \
+            TT_POINTER(tt_groups_t, sum),                                                          \
+            TT_POINTER(tt_groups_t, dot),                                                          \
+            TT_POINTER(tt_groups_t, dx)                                                            \
+        }                                                                                          \
+    }
+
+static const tt_kernel_t groups_forward_kernel = GROUPS_KERNEL("group_norm", run_groups_forward);
+static const tt_kernel_t groups_backward_kernel =
+    GROUPS_KERNEL("group_norm_backward", run_groups_backward);
+
+tutti_status_t tt_groups_forward(tt_exec_t *exec, const tt_groups_t *g)
+{
+    return tt_launch(exec, &groups_forward_kernel, g);
+}
+
+tutti_status_t tt_groups_backward(tt_exec_t *exec, const tt_groups_t *g)
+{
+    return tt_launch(exec, &groups_backward_kernel, g);
 }

@@ -2,7 +2,8 @@
  *
  * dtype (f32, f64, bf16, f16) is that of x, y and their gradients; everything that there is one of
  * per channel or group is double. Sums run over fixed blocks of 16 lanes, blocks and samples are
- * added in order, in double; threads take whole channels (or groups) and change no bit.
+ * added in order, in double; threads take whole channels (or groups) and change no bit. Each
+ * function is a launch, whose errors it has.
  */
 #ifndef TT_CHANNELS_H
 #define TT_CHANNELS_H
@@ -12,7 +13,7 @@
 
 #include <tutti/dtype.h>
 
-#include "core/base/threads.h"
+#include "core/exec/exec.h"
 
 /* A batch norm: a channel's statistics are over batch and n. */
 typedef struct {
@@ -27,30 +28,35 @@ typedef struct {
     void *y;
     /* Backward, which reads y with relu only; dz is dy, with relu 0 where y <= 0. */
     const void *dy;
-    double *sum, *dot; /* [channels] Σ dz and Σ dz (x - mean) */
-    void *dz;          /* with relu: where it goes; may be dx, or NULL without dx */
+    double *sum, *dot;      /* [channels] Σ dz and Σ dz (x - mean) */
+    double *dgamma, *dbeta; /* [channels] Σ dz (x - mean) / √(variance + eps) and Σ dz, or NULL */
+    void *dz;               /* with relu: where it goes; may be dx, or NULL without dx */
     void *dx;
     double count; /* elements that the statistics are over; 0: they are constants */
 } tt_channels_t;
 
 /* Mean and variance of x's channels; both 0 where there are no elements. */
-void tt_channels_measure(tt_threads_t *threads, const tt_channels_t *c);
+TT_LAUNCHES tutti_status_t tt_channels_measure(tt_exec_t *exec, const tt_channels_t *c);
 
 /* y = (x - mean) / √(variance + eps) gamma + beta; the residual is added to what this is in the
  * dtype, so that the bits are those of three operations. */
-void tt_channels_normalize(tt_threads_t *threads, const tt_channels_t *c);
+TT_LAUNCHES tutti_status_t tt_channels_normalize(tt_exec_t *exec, const tt_channels_t *c);
 
 /* Both, channel by channel, so that x comes from memory once. */
-void tt_channels_forward(tt_threads_t *threads, const tt_channels_t *c);
+TT_LAUNCHES tutti_status_t tt_channels_forward(tt_exec_t *exec, const tt_channels_t *c);
 
-/* sum and dot, and dz. */
-void tt_channels_dot(tt_threads_t *threads, const tt_channels_t *c);
+/* sum and dot, dgamma and dbeta, and dz. */
+TT_LAUNCHES tutti_status_t tt_channels_dot(tt_exec_t *exec, const tt_channels_t *c);
 
 /* With r = 1/√(variance + eps): dx = gamma r (dz - sum / count - (x - mean) r² dot / count). */
-void tt_channels_slope(tt_threads_t *threads, const tt_channels_t *c);
+TT_LAUNCHES tutti_status_t tt_channels_slope(tt_exec_t *exec, const tt_channels_t *c);
 
 /* Both; dx may be NULL. */
-void tt_channels_backward(tt_threads_t *threads, const tt_channels_t *c);
+TT_LAUNCHES tutti_status_t tt_channels_backward(tt_exec_t *exec, const tt_channels_t *c);
+
+/* to = weights[0] to + weights[1] from, [n]: of running statistics. */
+TT_LAUNCHES tutti_status_t tt_channels_move(tt_exec_t *exec, size_t n, double *to,
+                                            const double *from, const double weights[2]);
 
 /* A group norm: statistics are over the elements of a sample's group of channels. */
 typedef struct {
@@ -67,7 +73,7 @@ typedef struct {
     void *dx;          /* NULL: not wanted */
 } tt_groups_t;
 
-void tt_groups_forward(tt_threads_t *threads, const tt_groups_t *g);
-void tt_groups_backward(tt_threads_t *threads, const tt_groups_t *g);
+TT_LAUNCHES tutti_status_t tt_groups_forward(tt_exec_t *exec, const tt_groups_t *g);
+TT_LAUNCHES tutti_status_t tt_groups_backward(tt_exec_t *exec, const tt_groups_t *g);
 
 #endif

@@ -61,7 +61,7 @@ static void narrow_to(set_t *set, tutti_dtype_t dtype, size_t n)
     memcpy(set->beta, wide.beta, sizeof set->beta);
 }
 
-static void run_batch_norm(tt_threads_t *threads, set_t *set, size_t n)
+static void run_batch_norm(tt_exec_t *exec, set_t *set, size_t n)
 {
     const tt_channels_t c = {.dtype = set->dtype,
                              .batch = BATCH,
@@ -82,20 +82,20 @@ static void run_batch_norm(tt_threads_t *threads, set_t *set, size_t n)
                              .dz = set->has_relu ? set->dx : NULL,
                              .dx = set->dx,
                              .count = (double)(BATCH * n)};
-    tt_channels_forward(threads, &c);
-    tt_channels_backward(threads, &c);
+    assert_int_equal(tt_channels_forward(exec, &c), TUTTI_OK);
+    assert_int_equal(tt_channels_backward(exec, &c), TUTTI_OK);
 }
 
-static void run_group_norm(tt_threads_t *threads, set_t *set, size_t n)
+static void run_group_norm(tt_exec_t *exec, set_t *set, size_t n)
 {
     const tt_groups_t g = {set->dtype, BATCH,      GROUPS,    CHANNELS,  n,          1e-3,
                            set->x,     set->gamma, set->beta, set->mean, set->other, set->y,
                            set->dy,    set->sum,   set->dot,  set->dx};
-    tt_groups_forward(threads, &g);
-    tt_groups_backward(threads, &g);
+    assert_int_equal(tt_groups_forward(exec, &g), TUTTI_OK);
+    assert_int_equal(tt_groups_backward(exec, &g), TUTTI_OK);
 }
 
-static void (*const kinds[])(tt_threads_t *, set_t *, size_t) = {run_batch_norm, run_group_norm};
+static void (*const kinds[])(tt_exec_t *, set_t *, size_t) = {run_batch_norm, run_group_norm};
 static const size_t sizes[] = {1, 3, 16, 49, 700, N_MAX};
 
 static void expect_near(const char *what, const double *got, const double *want, size_t n,
@@ -156,7 +156,7 @@ static void variants_and_threads_change_no_bit(void **state)
         second = narrow;
         kinds[kind](NULL, &narrow, n);
         setenv("TUTTI_ISA", tt_isa_variant_name((tt_variant_t)(trial % ((int)best + 1))), 1);
-        kinds[kind](threads, &second, n);
+        kinds[kind](&(tt_exec_t){.threads = threads}, &second, n);
         unsetenv("TUTTI_ISA");
         tt_threads_release(threads);
         if (memcmp(&narrow, &second, sizeof narrow) != 0) {
@@ -183,7 +183,7 @@ static void a_large_mean_does_not_hide_the_variance(void **state)
                              .mean = &mean,
                              .variance = &variance,
                              .y = y};
-    tt_channels_forward(NULL, &c);
+    assert_int_equal(tt_channels_forward(NULL, &c), TUTTI_OK);
     assert_true(fabs(mean - 1000) < 1e-3);
     assert_true(fabs(variance - 1.0 / 64) < 1e-5);
     assert_true(fabsf(y[0] - 1) < 0.01f && fabsf(y[1] + 1) < 0.01f);

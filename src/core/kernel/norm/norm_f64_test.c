@@ -201,8 +201,8 @@ static void run_channels(size_t n)
                                1e-5,           image,      gamma_,   beta_,        norm_got.mean,
                                norm_got.other, norm_got.y, image_dy, norm_got.sum, norm_got.dot,
                                norm_got.dx};
-        tt_groups_forward(NULL, &g);
-        tt_groups_backward(NULL, &g);
+        assert_int_equal(tt_groups_forward(NULL, &g), TUTTI_OK);
+        assert_int_equal(tt_groups_backward(NULL, &g), TUTTI_OK);
         return;
     }
     const tt_channels_t c = {.dtype = TUTTI_F64,
@@ -221,8 +221,8 @@ static void run_channels(size_t n)
                              .dot = norm_got.dot,
                              .dx = norm_got.dx,
                              .count = (double)(BATCH * n)};
-    tt_channels_forward(NULL, &c);
-    tt_channels_backward(NULL, &c);
+    assert_int_equal(tt_channels_forward(NULL, &c), TUTTI_OK);
+    assert_int_equal(tt_channels_backward(NULL, &c), TUTTI_OK);
 }
 
 /* Whether segment `at` (sample by sample, channel by channel) is of set `set`: a channel over the

@@ -56,10 +56,11 @@ extern "C" {
 #endif
 
 enum {
-    TUTTI_OPTIM_MOMENTS_MAX = 8,    /**< moments of a kind of optimizer */
-    TUTTI_OPTIM_SUMS_MAX = 4,       /**< sums that a measure makes */
-    TUTTI_OPTIM_SECTIONS_MAX = 256, /**< what a parameter is measured in */
-    TUTTI_OPTIM_SECTION = 16384,    /**< elements of one at least, but for the last */
+    TUTTI_OPTIM_MOMENTS_MAX = 8,          /**< moments of a kind of optimizer */
+    TUTTI_OPTIM_SUMS_MAX = 4,             /**< sums that a measure makes */
+    TUTTI_OPTIM_SECTIONS_MAX = 256,       /**< what a parameter is measured in */
+    TUTTI_OPTIM_SECTION = 16384,          /**< elements of one at least, but for the last */
+    TUTTI_OPTIM_OPTIONS_BYTES_MAX = 1024, /**< of a struct of options: steps take a copy along */
 };
 
 /** An option that is a number: a double in the struct of options. Others, such as flags, need no
@@ -73,7 +74,8 @@ typedef struct tutti_optim_option {
 
 /** A part of a parameter in one step. Everything is borrowed until the function returns. */
 typedef struct tutti_optim_piece {
-    tutti_context_t *ctx; /**< the optimizer's */
+    tutti_context_t *ctx; /**< the optimizer's; NULL for a parameter on an accelerator, whose
+                               stream calls, maybe after tutti_optim_step() has returned */
     const void *options;  /**< of the parameter's group, with fallbacks put in */
     double lr;            /**< of the group, by now; the one in the options is where it began */
     int64_t step;         /**< of this parameter, from 1 on */
@@ -92,9 +94,9 @@ typedef struct tutti_optim_piece {
  * each with another part, and no part may depend on another; they cannot fail.
  */
 struct tutti_optim_ops {
-    const char *name;  /**< "adam"; saved with the state, which no other kind loads */
-    const char *about; /**< a line about it; may be NULL */
-    size_t options_bytes;
+    const char *name;     /**< "adam"; saved with the state, which no other kind loads */
+    const char *about;    /**< a line about it; may be NULL */
+    size_t options_bytes; /**< at most TUTTI_OPTIM_OPTIONS_BYTES_MAX */
     const tutti_optim_option_t *options; /**< ended by a row without a name */
 
     /** Names of the moments, in files "<parameter>.<moment>": no dot in it, not "step" and not
@@ -117,8 +119,9 @@ struct tutti_optim_ops {
     /** Change weight and moments. Required. */
     void (*update)(const tutti_optim_piece_t *piece);
 
-    /** update is called once, in the caller's thread, with the whole parameter; there it may use
-     *  tutti_parallel_for() of piece->ctx. Such a kind cannot step a shard; it has no measure. */
+    /** update is called once, in one thread, with the whole parameter; there it may use
+     *  tutti_parallel_for() of piece->ctx, unless that is NULL. Such a kind cannot step a shard; it
+     * has no measure. */
     bool wants_whole;
 };
 

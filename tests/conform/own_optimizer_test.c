@@ -375,6 +375,9 @@ static void what_a_table_lacks_is_named(void **state)
         {.name = "lr", .offset = 80, .below = 1}, {.name = "odd", .offset = 84, .below = 1}, {0}};
     kind.options = crooked;
     expect_refusal(kind, "own_adam: option odd is a double at offset 84 of 120 bytes");
+    kind = own_adam;
+    kind.options_bytes = TUTTI_OPTIM_OPTIONS_BYTES_MAX + 1;
+    expect_refusal(kind, "own_adam: options_bytes is 1025: it must be at most 1024");
     kind = own_trust;
     kind.wants_whole = true;
     expect_refusal(kind, "own_trust: a measure adds up sections, but it wants_whole");

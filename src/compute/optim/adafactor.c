@@ -173,9 +173,14 @@ static void step_rows(void *arg, size_t piece)
     over_rows(arg, piece, true);
 }
 
+static tt_threads_t *threads_of(const tutti_optim_piece_t *piece)
+{
+    return piece->ctx == NULL ? NULL : piece->ctx->exec.threads;
+}
+
 static void move_means(job_t *job, size_t pieces)
 {
-    tt_threads_t *threads = job->at->ctx->exec.threads;
+    tt_threads_t *threads = threads_of(job->at);
     if (!is_factored(job)) {
         tt_threads_run(threads, tt_divide_up(job->at->count, PIECE), square_piece, job);
         return;
@@ -194,8 +199,7 @@ static double lr_of(const tutti_optim_piece_t *piece)
         lr *= fmin(o->warmup_init ? 1e-6 * t : 1e-2, 1 / sqrt(t));
     }
     if (!o->no_scale_parameter) {
-        const double squares =
-            tt_flat_sum_squares(piece->ctx->exec.threads, piece->weight, piece->count);
+        const double squares = tt_flat_sum_squares(threads_of(piece), piece->weight, piece->count);
         lr *= fmax(o->eps2, sqrt(squares / (double)piece->count));
     }
     return lr;
@@ -235,7 +239,7 @@ static void update(const tutti_optim_piece_t *piece)
         return;
     }
     const tutti_adafactor_options_t *o = piece->options;
-    tt_threads_t *threads = piece->ctx->exec.threads;
+    tt_threads_t *threads = threads_of(piece);
     const double lr = lr_of(piece);
     job_t job = {.at = piece, .kernels = tt_kernels(), .numbers = numbers_of(piece, lr)};
     const size_t pieces = cut(&job);

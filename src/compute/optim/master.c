@@ -26,10 +26,11 @@ static tutti_status_t flatten(tutti_optim_t *opt, tt_optim_slot_t *slot, tutti_t
 {
     const uint32_t version = grad->storage->version;
     if (slot->flat_grad == NULL) {
-        TT_TRY(tutti_tensor_create(TUTTI_F32, grad->shape, &slot->flat_grad));
+        TT_TRY(
+            tt_tensor_new(grad->storage->device, TUTTI_F32, grad->shape, false, &slot->flat_grad));
     }
     if (slot->given_grad != grad || slot->given_version != version) {
-        TT_TRY(tt_tensor_convert(&opt->ctx->exec, slot->flat_grad, grad));
+        TT_TRY(tt_tensor_convert(tt_tensor_exec(opt->ctx, grad), slot->flat_grad, grad));
         tutti_tensor_release(slot->given_grad);
         slot->given_grad = tutti_tensor_retain(grad);
         slot->given_version = version;
@@ -54,28 +55,53 @@ tutti_status_t tt_optim_flat_grad(tutti_optim_t *opt, tt_optim_slot_t *slot, tut
     return TUTTI_OK;
 }
 
-static tutti_status_t convert_both(tutti_optim_t *opt, const tt_optim_slot_t *slot,
-                                   tutti_tensor_t *rounded, tutti_tensor_t *exact)
+typedef struct {
+    float *master;
+    const uint16_t *have, *want;
+    const float *taken;
+    int64_t n;
+} reconcile_t;
+
+static tutti_status_t run_reconcile(tt_threads_t *threads, const void *arguments)
 {
-    TT_TRY(tt_tensor_convert(&opt->ctx->exec, rounded, slot->master));
-    return tt_tensor_convert(&opt->ctx->exec, exact, slot->tensor);
+    const reconcile_t *r = arguments;
+    (void)threads;
+    for (int64_t i = 0; i < r->n; i++) {
+        r->master[i] = r->have[i] == r->want[i] ? r->master[i] : r->taken[i];
+    }
+    return TUTTI_OK;
+}
+
+static const tt_kernel_t kernel_reconcile = {
+    .name = "optim_master",
+    .bytes = sizeof(reconcile_t),
+    .run = run_reconcile,
+    .pointers = {TT_POINTER(reconcile_t, master), TT_POINTER(reconcile_t, have),
+                 TT_POINTER(reconcile_t, want), TT_POINTER(reconcile_t, taken)},
+};
+
+static tutti_status_t launch_reconcile(tutti_optim_t *opt, const tt_optim_slot_t *slot,
+                                       tutti_tensor_t *rounded, tutti_tensor_t *exact)
+{
+    tt_exec_t *exec = tt_tensor_exec(opt->ctx, slot->tensor);
+    const reconcile_t r = {tt_tensor_data(slot->master), tt_tensor_data(rounded),
+                           tt_tensor_data(slot->tensor), tt_tensor_data(exact),
+                           slot->tensor->numel};
+    TT_TRY(tt_tensor_convert(exec, rounded, slot->master));
+    TT_TRY(tt_tensor_convert(exec, exact, slot->tensor));
+    return tt_launch(exec, &kernel_reconcile, &r);
 }
 
 /* The master where it rounds to the parameter, else the parameter. */
 static tutti_status_t reconcile(tutti_optim_t *opt, const tt_optim_slot_t *slot)
 {
     tutti_tensor_t *rounded, *exact;
-    const tutti_shape_t shape = slot->tensor->shape;
-    TT_TRY(tutti_tensor_create(slot->tensor->dtype, shape, &rounded));
-    tutti_status_t status = tutti_tensor_create(TUTTI_F32, shape, &exact);
+    const tutti_tensor_t *x = slot->tensor;
+    tt_device_t *device = x->storage->device;
+    TT_TRY(tt_tensor_new(device, x->dtype, x->shape, false, &rounded));
+    tutti_status_t status = tt_tensor_new(device, TUTTI_F32, x->shape, false, &exact);
     if (status >= 0) {
-        status = convert_both(opt, slot, rounded, exact);
-        const uint16_t *have = tutti_tensor_data(rounded), *want = tutti_tensor_data(slot->tensor);
-        const float *taken = tutti_tensor_data(exact);
-        float *master = tutti_tensor_data(slot->master);
-        for (int64_t i = 0; i < slot->tensor->numel; i++) {
-            master[i] = have[i] == want[i] ? master[i] : taken[i];
-        }
+        status = launch_reconcile(opt, slot, rounded, exact);
         tutti_tensor_release(exact);
     }
     tutti_tensor_release(rounded);
@@ -90,8 +116,10 @@ tutti_status_t tt_optim_prepare_master(tutti_optim_t *opt, tt_optim_slot_t *slot
         return TUTTI_OK;
     }
     if (slot->master == NULL) {
-        TT_TRY(tutti_tensor_create(TUTTI_F32, slot->tensor->shape, &slot->master));
-        TT_TRY(tt_tensor_convert(&opt->ctx->exec, slot->master, slot->tensor));
+        TT_TRY(tt_tensor_new(slot->tensor->storage->device, TUTTI_F32, slot->tensor->shape, false,
+                             &slot->master));
+        TT_TRY(
+            tt_tensor_convert(tt_tensor_exec(opt->ctx, slot->tensor), slot->master, slot->tensor));
     } else if (slot->is_master_loaded || slot->version != slot->tensor->storage->version) {
         TT_TRY(reconcile(opt, slot));
     }
@@ -103,7 +131,8 @@ tutti_status_t tt_optim_prepare_master(tutti_optim_t *opt, tt_optim_slot_t *slot
 tutti_status_t tt_optim_round_master(tutti_optim_t *opt, tt_optim_slot_t *slot)
 {
     if (slot->master != NULL) {
-        TT_TRY(tt_tensor_convert(&opt->ctx->exec, slot->tensor, slot->master));
+        TT_TRY(
+            tt_tensor_convert(tt_tensor_exec(opt->ctx, slot->tensor), slot->tensor, slot->master));
         slot->version = slot->tensor->storage->version;
     }
     return TUTTI_OK;

@@ -1,12 +1,15 @@
 /* The bits of optimizers: digests of parameters and moments after three steps, for every kind with
- * its options, recorded once; the same for every number of threads and instruction set. */
+ * its options, recorded once; the same for every number of threads and instruction set, and on a
+ * device. */
 #include <stdlib.h>
 
+#include <tutti/devices.h>
 #include <tutti/optim.h>
 
 #include "core/base/fnv.h"
 #include "core/base/testing.h"
 #include "core/kernel/isa.h"
+#include "core/tensor/tensor_impl.h"
 
 enum { STEPS = 3, SHAPES = 4 };
 
@@ -80,16 +83,30 @@ static tutti_status_t add_digest(void *user, const char *name, tutti_tensor_t *x
 {
     uint64_t *digest = user;
     const size_t bytes = (size_t)tutti_tensor_numel(x) * tutti_dtype_bytes(tutti_tensor_dtype(x));
+    uint32_t *data = malloc(bytes);
+    assert_int_equal(tt_tensor_read(x, data), 0);
     *digest = tt_fnv(*digest, name, strlen(name));
     for (size_t i = 0; i < bytes / sizeof(uint32_t); i++) {
-        *digest = (*digest ^ ((const uint32_t *)tutti_tensor_data(x))[i]) * UINT64_C(0x100000001b3);
+        *digest = (*digest ^ data[i]) * UINT64_C(0x100000001b3);
     }
+    free(data);
     return TUTTI_OK;
+}
+
+/* A copy on the device (NULL: x itself). */
+static tutti_tensor_t *place(tutti_context_t *ctx, tutti_device_t *device, tutti_tensor_t *x)
+{
+    tutti_scope_t *s;
+    assert_int_equal(tutti_scope_open(ctx, &s), 0);
+    tutti_tensor_t *placed =
+        tutti_tensor_retain(device == NULL ? x : tutti_tensor_to(s, x, device));
+    assert_int_equal(tutti_scope_close(s), 0);
+    return placed;
 }
 
 /* Shapes of more than 256 × 16384 elements where norms are made, of one piece, of some, and of
  * three dimensions. */
-static uint64_t digest_of(tutti_context_t *ctx, const row_t *row)
+static uint64_t digest_of(tutti_context_t *ctx, tutti_device_t *device, const row_t *row)
 {
     const tutti_shape_t shapes[SHAPES] = {TUTTI_SHAPE(4300037), TUTTI_SHAPE(13),
                                           TUTTI_SHAPE(307, 521), TUTTI_SHAPE(3, 170, 99)};
@@ -98,33 +115,36 @@ static uint64_t digest_of(tutti_context_t *ctx, const row_t *row)
     for (int k = has_norms ? 0 : 1; k < SHAPES; k++) {
         uint32_t state = 7u + (uint32_t)k;
         tutti_optim_t *opt;
-        tutti_tensor_t *x = make(shapes[k], &state, 0);
+        tutti_tensor_t *made = make(shapes[k], &state, 0), *x = place(ctx, device, made);
         tutti_tensor_t *g = make(shapes[k], &state, 4);
         assert_int_equal(tutti_tensor_set_requires_grad(x, true), 0);
-        assert_int_equal(tutti_tensor_set_grad(x, g), 0);
         assert_int_equal(tutti_optim_create(ctx, row->kind, row->options, &opt), 0);
         assert_int_equal(tutti_optim_add_parameter(opt, 0, "x", x), 0);
         for (int step = 0; step < STEPS; step++) {
+            tutti_tensor_t *placed = place(ctx, device, g);
+            assert_int_equal(tutti_tensor_set_grad(x, placed), 0);
             assert_int_equal(tutti_optim_step(opt), 0);
+            tutti_tensor_release(placed);
             randomize(g, &state, 4);
         }
         assert_int_equal(add_digest(&digest, "", x), 0);
         assert_int_equal(tutti_optim_each_state(opt, add_digest, &digest), 0);
         tutti_optim_release(opt);
         tutti_tensor_release(x);
+        tutti_tensor_release(made);
         tutti_tensor_release(g);
     }
     return digest;
 }
 
-static void expect_digests(int threads, const char *isa)
+static void expect_digests(int threads, const char *isa, tutti_device_t *device)
 {
     tutti_context_t *ctx;
     setenv("TUTTI_ISA", isa, 1);
     assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = threads}, &ctx), 0);
     int wrong = 0;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        const uint64_t digest = digest_of(ctx, &rows[i]);
+        const uint64_t digest = digest_of(ctx, device, &rows[i]);
         if (digest != rows[i].digest) {
             print_error("row %zu, %d threads, %s: 0x%016llx\n", i, threads, isa,
                         (unsigned long long)digest);
@@ -141,16 +161,26 @@ static void steps_have_the_bits_that_were_recorded(void **state)
     (void)state;
     unsetenv("TUTTI_ISA");
     const int best = (int)tt_isa();
-    expect_digests(1, tt_isa_variant_name((tt_variant_t)best));
+    expect_digests(1, tt_isa_variant_name((tt_variant_t)best), NULL);
     for (int isa = 0; isa < best; isa++) {
-        expect_digests(2 + isa, tt_isa_variant_name((tt_variant_t)isa));
+        expect_digests(2 + isa, tt_isa_variant_name((tt_variant_t)isa), NULL);
     }
+}
+
+static void a_device_has_the_same_bits(void **state)
+{
+    (void)state;
+    tutti_device_t *device;
+    assert_int_equal(tutti_device_open("strict:0", NULL, &device), 0);
+    expect_digests(2, tt_isa_variant_name(tt_isa()), device);
+    tutti_device_release(device);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_have_the_bits_that_were_recorded),
+        cmocka_unit_test(a_device_has_the_same_bits),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

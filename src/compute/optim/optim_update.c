@@ -1,4 +1,4 @@
-/* The step of a parameter, cut for the threads.
+/* The step of a parameter: one launch on its device, cut there for the threads.
  *
  *     measure    at most 256 sections of at least 16384 elements, by the number of elements alone;
  *                their sums are added in order
@@ -15,6 +15,7 @@ enum { PART = TUTTI_OPTIM_SECTION, PARTS_MANY = 64 };
 typedef struct {
     const tutti_optim_ops_t *ops;
     tutti_optim_piece_t whole;
+    tt_threads_t *threads;
     size_t length; /* of a part, but for the last */
     double sums[TUTTI_OPTIM_SECTIONS_MAX][TUTTI_OPTIM_SUMS_MAX];
 } job_t;
@@ -53,7 +54,7 @@ static void measure(job_t *job, double *sums)
     const size_t even = tt_divide_up(job->whole.count, TUTTI_OPTIM_SECTIONS_MAX);
     job->length = even < TUTTI_OPTIM_SECTION ? TUTTI_OPTIM_SECTION : even;
     const size_t sections = tt_divide_up(job->whole.count, job->length);
-    tt_threads_run(job->whole.ctx->exec.threads, sections, measure_part, job);
+    tt_threads_run(job->threads, sections, measure_part, job);
     for (size_t i = 0; i < sections; i++) {
         for (int k = 0; k < TUTTI_OPTIM_SUMS_MAX; k++) {
             sums[k] += job->sums[i][k];
@@ -62,23 +63,43 @@ static void measure(job_t *job, double *sums)
     job->whole.sums = sums;
 }
 
-static void update(const tutti_optim_ops_t *ops, const tutti_optim_piece_t *whole)
+typedef struct {
+    const tutti_optim_ops_t *ops;
+    tutti_optim_piece_t piece; /* but for its options */
+    _Alignas(16) char options[TUTTI_OPTIM_OPTIONS_BYTES_MAX];
+} step_t;
+
+static tutti_status_t run_step(tt_threads_t *threads, const void *arguments)
 {
+    const step_t *step = arguments;
+    const tutti_optim_ops_t *ops = step->ops;
     job_t job;
     double sums[TUTTI_OPTIM_SUMS_MAX] = {0};
-    if (ops->wants_whole) {
-        ops->update(whole);
-        return;
-    }
     job.ops = ops;
-    job.whole = *whole;
+    job.threads = threads;
+    job.whole = step->piece;
+    job.whole.options = step->options;
+    if (ops->wants_whole) {
+        ops->update(&job.whole);
+        return TUTTI_OK;
+    }
     if (ops->measure != NULL) {
         measure(&job, sums);
     }
-    job.length = whole->count < (size_t)PARTS_MANY * PART ? PART : 4 * PART;
-    tt_threads_run(whole->ctx->exec.threads, tt_divide_up(whole->count, job.length), update_part,
-                   &job);
+    job.length = job.whole.count < (size_t)PARTS_MANY * PART ? PART : 4 * PART;
+    tt_threads_run(threads, tt_divide_up(job.whole.count, job.length), update_part, &job);
+    return TUTTI_OK;
 }
+
+#define MOMENT(i) TT_POINTER(step_t, piece.moments[i])
+
+static const tt_kernel_t kernel_step = {
+    .name = "optim_step",
+    .bytes = sizeof(step_t),
+    .run = run_step,
+    .pointers = {TT_POINTER(step_t, piece.weight), TT_POINTER(step_t, piece.gradient), MOMENT(0),
+                 MOMENT(1), MOMENT(2), MOMENT(3), MOMENT(4), MOMENT(5), MOMENT(6), MOMENT(7)},
+};
 
 tt_update_buffers_t tt_optim_buffers(const tutti_optim_piece_t *piece, size_t i)
 {
@@ -123,7 +144,7 @@ tutti_status_t tt_optim_new_moment(const tutti_optim_t *opt, const tt_optim_slot
                        "kinds with wants_whole",
                        opt->ops->name, opt->ops->moments[i], slot->name);
     }
-    return tutti_tensor_create(TUTTI_F32, shape, out);
+    return tt_tensor_new(slot->tensor->storage->device, TUTTI_F32, shape, true, out);
 }
 
 static tutti_status_t ensure_moments(const tutti_optim_t *opt, tt_optim_slot_t *slot)
@@ -141,18 +162,22 @@ static tutti_status_t update_slot(tutti_optim_t *opt, tt_optim_slot_t *slot,
 {
     const tt_optim_group_t *group = &opt->groups[slot->group];
     tutti_tensor_t *weight = slot->master == NULL ? slot->tensor : slot->master;
-    tutti_optim_piece_t piece = {.ctx = opt->ctx,
-                                 .options = group->options,
-                                 .lr = group->lr,
-                                 .step = ++slot->step,
-                                 .shape = tutti_tensor_shape(slot->tensor),
-                                 .count = (size_t)tutti_tensor_numel(slot->tensor),
-                                 .weight = tutti_tensor_data(weight),
-                                 .gradient = tutti_tensor_data(grad)};
+    step_t step; /* options are filled in as far as they go */
+    step.ops = opt->ops;
+    step.piece = (tutti_optim_piece_t){.ctx = weight->storage->device == NULL ? opt->ctx : NULL,
+                                       .lr = group->lr,
+                                       .step = slot->step + 1,
+                                       .shape = tutti_tensor_shape(slot->tensor),
+                                       .count = (size_t)tutti_tensor_numel(slot->tensor),
+                                       .weight = tt_tensor_data(weight),
+                                       .gradient = tt_tensor_data(grad)};
     for (int i = 0; i < TT_MOMENTS_MAX; i++) {
-        piece.moments[i] = slot->moments[i] == NULL ? NULL : tutti_tensor_data(slot->moments[i]);
+        tutti_tensor_t *moment = slot->moments[i];
+        step.piece.moments[i] = moment == NULL ? NULL : tt_tensor_data(moment);
     }
-    update(opt->ops, &piece);
+    memcpy(step.options, group->options, opt->ops->options_bytes);
+    TT_TRY(tt_launch(tt_tensor_exec(opt->ctx, weight), &kernel_step, &step));
+    slot->step++;
     tt_tensor_touch(weight);
     return tt_optim_round_master(opt, slot);
 }

@@ -51,6 +51,10 @@ tutti_status_t tt_optim_check_kind(const tutti_optim_ops_t *kind)
     if (kind->update == NULL) {
         return TT_FAIL(TUTTI_ERR_ARG, "optimizer %s: its table has no update", kind->name);
     }
+    if (kind->options_bytes > TUTTI_OPTIM_OPTIONS_BYTES_MAX) {
+        return TT_FAIL(TUTTI_ERR_ARG, "optimizer %s: options_bytes is %zu: it must be at most %d",
+                       kind->name, kind->options_bytes, TUTTI_OPTIM_OPTIONS_BYTES_MAX);
+    }
     if (kind->wants_whole && kind->measure != NULL) {
         return TT_FAIL(TUTTI_ERR_ARG,
                        "optimizer %s: a measure adds up sections, but it wants_whole: want one of "

@@ -74,7 +74,7 @@ static tutti_status_t along_forward(tutti_op_call_t *call)
     const tt_strided_t in = tt_tensor_strided(x),
                        out = tt_strided_reduced(call->outputs[0],
                                                 tt_shape_reduced(x->shape, 1u << dim));
-    TT_TRY(tt_gather(tt_scope_threads(call->scope), &out, &in, dim, &at));
+    TT_TRY(tt_gather(tt_scope_exec(call->scope), &out, &in, dim, &at));
     return tutti_op_save(call, call->outputs[1]);
 }
 
@@ -94,7 +94,7 @@ static tutti_status_t along_backward(tutti_op_backward_t *call)
     const tt_strided_t out = tt_tensor_strided(dx), in = tt_strided_reduced(g, one),
                        at = tt_strided_reduced(call->saved[0], one);
     call->grads[0] = dx;
-    return tt_scatter_add(tt_scope_threads(call->scope), &out, &in, dim, &at);
+    return tt_scatter_add(tt_scope_exec(call->scope), &out, &in, dim, &at);
 }
 
 /* The same, recorded. */

@@ -11,8 +11,6 @@
  * Cost: one broadcast a step of all buffers together, under way while the last buckets are;
  * where shards may be without data, it waits until all ranks know which.
  */
-#include <string.h>
-
 #include "core/base/alloc.h"
 #include "parallel/ddp/ddp_impl.h"
 
@@ -73,47 +71,45 @@ void tt_ddp_close_buffers(tutti_ddp_t *ddp)
 
 /* ---- copying --------------------------------------------------------------------------------- */
 
-static void keep(const tt_ddp_buffers_t *buffers, char *to)
+static tutti_status_t keep(const tt_ddp_buffers_t *buffers, char *to)
 {
     for (size_t i = 0; i < buffers->list.count; i++) {
         const tutti_tensor_t *x = tt_listed(&buffers->list, i);
-        memcpy(to, tutti_tensor_data(x), bytes_of(x));
+        TT_TRY(tt_tensor_read(x, to));
         to += space_of(x);
     }
+    return TUTTI_OK;
 }
 
-static void put_back(const tt_ddp_buffers_t *buffers, const char *from)
+static tutti_status_t put_back(const tt_ddp_buffers_t *buffers, const char *from)
 {
     for (size_t i = 0; i < buffers->list.count; i++) {
         tutti_tensor_t *x = tt_listed(&buffers->list, i);
-        memcpy(tutti_tensor_data(x), from, bytes_of(x));
-        tt_tensor_touch(x);
+        TT_TRY(tutti_tensor_copy_from(x, from));
         from += space_of(x);
     }
+    return TUTTI_OK;
 }
 
-void tt_ddp_buffers_begin_step(tutti_ddp_t *ddp)
+tutti_status_t tt_ddp_buffers_begin_step(tutti_ddp_t *ddp)
 {
-    if (ddp->buffers.list.count > 0) {
-        keep(&ddp->buffers, ddp->buffers.start);
-        ddp->buffers.is_kept = false;
-    }
+    ddp->buffers.is_kept = false;
+    return keep(&ddp->buffers, ddp->buffers.start);
 }
 
-void tt_ddp_buffers_begin_shard(tutti_ddp_t *ddp)
+tutti_status_t tt_ddp_buffers_begin_shard(tutti_ddp_t *ddp)
 {
-    if (ddp->buffers.list.count > 0 && ddp->step.next_shard > 0) {
-        put_back(&ddp->buffers, ddp->buffers.start);
-    }
+    return ddp->step.next_shard > 0 ? put_back(&ddp->buffers, ddp->buffers.start) : TUTTI_OK;
 }
 
-void tt_ddp_buffers_end_shard(tutti_ddp_t *ddp)
+tutti_status_t tt_ddp_buffers_end_shard(tutti_ddp_t *ddp)
 {
     tt_ddp_buffers_t *buffers = &ddp->buffers;
-    if (buffers->list.count > 0 && !buffers->is_kept && ddp->step.weight > 0) {
-        keep(buffers, tutti_tensor_data(buffers->result));
-        buffers->is_kept = true;
+    if (buffers->list.count == 0 || buffers->is_kept || ddp->step.weight == 0) {
+        return TUTTI_OK;
     }
+    buffers->is_kept = true;
+    return keep(buffers, tutti_tensor_data(buffers->result));
 }
 
 /* ---- sharing --------------------------------------------------------------------------------- */
@@ -149,8 +145,7 @@ tutti_status_t tt_ddp_buffers_arrive(tutti_ddp_t *ddp, bool is_end)
         return TUTTI_OK;
     }
     if (is_end) {
-        put_back(buffers, buffers->start);
-        return TUTTI_OK;
+        return put_back(buffers, buffers->start);
     }
     if (buffers->work == NULL) {
         TT_TRY(send_from(ddp, first_with_data(ddp)));
@@ -158,6 +153,5 @@ tutti_status_t tt_ddp_buffers_arrive(tutti_ddp_t *ddp, bool is_end)
     TT_TRY(tutti_work_wait(buffers->work, 0));
     tutti_work_release(buffers->work);
     buffers->work = NULL;
-    put_back(buffers, tutti_tensor_data(buffers->result));
-    return TUTTI_OK;
+    return put_back(buffers, tutti_tensor_data(buffers->result));
 }

@@ -123,6 +123,18 @@ tutti_status_t tt_ddp_check_model(tutti_ddp_t *ddp, tutti_status_t status)
     return status;
 }
 
+static tutti_status_t check_device(const char *name, const tutti_tensor_t *x,
+                                   const tutti_tensor_t *grad)
+{
+    return x->storage->device == grad->storage->device
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_STATE,
+                         "ddp: %s lies on %s, and lay on %s when ddp was made: move the module "
+                         "before",
+                         name, tt_device_text(x->storage->device),
+                         tt_device_text(grad->storage->device));
+}
+
 static tutti_status_t check_dtype(const char *name, const tutti_tensor_t *x, tutti_dtype_t was)
 {
     return x->dtype == was
@@ -136,7 +148,9 @@ tutti_status_t tt_ddp_check_unchanged(const tutti_ddp_t *ddp)
 {
     for (int i = 0; i < ddp->param_count; i++) {
         const tt_ddp_param_t *param = &ddp->params[i];
-        TT_TRY(check_dtype(param->name, param->tensor, ddp->reducer->slots[i].result->dtype));
+        const tutti_tensor_t *result = ddp->reducer->slots[i].result;
+        TT_TRY(check_dtype(param->name, param->tensor, result->dtype));
+        TT_TRY(check_device(param->name, param->tensor, result));
     }
     for (size_t i = 0; i < ddp->frozen.count; i++) {
         if (tutti_tensor_requires_grad(tt_listed(&ddp->frozen, i))) {
@@ -152,7 +166,20 @@ tutti_status_t tt_ddp_check_unchanged(const tutti_ddp_t *ddp)
 static tutti_status_t broadcast_tensor(void *user, const char *name, tutti_tensor_t *tensor)
 {
     (void)name;
-    return tutti_broadcast(user, tensor, 0, NULL);
+    if (tensor->storage->device == NULL) {
+        return tutti_broadcast(user, tensor, 0, NULL);
+    }
+    tutti_tensor_t *host; /* what ranks share is memory of hosts */
+    TT_TRY(tt_tensor_new(NULL, tensor->dtype, tensor->shape, false, &host));
+    tutti_status_t status = tutti_tensor_copy(host, tensor);
+    if (status >= 0) {
+        status = tutti_broadcast(user, host, 0, NULL);
+    }
+    if (status >= 0) {
+        status = tutti_tensor_copy(tensor, host);
+    }
+    tutti_tensor_release(host);
+    return status;
 }
 
 tutti_status_t tt_ddp_broadcast_model(tutti_ddp_t *ddp)

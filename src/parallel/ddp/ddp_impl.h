@@ -199,9 +199,9 @@ tutti_status_t tt_ddp_check_buffers(const tutti_ddp_t *ddp); /* they have the si
 
 /* Each shard begins with the buffers as the step found them; the first one's that has data are
  * kept when it ends. */
-void tt_ddp_buffers_begin_step(tutti_ddp_t *ddp);
-void tt_ddp_buffers_begin_shard(tutti_ddp_t *ddp);
-void tt_ddp_buffers_end_shard(tutti_ddp_t *ddp);
+tutti_status_t tt_ddp_buffers_begin_step(tutti_ddp_t *ddp);
+tutti_status_t tt_ddp_buffers_begin_shard(tutti_ddp_t *ddp);
+tutti_status_t tt_ddp_buffers_end_shard(tutti_ddp_t *ddp);
 
 /* They travel to all ranks, and become the module's; those of the step's begin, if it was the end
  * of the epoch. */

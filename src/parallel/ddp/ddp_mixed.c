@@ -33,7 +33,7 @@ static tutti_status_t add_copies(tutti_ddp_t *ddp, const tt_tensor_list_t *list)
                            "f32 parameters alone",
                            list->items[i].name, tutti_dtype_name(x->dtype));
         }
-        TT_TRY(tutti_tensor_create(ddp->options.param_dtype, x->shape, &other));
+        TT_TRY(tt_tensor_new(x->storage->device, ddp->options.param_dtype, x->shape, true, &other));
         mixed->copies[mixed->count++] = (tt_ddp_copy_t){.name = list->items[i].name,
                                                         .tensor = x,
                                                         .other = other,
@@ -64,7 +64,8 @@ static tutti_status_t swap_copy_to_low(const tutti_ddp_t *ddp, tt_ddp_copy_t *co
 {
     if (!copy->is_low) {
         if (copy->version != copy->tensor->storage->version) {
-            TT_TRY(tt_tensor_convert(&ddp->ctx->exec, copy->other, copy->tensor));
+            TT_TRY(tt_tensor_convert(tt_tensor_exec(ddp->ctx, copy->tensor), copy->other,
+                                     copy->tensor));
             copy->version = copy->tensor->storage->version;
             copy->low_version = copy->other->storage->version;
         }

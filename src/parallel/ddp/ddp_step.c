@@ -45,7 +45,7 @@ static tutti_status_t seal_shard(tutti_ddp_t *ddp)
     for (int b = 0; b < ddp->reducer->plan.bucket_count; b++) {
         TT_TRY(push_bucket(ddp, b));
     }
-    tt_ddp_buffers_end_shard(ddp);
+    TT_TRY(tt_ddp_buffers_end_shard(ddp));
     return tt_ddp_note_shard(ddp);
 }
 
@@ -196,13 +196,13 @@ static tutti_status_t begin_step(tutti_ddp_t *ddp)
     }
     tt_reducer_begin_step(ddp->reducer);
     tt_ddp_reset_control(ddp);
-    tt_ddp_buffers_begin_step(ddp);
+    TT_TRY(tt_ddp_buffers_begin_step(ddp));
     return tt_ddp_swap_to_low(ddp);
 }
 
-static void begin_shard(tutti_ddp_t *ddp)
+static tutti_status_t begin_shard(tutti_ddp_t *ddp)
 {
-    tt_ddp_buffers_begin_shard(ddp);
+    TT_TRY(tt_ddp_buffers_begin_shard(ddp));
     tt_reducer_begin_shard(ddp->reducer, ddp->share.begin + ddp->step.next_shard);
     for (int i = 0; i < ddp->param_count; i++) {
         tutti_tensor_zero_grad(ddp->params[i].tensor);
@@ -211,6 +211,7 @@ static void begin_shard(tutti_ddp_t *ddp)
     ddp->step.weight = 1;
     ddp->step.has_backward = false;
     tt_ddp_time_shard(ddp);
+    return TUTTI_OK;
 }
 
 bool tutti_ddp_next_shard(tutti_ddp_t *ddp, tutti_context_t *ctx)
@@ -230,7 +231,10 @@ bool tutti_ddp_next_shard(tutti_ddp_t *ddp, tutti_context_t *ctx)
     if (ddp->step.next_shard == count) {
         return false;
     }
-    begin_shard(ddp);
+    if ((status = begin_shard(ddp)) < 0) {
+        (void)keep_failure(ddp, status);
+        return false;
+    }
     tutti_context_set_shard(ctx, tt_ddp_shard(ddp));
     return true;
 }
@@ -300,7 +304,7 @@ static tutti_status_t finish_step(tutti_ddp_t *ddp)
     TT_TRY(begin_step(ddp)); /* a rank without shards may come straight here */
     TT_TRY(send_rest(ddp));
     if (count > 0) {
-        tt_ddp_buffers_end_shard(ddp);
+        TT_TRY(tt_ddp_buffers_end_shard(ddp));
     }
     TT_TRY(tt_ddp_buffers_leave(ddp));
     TT_TRY(wait_for_buckets(ddp));

@@ -24,21 +24,22 @@ static int open_bucket(tt_bucket_plan_t *plan, tutti_dtype_t dtype)
     return plan->bucket_count++;
 }
 
-/* Every parameter joins the bucket of its dtype that is still open. */
+/* Every parameter joins the bucket of its dtype and device that is still open. */
 static void fill(tt_bucket_plan_t *plan, const tt_bucket_param_t *params, const int *order,
                  size_t first_bytes, size_t bytes)
 {
-    int open[TUTTI_DTYPE_COUNT]; /* bucket + 1; 0: none */
-    memset(open, 0, sizeof open);
+    int open_ones[TT_BUCKET_DEVICES_MAX][TUTTI_DTYPE_COUNT]; /* bucket + 1; 0: none */
+    memset(open_ones, 0, sizeof open_ones);
     for (int k = 0; k < plan->param_count; k++) {
         const int i = order != NULL ? order[k] : plan->param_count - 1 - k;
         const tutti_dtype_t dtype = params[i].dtype;
-        const size_t cap = open[dtype] == 1 ? first_bytes : bytes;
-        if (open[dtype] == 0 || bytes_of(&plan->buckets[open[dtype] - 1]) >= cap) {
-            open[dtype] = open_bucket(plan, dtype) + 1;
+        int *open = &open_ones[params[i].device][dtype];
+        const size_t cap = *open == 1 ? first_bytes : bytes;
+        if (*open == 0 || bytes_of(&plan->buckets[*open - 1]) >= cap) {
+            *open = open_bucket(plan, dtype) + 1;
         }
-        tt_bucket_spec_t *bucket = &plan->buckets[open[dtype] - 1];
-        plan->slots[i] = (tt_bucket_slot_t){open[dtype] - 1, bucket->numel};
+        tt_bucket_spec_t *bucket = &plan->buckets[*open - 1];
+        plan->slots[i] = (tt_bucket_slot_t){*open - 1, bucket->numel};
         bucket->numel += padded(params[i].numel, dtype);
         bucket->param_count++;
         bucket->last = k;

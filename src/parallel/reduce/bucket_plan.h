@@ -2,7 +2,8 @@
  *
  * Gradients become ready roughly in the reverse of the order in which parameters are used, so
  * buckets are filled from the last parameter to the first: bucket 0 is ready first. It is small,
- * so that communication starts early. A bucket holds one dtype (one of each may be open) and is
+ * so that communication starts early. A bucket holds one dtype of one device (one of each may be
+ * open) and is
  * closed as soon as it has reached its cap; they are numbered as they are complete. A parameter
  * larger than the cap has a bucket to itself.
  *
@@ -23,7 +24,10 @@
 typedef struct {
     int64_t numel;
     tutti_dtype_t dtype;
+    int device; /* a number for each, from 0 on, below TT_BUCKET_DEVICES_MAX */
 } tt_bucket_param_t;
+
+enum { TT_BUCKET_DEVICES_MAX = 16 };
 
 typedef struct {
     int bucket;

@@ -13,18 +13,45 @@ enum { LOOK_MS = 100 };
 
 /* ---- making and releasing -------------------------------------------------------------------- */
 
+/* Devices are numbered as they come. */
+static tutti_status_t number_of(tt_device_t **devices, int *count, tt_device_t *device, int *out)
+{
+    for (*out = 0; *out < *count && devices[*out] != device; ++*out) {
+    }
+    if (*out == TT_BUCKET_DEVICES_MAX) {
+        return TT_FAIL(TUTTI_ERR_UNSUPPORTED, "parameters on more than %d devices",
+                       TT_BUCKET_DEVICES_MAX);
+    }
+    devices[*out] = device;
+    *count += *out == *count;
+    return TUTTI_OK;
+}
+
+static tutti_status_t list_specs(const tt_reducer_t *reducer, const tt_tensor_list_t *params,
+                                 tt_bucket_param_t *specs)
+{
+    tt_device_t *devices[TT_BUCKET_DEVICES_MAX];
+    int count = 0;
+    for (size_t i = 0; i < params->count; i++) {
+        const tutti_tensor_t *x = tt_listed(params, i);
+        specs[i] = (tt_bucket_param_t){
+            x->numel, x->dtype == TUTTI_F32 ? reducer->options.grad_dtype : x->dtype, 0};
+        TT_TRY(number_of(devices, &count, x->storage->device, &specs[i].device));
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status_t plan_buckets(const tt_reducer_t *reducer, const tt_tensor_list_t *params,
                                    const int *order, tt_bucket_plan_t *out)
 {
     const tt_reducer_options_t *o = &reducer->options;
     tt_bucket_param_t *specs = tt_alloc_array(params->count, sizeof *specs, "bucket plan");
     TT_TRY_ALLOC(specs);
-    for (size_t i = 0; i < params->count; i++) {
-        const tutti_tensor_t *x = tt_listed(params, i);
-        specs[i] = (tt_bucket_param_t){x->numel, x->dtype == TUTTI_F32 ? o->grad_dtype : x->dtype};
+    tutti_status_t status = list_specs(reducer, params, specs);
+    if (status >= 0) {
+        status = tt_bucket_plan_init(specs, (int)params->count, order, o->first_bucket_bytes,
+                                     o->bucket_bytes, out);
     }
-    const tutti_status_t status = tt_bucket_plan_init(specs, (int)params->count, order,
-                                                      o->first_bucket_bytes, o->bucket_bytes, out);
     tt_free(specs);
     return status;
 }
@@ -71,8 +98,19 @@ static tutti_status_t open_sums(const tt_reducer_t *reducer, tt_bucket_t *bucket
     return TUTTI_OK;
 }
 
+static tutti_status_t open_near(tt_bucket_t *bucket, tt_device_t *device)
+{
+    const tutti_tensor_t *grad = bucket->grad, *result = bucket->result;
+    TT_TRY(tt_tensor_new(device, grad->dtype, grad->shape, true, &bucket->near_grad));
+    if (result->dtype != grad->dtype) {
+        return tt_tensor_new(device, result->dtype, result->shape, true, &bucket->near_result);
+    }
+    bucket->near_result = tutti_tensor_retain(bucket->near_grad);
+    return TUTTI_OK;
+}
+
 static tutti_status_t open_bucket(const tt_reducer_t *reducer, tt_bucket_t *bucket,
-                                  const tt_bucket_spec_t *spec)
+                                  const tt_bucket_spec_t *spec, tt_device_t *device)
 {
     const tt_reducer_options_t *o = &reducer->options;
     const tutti_dtype_t reduce =
@@ -81,6 +119,7 @@ static tutti_status_t open_bucket(const tt_reducer_t *reducer, tt_bucket_t *buck
     bucket->stack.leaves = o->shards;
     TT_TRY(tutti_group_tensor(o->group, spec->dtype, shape, &bucket->grad));
     TT_TRY(open_sums(reducer, bucket));
+    TT_TRY(device != NULL ? open_near(bucket, device) : TUTTI_OK);
     if (reduce == spec->dtype && !is_wide(reduce)) {
         bucket->travel = tutti_tensor_retain(bucket->grad);
     } else if (!is_wide(reduce)) {
@@ -100,12 +139,15 @@ static tutti_status_t open_slot(tt_reducer_t *reducer, int index, tutti_shape_t 
     tt_reducer_slot_t *slot = &reducer->slots[index];
     const tt_bucket_slot_t place = reducer->plan.slots[index];
     const tt_bucket_t *bucket = &reducer->buckets[place.bucket];
-    TT_TRY(view_of(bucket->grad, place.offset, shape, &slot->grad));
-    if (bucket->result == bucket->grad) {
+    const bool is_near = bucket->near_grad != NULL;
+    const tutti_tensor_t *grad = is_near ? bucket->near_grad : bucket->grad,
+                         *result = is_near ? bucket->near_result : bucket->result;
+    TT_TRY(view_of(grad, place.offset, shape, &slot->grad));
+    if (result == grad) {
         slot->result = tutti_tensor_retain(slot->grad);
         return TUTTI_OK;
     }
-    return view_of(bucket->result, place.offset, shape, &slot->result);
+    return view_of(result, place.offset, shape, &slot->result);
 }
 
 static tutti_status_t open_buckets(tt_reducer_t *reducer, const tt_tensor_list_t *params)
@@ -119,7 +161,9 @@ static tutti_status_t open_buckets(tt_reducer_t *reducer, const tt_tensor_list_t
     reducer->tensors = tt_alloc_array(2 * slots, sizeof(tutti_tensor_t *), "reducer");
     TT_TRY_ALLOC(reducer->tensors);
     for (int b = 0; b < plan->bucket_count; b++) {
-        TT_TRY(open_bucket(reducer, &reducer->buckets[b], &plan->buckets[b]));
+        const int member = plan->members[plan->buckets[b].first];
+        TT_TRY(open_bucket(reducer, &reducer->buckets[b], &plan->buckets[b],
+                           tt_listed(params, (size_t)member)->storage->device));
     }
     for (size_t i = 0; i < slots; i++) {
         TT_TRY(open_slot(reducer, (int)i, tt_listed(params, i)->shape));
@@ -144,6 +188,8 @@ static void close_buckets(tt_reducer_t *reducer)
         tutti_prepared_release(bucket->prepared);
         tutti_tensor_release(bucket->travel);
         tutti_tensor_release(bucket->grad);
+        tutti_tensor_release(bucket->near_grad);
+        tutti_tensor_release(bucket->near_result);
         for (int i = 0; i < TT_TREE_DEPTH_MAX; i++) {
             tutti_tensor_release(bucket->sums[i]);
         }
@@ -304,6 +350,9 @@ tutti_status_t tt_reducer_push(tt_reducer_t *reducer, int index, int64_t weight)
 {
     tt_bucket_t *bucket = &reducer->buckets[index];
     TT_TRY(fill_empty_slots(reducer, &reducer->plan.buckets[index]));
+    if (bucket->near_grad != NULL) {
+        TT_TRY(tutti_tensor_copy(bucket->grad, bucket->near_grad));
+    }
     tutti_tensor_t **piece = &bucket->pieces[bucket->stack.depth];
     tt_tree_push(&bucket->stack, reducer->shard, reducer->shard + 1);
     *piece = bucket->grad;
@@ -463,6 +512,9 @@ tutti_status_t tt_reducer_finalize(tt_reducer_t *reducer, int index, double divi
     copy_values(reducer, result, bucket->out);
     if (reducer->hook == NULL && bucket->out != bucket->travel) {
         round_values(reducer, bucket, result);
+    }
+    if (bucket->near_result != NULL) {
+        TT_TRY(tutti_tensor_copy(bucket->near_result, result));
     }
     tt_tensor_touch(result); /* other ranks wrote it, or what it shares its memory with */
     bucket->state = TT_BUCKET_FINAL;

@@ -22,6 +22,9 @@
  *     FINAL     finalize     the average is in `result`, and in the slots' results
  *     TAKEN     take         if its user wants to remember that it has used it
  *
+ * Gradients of parameters on a device lie there, and go through the host's memory: what ranks share
+ * is that.
+ *
  * It knows no modules, no optimizers and no graph: what a gradient belongs to, when a bucket leaves
  * and what becomes of the average is its user's business. Any number of reducers can be under way
  * in a group, if all ranks start their buckets in one order.
@@ -66,6 +69,10 @@ typedef struct {
     tutti_tensor_t *sums[TT_TREE_DEPTH_MAX]; /* [numel], shared, f32 for 16-bit gradients */
     tutti_tensor_t *travel; /* [numel], shared, of reduce_dtype: grad itself, or for rounding; NULL:
                                nothing is rounded */
+    /* Where parameters lie on a device, [numel] there: what slots are views of, copied to grad when
+     * a shard is pushed, and from result when the average is there. NULL: slots are views of those.
+     */
+    tutti_tensor_t *near_grad, *near_result;
     /* Borrowed from those: */
     tutti_tensor_t *total;  /* where a sum comes back that is not rounded before it is divided */
     tutti_tensor_t *result; /* where the average ends */

@@ -1,0 +1,156 @@
+/* DDP over modules on devices: the bits of the host, on any number of ranks. */
+#include "core/base/testing.h"
+
+#include <string.h>
+
+#include <tutti/ddp.h>
+#include <tutti/devices.h>
+#include <tutti/nn_layers.h>
+#include <tutti/op_loss.h>
+#include <tutti/op_math.h>
+#include <tutti/op_shape.h>
+#include <tutti/optim.h>
+#include <tutti/tensor.h>
+
+#include "comm/group/group_team.h"
+
+enum { STEPS = 3, IN = 10, HIDDEN = 19, OUT = 5, BATCH = 4 };
+
+typedef struct {
+    bool is_on_devices;
+    tutti_ddp_options_t options;
+    char digests[TT_TEAM_MAX][TUTTI_DIGEST_BYTES];
+} job_t;
+
+/* ---- training -------------------------------------------------------------------------------- */
+
+static tutti_status_t make_model(tutti_context_t *ctx, tutti_module_t **out)
+{
+    TUTTI_CHECK(tutti_module_create(ctx, &tutti_sequential_layer, NULL, out));
+    const tutti_linear_options_t up = {.in = IN, .out = HIDDEN};
+    const tutti_batch_norm_layer_options_t norm = {.width = HIDDEN};
+    const tutti_dropout_options_t dropout = {.p = 0.25F};
+    const tutti_linear_options_t down = {.in = HIDDEN, .out = OUT};
+    TUTTI_CHECK(tutti_sequential_add(*out, &tutti_linear_layer, &up, NULL));
+    TUTTI_CHECK(tutti_sequential_add(*out, &tutti_batch_norm_layer, &norm, NULL));
+    TUTTI_CHECK(tutti_sequential_add(*out, &tutti_dropout_layer, &dropout, NULL));
+    return tutti_sequential_add(*out, &tutti_linear_layer, &down, NULL);
+}
+
+static tutti_status_t run_shard(tutti_ddp_t *ddp, tutti_context_t *ctx)
+{
+    tutti_scope_t *s;
+    TUTTI_CHECK(tutti_scope_open(ctx, &s));
+    tutti_tensor_t *x = tutti_normal(s, TUTTI_F32, TUTTI_SHAPE(BATCH, IN), 0.5, 1);
+    tutti_tensor_t *y = tutti_cast(s, tutti_ddp_forward(s, ddp, x), TUTTI_F32);
+    tutti_tensor_t *wanted = tutti_zeros(s, TUTTI_F32, TUTTI_SHAPE(BATCH, OUT));
+    (void)tutti_backward(s, tutti_mse_loss(s, y, wanted, TUTTI_LOSS_MEAN));
+    return tutti_scope_close(s);
+}
+
+static tutti_status_t run_steps(tutti_ddp_t *ddp, tutti_context_t *ctx, tutti_optim_t *optim)
+{
+    for (int step = 0; step < STEPS; step++) {
+        tutti_context_set_step(ctx, step);
+        while (tutti_ddp_next_shard(ddp, ctx)) {
+            TUTTI_CHECK(run_shard(ddp, ctx));
+        }
+        TUTTI_CHECK(tutti_ddp_finish(ddp));
+        TUTTI_CHECK(tutti_optim_step(optim));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t train(tutti_group_t *group, tutti_context_t *ctx, job_t *job)
+{
+    tutti_module_t *model;
+    tutti_ddp_t *ddp = NULL;
+    tutti_optim_t *optim = NULL;
+    TUTTI_CHECK(make_model(ctx, &model));
+    tutti_status_t status = tutti_ddp_create(ctx, model, group, &job->options, &ddp);
+    if (status >= 0) {
+        status = tutti_optim_create(ctx, &tutti_adamw, &(tutti_adamw_options_t){.lr = 0.1}, &optim);
+    }
+    if (status >= 0) {
+        status = tutti_optim_add_module(optim, model, NULL, NULL);
+    }
+    if (status >= 0) {
+        status = run_steps(ddp, ctx, optim);
+    }
+    if (status >= 0) {
+        status = tutti_module_digest(model, job->digests[tutti_group_rank(group)]);
+    }
+    tutti_optim_release(optim);
+    tutti_ddp_release(ddp);
+    tutti_module_release(model);
+    return status;
+}
+
+static tutti_status_t train_rank(tutti_group_t *group, job_t *job)
+{
+    char name[32];
+    tutti_device_t *device = NULL;
+    tutti_context_t *ctx = NULL;
+    snprintf(name, sizeof name, "strict:%d", tutti_group_rank(group));
+    if (job->is_on_devices) {
+        TUTTI_CHECK(tutti_device_open(name, &(tutti_device_options_t){.threads = 1}, &device));
+    }
+    const tutti_context_options_t options = {.threads = 1, .seed = 42, .device = device};
+    tutti_status_t status = tutti_context_create(&options, &ctx);
+    if (status >= 0) {
+        status = train(group, ctx, job);
+    }
+    tutti_context_release(ctx);
+    tutti_device_release(device);
+    return status;
+}
+
+static void train_member(tt_member_t *member)
+{
+    TT_EXPECT(member, train_rank(member->group, member->user) == TUTTI_OK);
+}
+
+static job_t host, on_devices;
+
+static void expect_the_bits_of_the_host(tutti_ddp_options_t options)
+{
+    host = (job_t){.options = options};
+    assert_string_equal(tt_team_run(1, 20000, train_member, &host).text, "");
+    for (int ranks = 1; ranks <= options.shards; ranks++) {
+        on_devices = (job_t){.is_on_devices = true, .options = options};
+        assert_string_equal(tt_team_run(ranks, 20000, train_member, &on_devices).text, "");
+        for (int rank = 0; rank < ranks; rank++) {
+            assert_string_equal(on_devices.digests[rank], host.digests[0]);
+        }
+    }
+}
+
+static void devices_give_the_bits_of_the_host(void **state)
+{
+    (void)state;
+    expect_the_bits_of_the_host((tutti_ddp_options_t){.shards = 3});
+}
+
+static void copies_of_16_bits_do_too(void **state)
+{
+    (void)state;
+    expect_the_bits_of_the_host(
+        (tutti_ddp_options_t){.shards = 2, .param_dtype = TUTTI_BF16, .reduce_dtype = TUTTI_F32});
+    expect_the_bits_of_the_host((tutti_ddp_options_t){.shards = 2, .reduce_dtype = TUTTI_BF16});
+}
+
+static int check_leaks(void **state)
+{
+    (void)state;
+    assert_int_equal(tt_alloc_stats().blocks, 0);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(devices_give_the_bits_of_the_host),
+        cmocka_unit_test(copies_of_16_bits_do_too),
+    };
+    return cmocka_run_group_tests(tests, NULL, check_leaks);
+}

@@ -23,7 +23,9 @@
  * Its forward cuts the inputs as torch.chunk does (scatter), brings the replicas up to date
  * (replicate), runs each on its chunk in its own thread (apply), and puts the results together
  * (gather). Parameters lie in one place: replicas read the original's memory, so to replicate them
- * costs nothing. Backward runs all replicas at once, too.
+ * costs nothing, but where they are computed on devices (options.devices): there each device gets a
+ * copy of what has changed, chunks and results travel, and results and gradients are on the first
+ * one. Backward runs all replicas at once, too.
  *
  * What depends on what:
  *
@@ -39,8 +41,9 @@
  *   stays, what others write is lost. Everything else that modules keep stays in their replica.
  * - Hooks on saved tensors (autograd.h) see what the caller's thread saves, not what replicas do.
  *
- * Unlike torch.nn.DataParallel: the number of replicas is given, for results depend on it; devices
- * are sets of cores; replicas are built by a function of yours; inputs and outputs are tensors.
+ * Unlike torch.nn.DataParallel: the number of replicas is given, for results depend on it; where no
+ * devices are given, sets of cores take their place; replicas are built by a function of yours;
+ * inputs and outputs are tensors.
  */
 #ifndef TUTTI_DATA_PARALLEL_H
 #define TUTTI_DATA_PARALLEL_H
@@ -68,8 +71,10 @@ typedef struct tutti_data_parallel_options {
     int replicas; /**< 1 to 63; there is no default, for gradients depend on it */
     int threads;  /**< compute threads of each; 0: its share of the allowed cores, at least 1 */
     int dim;      /**< along which batches are cut and results put together; may be negative */
-    tutti_replica_build_t build; /**< not needed for one replica, which is the module itself */
-    void *user;                  /**< of build; must live until create returns */
+    tutti_replica_build_t build;    /**< not needed for one replica, which is the module itself */
+    void *user;                     /**< of build; must live until create returns */
+    tutti_device_t *const *devices; /**< [replicas], borrowed: where each replica is computed; the
+                                         module lies on the first one. NULL: on the host */
 } tutti_data_parallel_options_t;
 
 /**

@@ -99,9 +99,10 @@ tutti_tensor_t *tutti_data_parallel_gather(tutti_scope_t *s, tutti_tensor_t *con
 
 /* ---- running --------------------------------------------------------------------------------- */
 
-/* A replica's input: some indices of x (all of it: length < 0), as a leaf of the replica's. */
-static tutti_status_t make_leaf(tutti_scope_t *s, const tutti_tensor_t *x, int dim, int64_t start,
-                                int64_t length, tutti_tensor_t **out)
+/* A replica's input: some indices of x (all of it: length < 0), as a leaf of the replica's, on its
+ * device. */
+static tutti_status_t make_leaf(tutti_scope_t *s, tt_device_t *device, const tutti_tensor_t *x,
+                                int dim, int64_t start, int64_t length, tutti_tensor_t **out)
 {
     tutti_shape_t shape = x->shape;
     int64_t offset = x->offset;
@@ -110,6 +111,7 @@ static tutti_status_t make_leaf(tutti_scope_t *s, const tutti_tensor_t *x, int d
         offset += start * x->strides[dim];
     }
     TT_TRY(tt_tensor_over(x->storage, x->dtype, shape, x->strides, offset, out));
+    TT_TRY(tt_replica_move(device, out));
     return s->ctx->is_grad_enabled && tutti_tensor_requires_grad(x)
                ? tutti_tensor_set_requires_grad(*out, true)
                : TUTTI_OK;
@@ -121,7 +123,8 @@ static tutti_status_t cut_inputs(tutti_scope_t *s, const wrapper_t *wrapper, tt_
     for (int k = 0; k < run->input_count; k++) {
         const int64_t size = inputs[k]->shape.dims[run->dim];
         for (int i = 0; i < run->count; i++) {
-            TT_TRY(make_leaf(s, inputs[k], run->dim, i * chunk_size(size, wrapper->replicas),
+            TT_TRY(make_leaf(s, tt_replica_device(run->team, i), inputs[k], run->dim,
+                             i * chunk_size(size, wrapper->replicas),
                              chunk_length(size, wrapper->replicas, i), &run->parts[i].inputs[k]));
         }
     }
@@ -348,7 +351,8 @@ static tutti_status_t apply_team(tutti_scope_t *s, const wrapper_t *wrapper,
     TT_TRY(tt_replica_run_new(wrapper->team, count, 1, 1, &run));
     run->dim = -1;
     for (int i = 0; i < count && status >= 0; i++) {
-        status = make_leaf(s, parts[i], 0, 0, -1, &run->parts[i].inputs[0]);
+        status = make_leaf(s, tt_replica_device(run->team, i), parts[i], 0, 0, -1,
+                           &run->parts[i].inputs[0]);
     }
     if (status >= 0) {
         status = run_team(s, run, parts, &all);

@@ -12,13 +12,21 @@
 
 #include "compute/autograd/op_call.h"
 #include "core/base/ref.h"
+#include "core/tensor/tensor_impl.h"
 #include "core/tensor/tensor_list.h"
 #include "parallel/data_parallel/thread_team.h"
+
+/* What of a parameter a replica on another device has copied. */
+typedef struct {
+    const tt_storage_t *storage;
+    uint32_t version;
+} tt_replicated_t;
 
 typedef struct {
     tutti_context_t *ctx;
     tutti_module_t *module;
     tt_tensor_list_t params, buffers; /* in the original's order */
+    tt_replicated_t *replicated;      /* [params] */
 } tt_replica_t;
 
 /* Runs hold it too, for a graph may outlive the wrapper. */
@@ -35,6 +43,13 @@ typedef struct {
 tutti_status_t tt_replicas_new(tutti_module_t *original,
                                const tutti_data_parallel_options_t *options, tt_replicas_t **out);
 void tt_replicas_release(tt_replicas_t *team);
+
+/* Where replica `index` is computed; that of the first is the original's. NULL: on the host. */
+static inline tt_device_t *tt_replica_device(const tt_replicas_t *team, int index)
+{
+    return team->replicas[index].ctx->home;
+}
+
 tutti_status_t tt_replicas_update(tt_replicas_t *team);
 
 /* What a replica has of a run. */
@@ -65,6 +80,9 @@ typedef struct tt_replica_run {
 tutti_status_t tt_replica_run_new(tt_replicas_t *team, int count, int input_count, int output_count,
                                   tt_replica_run_t **out);
 void tt_replica_run_release(tt_replica_run_t *run);
+
+/* In the place of *x, owned by the caller: the same values on a device, if they lie elsewhere. */
+tutti_status_t tt_replica_move(tt_device_t *device, tutti_tensor_t **x);
 
 /* All parts have their inputs. Afterwards all have their outputs, the same in number and dtype. */
 tutti_status_t tt_replica_run_forward(tutti_scope_t *s, tt_replica_run_t *run);

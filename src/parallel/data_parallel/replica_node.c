@@ -11,6 +11,7 @@
  */
 #include <string.h>
 
+#include <tutti/devices.h>
 #include <tutti/op_shape.h>
 
 #include "compute/autograd/node.h"
@@ -135,10 +136,12 @@ static tutti_status_t fill_output(const tutti_op_call_t *call, int output)
     for (int i = 0; i < run->count; i++) {
         tutti_tensor_t *place;
         TT_TRY(view_part(&run->parts[i], output, call->outputs[output], &start, &place));
-        const tt_strided_t to = tt_tensor_strided(place),
-                           from = tt_tensor_strided(run->parts[i].outputs[output]);
-        const tutti_status_t status = tt_map_unary(tt_scope_exec(call->scope), TT_UNARY_COPY,
-                                                   (tt_map_params_t){0}, &to, &from);
+        tutti_status_t status =
+            tt_replica_move(place->storage->device, &run->parts[i].outputs[output]);
+        if (status >= 0) {
+            status =
+                tt_tensor_convert(tt_scope_exec(call->scope), place, run->parts[i].outputs[output]);
+        }
         tutti_tensor_release(place);
         TT_TRY(status);
         tutti_tensor_release(run->parts[i].outputs[output]);
@@ -174,16 +177,27 @@ static tutti_status_t set_grad_outputs(tt_replica_run_t *run, int output,
         tutti_tensor_t **own = &run->parts[i].grad_outputs[output];
         tutti_tensor_release(*own); /* of a backward that failed here */
         *own = NULL;
-        TT_TRY(grad != NULL ? view_part(&run->parts[i], output, grad, &start, own) : TUTTI_OK);
+        if (grad != NULL) {
+            TT_TRY(view_part(&run->parts[i], output, grad, &start, own));
+            TT_TRY(tt_replica_move(tt_replica_device(run->team, i), own));
+        }
     }
     return TUTTI_OK;
 }
 
-/* A replica's gradient of an input, in scope s; NULL if there is none. */
+/* A replica's gradient of an input, in scope s, where the caller's lie; NULL if there is none. */
 static tutti_tensor_t *input_grad(tutti_scope_t *s, const tt_replica_part_t *part, int input)
 {
     tutti_tensor_t *grad = tutti_tensor_grad(part->inputs[input]);
-    return grad == NULL ? NULL : tt_scope_adopt(s, TUTTI_OK, tutti_tensor_retain(grad));
+    if (grad == NULL) {
+        return NULL;
+    }
+    (void)tutti_tensor_retain(grad);
+    const tutti_status_t status = tt_replica_move(s->ctx->place.accelerator, &grad);
+    if (status < 0) {
+        tutti_tensor_release(grad);
+    }
+    return tt_scope_adopt(s, status, grad);
 }
 
 /* What the replicas' chunks of an input got, put together. */
@@ -261,7 +275,9 @@ void tt_replica_run_record(tutti_scope_t *s, tt_replica_run_t *run, tutti_tensor
         fail_outputs(s, outputs, run->output_count);
         return;
     }
-    memcpy(all, inputs, count * sizeof *all);
+    for (size_t i = 0; i < count; i++) {
+        all[i] = tutti_tensor_to(s, inputs[i], tt_replica_device(run->team, 0));
+    }
     for (size_t i = 0; i < params->count; i++) {
         all[count + i] = tt_listed(params, i);
     }

@@ -16,9 +16,16 @@
 
 /* ---- bringing up to date --------------------------------------------------------------------- */
 
-static tutti_status_t share(tutti_tensor_t *x, const tutti_tensor_t *with)
+static tutti_status_t learn_as(tutti_tensor_t *x, const tutti_tensor_t *with)
 {
     const bool is_learning = tutti_tensor_requires_grad(with);
+    return is_learning == tutti_tensor_requires_grad(x)
+               ? TUTTI_OK
+               : tutti_tensor_set_requires_grad(x, is_learning);
+}
+
+static tutti_status_t share(tutti_tensor_t *x, const tutti_tensor_t *with)
+{
     if (x->storage != with->storage || x->dtype != with->dtype || x->offset != with->offset) {
         TT_TRY(tutti_tensor_set_grad(x, NULL));
         tt_storage_retain(with->storage);
@@ -29,14 +36,23 @@ static tutti_status_t share(tutti_tensor_t *x, const tutti_tensor_t *with)
         x->offset = with->offset;
         memcpy(x->strides, with->strides, sizeof x->strides);
     }
-    return is_learning == tutti_tensor_requires_grad(x)
-               ? TUTTI_OK
-               : tutti_tensor_set_requires_grad(x, is_learning);
+    return learn_as(x, with);
+}
+
+/* Memory of its own, in another dtype. */
+static tutti_status_t renew(tutti_tensor_t *x, const tutti_tensor_t *from)
+{
+    tutti_tensor_t *fresh;
+    TT_TRY(tt_tensor_new(x->storage->device, from->dtype, from->shape, true, &fresh));
+    const tutti_status_t status = share(x, fresh);
+    tutti_tensor_release(fresh);
+    return status;
 }
 
 static bool has_bits_of(const tutti_tensor_t *x, const tutti_tensor_t *y)
 {
-    return tutti_tensor_is_contiguous(x) && tutti_tensor_is_contiguous(y) &&
+    return x->storage->device == NULL && y->storage->device == NULL &&
+           tutti_tensor_is_contiguous(x) && tutti_tensor_is_contiguous(y) &&
            memcmp(tutti_tensor_data(x), tutti_tensor_data(y),
                   (size_t)x->numel * tutti_dtype_bytes(x->dtype)) == 0;
 }
@@ -45,14 +61,27 @@ static bool has_bits_of(const tutti_tensor_t *x, const tutti_tensor_t *y)
 static tutti_status_t copy_buffer(tutti_tensor_t *x, const tutti_tensor_t *from)
 {
     if (x->dtype != from->dtype) {
-        tutti_tensor_t *fresh;
-        TT_TRY(tutti_tensor_create(from->dtype, from->shape, &fresh));
-        const tutti_status_t status = share(x, fresh);
-        tutti_tensor_release(fresh);
-        TT_TRY(status);
+        TT_TRY(renew(x, from));
     }
     TT_TRY(tt_tensor_check(from));
     return has_bits_of(x, from) ? TUTTI_OK : tutti_tensor_copy(x, from);
+}
+
+/* On another device: a copy, if it changed. */
+static tutti_status_t replicate(tutti_tensor_t *x, const tutti_tensor_t *from,
+                                tt_replicated_t *replicated)
+{
+    const tt_storage_t *storage = from->storage;
+    TT_TRY(tt_tensor_check(from));
+    if (x->dtype != from->dtype) {
+        TT_TRY(renew(x, from));
+        replicated->storage = NULL;
+    }
+    if (replicated->storage != storage || replicated->version != storage->version) {
+        TT_TRY(tutti_tensor_copy(x, from));
+        *replicated = (tt_replicated_t){storage, storage->version};
+    }
+    return learn_as(x, from);
 }
 
 tutti_status_t tt_replicas_update(tt_replicas_t *team)
@@ -60,7 +89,11 @@ tutti_status_t tt_replicas_update(tt_replicas_t *team)
     for (int i = 0; i < team->count; i++) {
         const tt_replica_t *replica = &team->replicas[i];
         for (size_t k = 0; k < team->params.count; k++) {
-            TT_TRY(share(tt_listed(&replica->params, k), tt_listed(&team->params, k)));
+            tutti_tensor_t *x = tt_listed(&replica->params, k);
+            const tutti_tensor_t *from = tt_listed(&team->params, k);
+            TT_TRY(tt_replica_device(team, i) == tt_replica_device(team, 0)
+                       ? share(x, from)
+                       : replicate(x, from, &replica->replicated[k]));
         }
         for (size_t k = 0; k < team->buffers.count; k++) {
             tutti_tensor_t *x = tt_listed(&replica->buffers, k);
@@ -114,6 +147,9 @@ static tutti_status_t build_replica(tt_replicas_t *team, int index,
     replica->module = built;
     TT_TRY(tutti_module_each_parameter(built, tt_tensor_list_add, &replica->params));
     TT_TRY(tutti_module_each_buffer(built, tt_tensor_list_add, &replica->buffers));
+    replica->replicated =
+        tt_alloc_array(team->params.count, sizeof *replica->replicated, "replicas");
+    TT_TRY_ALLOC(replica->replicated);
     TT_TRY(compare("parameter", index, &team->params, &replica->params));
     return compare("buffer", index, &team->buffers, &replica->buffers);
 }
@@ -121,6 +157,7 @@ static tutti_status_t build_replica(tt_replicas_t *team, int index,
 /* In the member's thread, so that compute threads go to the member's cores. */
 typedef struct {
     tt_replicas_t *team;
+    tutti_device_t *const *devices;
     uint64_t seed;
     tutti_status_t statuses[TUTTI_DATA_PARALLEL_MAX];
 } opening_t;
@@ -128,14 +165,17 @@ typedef struct {
 static void open_context(void *user, int index)
 {
     opening_t *opening = user;
-    const tutti_context_options_t options = {.threads = opening->team->threads,
-                                             .seed = opening->seed};
+    const tutti_context_options_t options = {
+        .threads = opening->team->threads,
+        .seed = opening->seed,
+        .device = opening->devices == NULL ? NULL : opening->devices[index]};
     opening->statuses[index] = tutti_context_create(&options, &opening->team->replicas[index].ctx);
 }
 
-static tutti_status_t open_contexts(tt_replicas_t *team)
+static tutti_status_t open_contexts(tt_replicas_t *team, tutti_device_t *const *devices)
 {
-    opening_t opening = {.team = team, .seed = tutti_context_seed(team->original->ctx)};
+    opening_t opening = {
+        .team = team, .devices = devices, .seed = tutti_context_seed(team->original->ctx)};
     tt_thread_team_run(team->team, team->count,
                        &(tt_thread_team_job_t){.run = open_context, .user = &opening});
     for (int i = 0; i < team->count; i++) {
@@ -160,6 +200,21 @@ static tutti_status_t check_module(void *user, const char *name, tutti_module_t 
                    name[0] == 0 ? "the module" : name);
 }
 
+static tutti_status_t check_device(const tt_replicas_t *team, const tt_tensor_list_t *list)
+{
+    const tt_device_t *first = tt_replica_device(team, 0);
+    for (size_t k = 0; k < list->count; k++) {
+        const tt_device_t *device = tt_listed(list, k)->storage->device;
+        if (device != first) {
+            return TT_FAIL(TUTTI_ERR_ARG,
+                           "data_parallel: %s lies on %s, but the first replica's device is %s: "
+                           "move the module there",
+                           list->items[k].name, tt_device_text(device), tt_device_text(first));
+        }
+    }
+    return TUTTI_OK;
+}
+
 static int share_of_cores(int replicas)
 {
     tt_core_set_t allowed;
@@ -175,7 +230,9 @@ static tutti_status_t fill(tt_replicas_t *team, const tutti_data_parallel_option
     team->threads = options->threads > 0 ? options->threads : share_of_cores(options->replicas);
     TT_TRY(tt_thread_team_start(options->replicas, team->threads, &team->team));
     team->count = options->replicas;
-    TT_TRY(open_contexts(team));
+    TT_TRY(open_contexts(team, options->devices));
+    TT_TRY(check_device(team, &team->params));
+    TT_TRY(check_device(team, &team->buffers));
     for (int i = 0; i < team->count; i++) {
         TT_TRY(build_replica(team, i, options));
     }
@@ -207,6 +264,7 @@ void tt_replicas_release(tt_replicas_t *team)
         tt_replica_t *replica = &team->replicas[i];
         tt_tensor_list_release(&replica->params);
         tt_tensor_list_release(&replica->buffers);
+        tt_free(replica->replicated);
         tutti_module_release(replica->module);
         tutti_context_release(replica->ctx);
     }

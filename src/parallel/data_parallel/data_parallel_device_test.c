@@ -1,0 +1,126 @@
+/* DataParallel over devices: the bits of replicas in threads. */
+#include <tutti/devices.h>
+#include <tutti/nn.h>
+#include <tutti/optim.h>
+
+#include "parallel/data_parallel/data_parallel_testing.h"
+
+enum { REPLICAS = 3, ROWS = 11, STEPS = 3 };
+
+/* Weights after some steps of training; devices NULL: in threads. */
+static void train(const plan_t *plan, tutti_device_t *const *devices, tutti_device_t *rows_on,
+                  tutti_dtype_t dtype, char *digest)
+{
+    const tutti_context_options_t context = {
+        .threads = 1, .seed = 42, .device = devices == NULL ? NULL : devices[0]};
+    const tutti_data_parallel_options_t options = {.replicas = REPLICAS,
+                                                   .threads = 1,
+                                                   .build = build,
+                                                   .user = (void *)(uintptr_t)plan,
+                                                   .devices = devices};
+    rig_t rig;
+    tutti_optim_t *optim;
+    assert_int_equal(tutti_context_create(&context, &rig.ctx), TUTTI_OK);
+    assert_int_equal(build(rig.ctx, (void *)(uintptr_t)plan, &rig.module), TUTTI_OK);
+    assert_int_equal(tutti_module_cast(rig.module, dtype), TUTTI_OK);
+    assert_int_equal(tutti_data_parallel_create(rig.module, &options, &rig.model), TUTTI_OK);
+    assert_int_equal(
+        tutti_optim_create(rig.ctx, &tutti_sgd, &(tutti_sgd_options_t){.lr = 0.1}, &optim),
+        TUTTI_OK);
+    assert_int_equal(tutti_optim_add_module(optim, rig.module, NULL, NULL), TUTTI_OK);
+    for (int step = 0; step < STEPS; step++) {
+        assert_int_equal(tutti_scope_open(rig.ctx, &rig.s), TUTTI_OK);
+        tutti_context_set_step(rig.ctx, step);
+        tutti_tensor_t *x = tutti_tensor_to(rig.s, rows_of(rig.s, ROWS), rows_on);
+        tutti_tensor_t *y = tutti_forward(rig.s, rig.model, tutti_cast(rig.s, x, dtype));
+        assert_int_equal(tutti_backward(rig.s, mean_square(rig.s, y)), TUTTI_OK);
+        assert_int_equal(tutti_optim_step(optim), TUTTI_OK);
+        tutti_optim_zero_grad(optim);
+        assert_int_equal(tutti_scope_close(rig.s), TUTTI_OK);
+    }
+    assert_int_equal(tutti_module_digest(rig.module, digest), TUTTI_OK);
+    tutti_optim_release(optim);
+    tutti_module_release(rig.model);
+    tutti_module_release(rig.module);
+    tutti_context_release(rig.ctx);
+}
+
+static void open_devices(tutti_device_t **devices)
+{
+    for (int i = 0; i < REPLICAS; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "strict:%d", i);
+        assert_int_equal(
+            tutti_device_open(name, &(tutti_device_options_t){.threads = 1}, &devices[i]), TUTTI_OK);
+    }
+}
+
+static void close_devices(tutti_device_t **devices)
+{
+    for (int i = 0; i < REPLICAS; i++) {
+        tutti_device_release(devices[i]);
+    }
+}
+
+static void three_devices_give_the_bits_of_three_threads(void **state)
+{
+    (void)state;
+    static const plan_t plans[] = {{0}, {.layers = 1, .dropout = 0.25F}, {.has_norm = true}};
+    static const tutti_dtype_t dtypes[] = {TUTTI_F32, TUTTI_BF16};
+    tutti_device_t *devices[REPLICAS];
+    char threads[TUTTI_DIGEST_BYTES], own[TUTTI_DIGEST_BYTES], from_host[TUTTI_DIGEST_BYTES];
+    open_devices(devices);
+    for (size_t p = 0; p < sizeof plans / sizeof *plans; p++) {
+        for (int d = 0; d < 2 - (p == 2); d++) {
+            train(&plans[p], NULL, NULL, dtypes[d], threads);
+            train(&plans[p], devices, devices[0], dtypes[d], own);
+            train(&plans[p], devices, NULL, dtypes[d], from_host);
+            assert_string_equal(own, threads);
+            assert_string_equal(from_host, threads);
+        }
+    }
+    for (int i = 0; i < REPLICAS; i++) {
+        assert_true(tutti_device_stats(devices[i]).launches > 20);
+    }
+    close_devices(devices);
+}
+
+static void a_module_that_lies_elsewhere_is_refused(void **state)
+{
+    (void)state;
+    tutti_device_t *devices[REPLICAS];
+    static const plan_t plan = {0};
+    tutti_context_t *ctx;
+    tutti_module_t *module, *model = NULL;
+    open_devices(devices);
+    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx), TUTTI_OK);
+    assert_int_equal(build(ctx, (void *)(uintptr_t)&plan, &module), TUTTI_OK);
+    const tutti_data_parallel_options_t options = {.replicas = REPLICAS,
+                                                   .threads = 1,
+                                                   .build = build,
+                                                   .user = (void *)(uintptr_t)&plan,
+                                                   .devices = devices};
+    assert_int_equal(tutti_data_parallel_create(module, &options, &model), TUTTI_ERR_ARG);
+    assert_string_equal(tutti_last_error(),
+                        "data_parallel: 0.weight lies on the host, but the first replica's device "
+                        "is strict:0: move the module there");
+    tutti_module_release(module);
+    tutti_context_release(ctx);
+    close_devices(devices);
+}
+
+static int check_leaks(void **state)
+{
+    (void)state;
+    assert_int_equal(tt_alloc_stats().blocks, 0);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(three_devices_give_the_bits_of_three_threads),
+        cmocka_unit_test(a_module_that_lies_elsewhere_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, check_leaks);
+}

@@ -51,7 +51,8 @@ static void open_devices(tutti_device_t **devices)
         char name[32];
         snprintf(name, sizeof name, "strict:%d", i);
         assert_int_equal(
-            tutti_device_open(name, &(tutti_device_options_t){.threads = 1}, &devices[i]), TUTTI_OK);
+            tutti_device_open(name, &(tutti_device_options_t){.threads = 1}, &devices[i]),
+            TUTTI_OK);
     }
 }
 
@@ -93,7 +94,8 @@ static void a_module_that_lies_elsewhere_is_refused(void **state)
     tutti_context_t *ctx;
     tutti_module_t *module, *model = NULL;
     open_devices(devices);
-    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx), TUTTI_OK);
+    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx),
+                     TUTTI_OK);
     assert_int_equal(build(ctx, (void *)(uintptr_t)&plan, &module), TUTTI_OK);
     const tutti_data_parallel_options_t options = {.replicas = REPLICAS,
                                                    .threads = 1,

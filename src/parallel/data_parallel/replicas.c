@@ -104,6 +104,19 @@ tutti_status_t tt_replicas_update(tt_replicas_t *team)
     return TUTTI_OK;
 }
 
+tutti_status_t tt_replica_move(tt_device_t *device, tutti_tensor_t **x)
+{
+    tutti_tensor_t *moved, *old = *x;
+    if (old->storage->device == device) {
+        return TUTTI_OK;
+    }
+    TT_TRY(tt_tensor_new(device, old->dtype, old->shape, false, &moved));
+    *x = moved;
+    const tutti_status_t status = tutti_tensor_copy(moved, old);
+    tutti_tensor_release(old);
+    return status;
+}
+
 /* ---- making ---------------------------------------------------------------------------------- */
 
 static tutti_status_t compare(const char *what, int index, const tt_tensor_list_t *original,

@@ -58,6 +58,15 @@ static const tutti_option_t table[] = {
      .choices = dtypes,
      .about = "of the matrix products"},
     INT(threads, "threads", "N", 0, 256, "compute threads of a rank; 0: its share of the cores"),
+    {.name = "device",
+     .kind = TUTTI_OPTION_TEXT,
+     .offset = offsetof(settings_t, device),
+     .argument = "NAME",
+     .about = "where the model is computed: cpu, strict:0"},
+    INT(device_mib, "device-memory", "MIB", 0, 1e9, "memory of a strict device; 0: 64 GiB"),
+    INT(device_launch_ns, "device-launch", "NS", 0, 1e9,
+        "least time of a kernel on it; 0: its own"),
+    INT(device_copy_mb, "device-copy", "MB", 0, 1e9, "copied per second, at most; 0: its own"),
     {.name = "hook",
      .kind = TUTTI_OPTION_TEXT,
      .offset = offsetof(settings_t, hook),
@@ -134,11 +143,33 @@ static tutti_status_t open_model(session_t *session)
     return weights == NULL ? TUTTI_OK : tutti_module_load(session->model, weights);
 }
 
+static tutti_status_t open_device(session_t *session)
+{
+    const settings_t *settings = &session->settings;
+    const tutti_device_options_t options = {.memory_bytes = settings->device_mib << 20,
+                                            .launch_ns = settings->device_launch_ns,
+                                            .copy_bytes_per_s = settings->device_copy_mb * 1000000,
+                                            .threads = (int)settings->threads};
+    return settings->device == NULL
+               ? TUTTI_OK
+               : tutti_device_open(settings->device, &options, &session->device);
+}
+
+static void print_device(const session_t *session)
+{
+    const tutti_device_stats_t stats = tutti_device_stats(session->device);
+    printf("device %s launches %llu peak_bytes %zu copied_bytes %llu\n",
+           tutti_device_name(session->device), (unsigned long long)stats.launches, stats.peak_bytes,
+           (unsigned long long)stats.copied_bytes);
+}
+
 static tutti_status_t open_session(session_t *session)
 {
     const settings_t *settings = &session->settings;
+    TUTTI_CHECK(open_device(session));
     const tutti_context_options_t options = {.threads = (int)settings->threads,
-                                             .seed = (uint64_t)settings->seed};
+                                             .seed = (uint64_t)settings->seed,
+                                             .device = session->device};
     TUTTI_CHECK(tutti_init(NULL, &session->world));
     session->rank = tutti_group_rank(session->world);
     session->ranks = tutti_group_size(session->world);
@@ -157,6 +188,7 @@ static bool close_session(session_t *session)
     }
     tutti_module_release(session->model);
     tutti_context_release(session->ctx);
+    tutti_device_release(session->device);
     tutti_group_release(session->world);
     return is_written;
 }
@@ -188,10 +220,13 @@ static tutti_status_t evaluate_only(session_t *session)
 static tutti_status_t perform(session_t *session)
 {
     TUTTI_CHECK(open_session(session));
-    if (session->settings.bench) {
-        return gpt_measure(session);
+    TUTTI_CHECK(session->settings.bench      ? gpt_measure(session)
+                : session->settings.evaluate ? evaluate_only(session)
+                                             : gpt_train(session));
+    if (session->device != NULL && session->rank == 0) {
+        print_device(session);
     }
-    return session->settings.evaluate ? evaluate_only(session) : gpt_train(session);
+    return TUTTI_OK;
 }
 
 /* What the table of options cannot say. */

@@ -15,9 +15,10 @@
 
 typedef struct {
     const char *data, *save, *load, *log, *reference, *summary, *hook, *bucket_mb, *trace;
-    const char *snapshots;
+    const char *snapshots, *device;
     int64_t layers, width, heads, context, batch, shards, steps, threads, seed, sample;
     int64_t warmup, validate_every, save_every, keep, accumulate;
+    int64_t device_mib, device_launch_ns, device_copy_mb; /* zeros: as the device has it */
     double seconds, lr, weight_decay, clip, dropout;
     int dtype, schedule;
     bool evaluate, digest, bench, no_overlap, recompute;
@@ -33,7 +34,8 @@ typedef struct {
     tutti_group_t *world;
     tutti_context_t *ctx;
     tutti_module_t *model;
-    tutti_trace_t *trace; /* NULL: none */
+    tutti_trace_t *trace;   /* NULL: none */
+    tutti_device_t *device; /* NULL: the host */
     int rank, ranks;
 } session_t;
 

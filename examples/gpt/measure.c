@@ -76,6 +76,9 @@ static tutti_status_t measure(session_t *session, tutti_ddp_t *ddp, tutti_optim_
         const double begin = seconds_now();
         tutti_context_set_step(session->ctx, i);
         status = step(session, ddp, opt);
+        if (status >= 0 && session->device != NULL) {
+            status = tutti_device_synchronize(session->device, 0);
+        }
         seconds[i] = seconds_now() - begin;
     }
     if (status >= 0 && session->rank == 0) {

@@ -33,7 +33,8 @@ static tutti_status_t next_byte(session_t *session, const uint8_t *window, int64
     tutti_tensor_t *last = tutti_select(s, tutti_select(s, logits, 0, 0), 0, count - 1);
     tutti_tensor_t *scaled = tutti_mul_scalar(s, tutti_cast(s, last, TUTTI_F32), 1 / temperature);
     tutti_tensor_t *point = tutti_uniform(s, TUTTI_F32, TUTTI_SHAPE(1), 0, 1);
-    *byte = pick(tutti_softmax(s, scaled, 0), tutti_tensor_item(point));
+    tutti_tensor_t *odds = tutti_tensor_to(s, tutti_softmax(s, scaled, 0), NULL);
+    *byte = pick(odds, tutti_tensor_item(point));
     return tutti_scope_close(s);
 }
 

@@ -85,6 +85,30 @@ class Bits(unittest.TestCase):
         self.assertEqual(len(digests), 4)
 
 
+class Devices(unittest.TestCase):
+    def test_a_strict_device_changes_no_bit(self):
+        plain = ("--shards", "3", "--clip", "0")
+        for more in ((), ("--dropout", "0.2", "--recompute"), ("--dtype", "bf16")):
+            expected = train(*plain, *more)
+            self.assertEqual(train(*plain, *more, "--device", "strict:0"), expected, more)
+        self.assertEqual(train(*plain, "--device", "strict:1", ranks=2), train(*plain))
+
+    def test_the_last_line_says_what_was_done(self):
+        done = run("--data", text, *ODD, "--steps", "2", "--clip", "0", "--device", "strict:0")
+        found = re.fullmatch(r"device strict:0 launches (\d+) peak_bytes (\d+) copied_bytes (\d+)",
+                             done.stdout.splitlines()[-1])
+        self.assertTrue(all(int(number) > 100 for number in found.groups()), done.stdout)
+
+    def test_bad_devices_are_named(self):
+        done = run("--data", text, *ODD, "--steps", "1", "--device", "cuda:0", check=False)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn('there is no device "cuda:0": there are cpu, strict:0', done.stderr)
+        done = run("--data", text, *ODD, "--steps", "1", "--device", "strict:0", "--device-memory",
+                   "1", check=False)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertRegex(done.stderr, r"strict:0: \d+ bytes for .*: \d+ of 1048576 are free")
+
+
 class Buckets(unittest.TestCase):
     def test_a_timeline_has_the_way_of_every_bucket(self):
         trace = path("trace.json")

@@ -87,14 +87,14 @@ class Bits(unittest.TestCase):
 
 class Devices(unittest.TestCase):
     def test_a_strict_device_changes_no_bit(self):
-        plain = ("--shards", "3", "--clip", "0")
+        plain = ("--shards", "3")
         for more in ((), ("--dropout", "0.2", "--recompute"), ("--dtype", "bf16")):
             expected = train(*plain, *more)
             self.assertEqual(train(*plain, *more, "--device", "strict:0"), expected, more)
         self.assertEqual(train(*plain, "--device", "strict:1", ranks=2), train(*plain))
 
     def test_the_last_line_says_what_was_done(self):
-        done = run("--data", text, *ODD, "--steps", "2", "--clip", "0", "--device", "strict:0")
+        done = run("--data", text, *ODD, "--steps", "2", "--device", "strict:0")
         found = re.fullmatch(r"device strict:0 launches (\d+) peak_bytes (\d+) copied_bytes (\d+)",
                              done.stdout.splitlines()[-1])
         self.assertTrue(all(int(number) > 100 for number in found.groups()), done.stdout)

@@ -37,7 +37,7 @@ static void scale_piece(void *arg, size_t piece)
     job->ops->scale(job->y + i, piece_length(job, i), job->factor);
 }
 
-void tt_flat_scale(tt_threads_t *threads, float *x, size_t n, float factor)
+static void scale_now(tt_threads_t *threads, float *x, size_t n, float factor)
 {
     flat_job_t job = {.ops = tt_kernels()->flat, .n = n, .y = x, .factor = factor};
     tt_threads_run(threads, pieces_of(n), scale_piece, &job);
@@ -93,9 +93,98 @@ static void unscale_piece(void *arg, size_t piece)
     scale_piece(arg, piece);
 }
 
-bool tt_flat_unscale(tt_threads_t *threads, float *x, size_t n, float factor)
+/* ---- the kernels ----------------------------------------------------------------------------- */
+
+/* Arguments of all; `number` is a factor, or the largest norm. */
+typedef struct {
+    float *x;
+    size_t n;
+    double *cell;
+    double number;
+    bool is_largest;
+} flat_t;
+
+#define KERNEL(text, function)                                                                     \
+    {                                                                                              \
+        .name = text, .bytes = sizeof(flat_t), .run = function, .pointers = {                      \
+            TT_POINTER(flat_t, x),                                                                 \
+            TT_POINTER(flat_t, cell)                                                               \
+        }                                                                                          \
+    }
+
+static tutti_status_t run_scale(tt_threads_t *threads, const void *arguments)
 {
-    flat_job_t job = {.ops = tt_kernels()->flat, .n = n, .y = x, .factor = factor};
-    tt_threads_run(threads, pieces_of(n), unscale_piece, &job);
-    return !atomic_load(&job.is_bad);
+    const flat_t *flat = arguments;
+    scale_now(threads, flat->x, flat->n, (float)flat->number);
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_flat_scale(tt_exec_t *exec, float *x, size_t n, float factor)
+{
+    static const tt_kernel_t kernel = KERNEL("scale", run_scale);
+    return tt_launch(exec, &kernel, &(flat_t){.x = x, .n = n, .number = (double)factor});
+}
+
+static tutti_status_t run_measure(tt_threads_t *threads, const void *arguments)
+{
+    const flat_t *flat = arguments;
+    const double next = measure(threads, flat->x, flat->n, flat->is_largest), all = *flat->cell;
+    *flat->cell = !flat->is_largest ? all + next : next > all || isnan(next) ? next : all;
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_flat_measure(tt_exec_t *exec, const float *x, size_t n, bool is_largest,
+                               double *total)
+{
+    static const tt_kernel_t kernel = KERNEL("grad_norm", run_measure);
+    union {
+        const float *read;
+        float *x;
+    } grad = {.read = x}; /* it is only read */
+    return tt_launch(exec, &kernel,
+                     &(flat_t){.x = grad.x, .n = n, .cell = total, .is_largest = is_largest});
+}
+
+double tt_flat_clip_factor(double total, bool is_largest, double max_norm)
+{
+    const double eps = 1e-6;
+    return max_norm == INFINITY ? 1 : max_norm / ((is_largest ? total : sqrt(total)) + eps);
+}
+
+static tutti_status_t run_clip(tt_threads_t *threads, const void *arguments)
+{
+    const flat_t *flat = arguments;
+    const double factor = tt_flat_clip_factor(*flat->cell, flat->is_largest, flat->number);
+    if (!(factor >= 1)) {
+        scale_now(threads, flat->x, flat->n, (float)factor);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_flat_clip(tt_exec_t *exec, float *x, size_t n, const double *total,
+                            bool is_largest, double max_norm)
+{
+    static const tt_kernel_t kernel = KERNEL("clip_grad_norm", run_clip);
+    union {
+        const double *read;
+        double *cell;
+    } norm = {.read = total}; /* it is only read */
+    return tt_launch(exec, &kernel, &(flat_t){x, n, norm.cell, max_norm, is_largest});
+}
+
+static tutti_status_t run_unscale(tt_threads_t *threads, const void *arguments)
+{
+    const flat_t *flat = arguments;
+    flat_job_t job = {
+        .ops = tt_kernels()->flat, .n = flat->n, .y = flat->x, .factor = (float)flat->number};
+    tt_threads_run(threads, pieces_of(flat->n), unscale_piece, &job);
+    *flat->cell = atomic_load(&job.is_bad) ? 1 : *flat->cell;
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_flat_unscale(tt_exec_t *exec, float *x, size_t n, float factor, double *bad)
+{
+    static const tt_kernel_t kernel = KERNEL("unscale", run_unscale);
+    return tt_launch(exec, &kernel,
+                     &(flat_t){.x = x, .n = n, .cell = bad, .number = (double)factor});
 }

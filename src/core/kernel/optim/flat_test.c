@@ -48,11 +48,42 @@ static void variants_and_threads_change_no_bit(void **state)
         setenv("TUTTI_ISA", tt_isa_variant_name((tt_variant_t)(count % (best + 1))), 1);
         assert_true(tt_flat_sum_squares(threads, two.weight, N) == squares);
         assert_true(tt_flat_largest(threads, two.weight, N) == largest);
-        tt_flat_scale(threads, two.weight, N, 1.1f);
+        tt_flat_scale(&(tt_exec_t){.threads = threads}, two.weight, N, 1.1f);
         unsetenv("TUTTI_ISA");
         assert_memory_equal(&one, &two, sizeof one);
         tt_threads_release(threads);
     }
+}
+
+static bool was_finite(size_t n)
+{
+    double bad = 0;
+    assert_int_equal(tt_flat_unscale(NULL, one.weight, n, 1, &bad), TUTTI_OK);
+    return bad == 0;
+}
+
+static void launched_norms_add_up_and_clip(void **state)
+{
+    (void)state;
+    double total = 0, most = 0;
+    for (int i = 0; i < 4; i++) {
+        one.weight[i] = (float)(i + 1);
+    }
+    assert_int_equal(tt_flat_measure(NULL, one.weight, 2, false, &total), TUTTI_OK);
+    assert_int_equal(tt_flat_measure(NULL, one.weight + 2, 2, false, &total), TUTTI_OK);
+    assert_int_equal(tt_flat_measure(NULL, one.weight, 4, true, &most), TUTTI_OK);
+    assert_true(total == 30 && most == 4);
+    assert_true(tt_flat_clip_factor(16, false, 2) == 2 / (4 + 1e-6));
+    assert_true(tt_flat_clip_factor(16, true, 2) == 2 / (16 + 1e-6));
+    assert_true(tt_flat_clip_factor(16, true, (double)INFINITY) == 1);
+    total = 16;
+    assert_int_equal(tt_flat_clip(NULL, one.weight, 2, &total, false, 8), TUTTI_OK);
+    assert_true(one.weight[0] == 1 && one.weight[1] == 2);
+    assert_int_equal(tt_flat_clip(NULL, one.weight, 2, &total, false, 2), TUTTI_OK);
+    assert_true(fabsf(one.weight[0] - 0.5F) < 1e-6F && fabsf(one.weight[1] - 1) < 1e-6F);
+    total = (double)NAN;
+    assert_int_equal(tt_flat_clip(NULL, one.weight, 2, &total, false, 2), TUTTI_OK);
+    assert_true(isnan(one.weight[0]) && isnan(one.weight[1]));
 }
 
 static void squares_and_finiteness_are_right(void **state)
@@ -65,10 +96,10 @@ static void squares_and_finiteness_are_right(void **state)
     }
     assert_true(fabs(tt_flat_sum_squares(NULL, one.weight, N) - want) < 1e-9 * want);
     assert_true(tt_flat_sum_squares(NULL, one.weight, 0) == 0);
-    assert_true(tt_flat_unscale(NULL, one.weight, N, 1));
+    assert_true(was_finite(N));
     one.weight[N - 1] = NAN;
-    assert_false(tt_flat_unscale(NULL, one.weight, N, 1));
-    assert_true(tt_flat_unscale(NULL, one.weight, N - 1, 1));
+    assert_false(was_finite(N));
+    assert_true(was_finite(N - 1));
 }
 
 static void the_largest_is_found_wherever_it_is(void **state)
@@ -98,6 +129,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(variants_and_threads_change_no_bit, nothing_is_left),
+        cmocka_unit_test_teardown(launched_norms_add_up_and_clip, nothing_is_left),
         cmocka_unit_test_teardown(squares_and_finiteness_are_right, nothing_is_left),
         cmocka_unit_test_teardown(the_largest_is_found_wherever_it_is, nothing_is_left),
     };

@@ -68,9 +68,19 @@ foreach(name group_test group_calls_test group_fault_test group_hang_test group_
     "TUTTI_WIRES=tcp" "TUTTI_KEY_FILE=${CMAKE_BINARY_DIR}/tests.key")
 endforeach()
 
+# Suites whose tensors lie where TUTTI_TEST_DEVICE says (src/core/tensor/device_testing.h): once
+# more on the strict device. A share of the operations' cases is quick, all of them are full.
+function(tutti_test_on_strict name program)
+  tutti_test(${name} ${program})
+  set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_DEVICE=strict:0" ${ARGN})
+endfunction()
+
+tutti_test_on_strict(op_conform_on_strict op_conform_test "TUTTI_TEST_SHARE=32")
+tutti_test_on_strict(op_conform_on_strict_full op_conform_test)
+
 # The tables of cases that conformance tests walk.
 file(GLOB cases tests/conform/op_cases_*.c)
-target_sources(op_conform_test PRIVATE ${cases})
+target_sources(op_conform_test PRIVATE tests/conform/op_case_run.c ${cases})
 target_sources(op_coverage_test PRIVATE ${cases})
 target_sources(op_autocast_test PRIVATE ${cases})
 file(GLOB cases tests/conform/conform_*.c)

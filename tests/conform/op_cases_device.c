@@ -38,7 +38,8 @@ const op_case_t op_cases_device[] = {
 /* Two inputs on two devices. */
 static void call_mixed(tutti_scope_t *s)
 {
-    tutti_tensor_t *out, *in[] = {tutti_zeros(s, TUTTI_F32, TUTTI_SHAPE(2))};
+    tutti_tensor_t *out,
+        *in[] = {tutti_tensor_to(s, tutti_zeros(s, TUTTI_F32, TUTTI_SHAPE(2)), NULL)};
     tutti_device_t *device;
     if (tutti_device_open("strict:9", NULL, &device) >= 0) {
         out = tutti_tensor_to(s, in[0], device);

@@ -2,221 +2,16 @@
  *
  * A case runs on contiguous inputs in f64: forward against the plain reference, backward against
  * central differences. Then the same inputs lie transposed and sliced in memory, and bits must be
- * the same. In f32 and bf16 the results stay near those of f64 on the same values. At last every
- * allocation of the program fails in turn: a status, and nothing left.
+ * the same. In f32 and bf16 the results stay near those of f64 on the same values. The strict
+ * device gives the host's bits. At last every allocation of the program fails in turn: a status,
+ * and nothing left. All of it runs where TUTTI_TEST_DEVICE says (device_testing.h).
  */
 #include <math.h>
 
 #include <tutti/modes.h>
-#include <tutti/op_math.h>
-#include <tutti/op_reduce.h>
+#include <tutti/op_shape.h>
 
-#include "compute/op/ops.h"
-#include "core/base/rng.h"
-#include "core/base/testing.h"
-#include "op_cases.h"
-
-typedef enum { CONTIGUOUS, TRANSPOSED, SLICED, LAYOUT_COUNT } layout_t;
-
-static const char *const layout_names[LAYOUT_COUNT] = {"contiguous", "transposed", "sliced"};
-
-/* A run of a case: its inputs and outputs, in a scope of its own. */
-typedef struct {
-    const op_case_t *c;
-    tutti_context_t *ctx;
-    tutti_scope_t *s;
-    tutti_dtype_t dtype; /* that TUTTI_F32 stands for */
-    layout_t layout;
-    int input_count, output_count;
-    tutti_tensor_t *inputs[OP_INPUTS_MAX], *outputs[OP_OUTPUTS_MAX], *grads[OP_INPUTS_MAX];
-} run_t;
-
-/* ---- cases ----------------------------------------------------------------------------------- */
-
-typedef void (*case_fn_t)(const op_case_t *c);
-
-static void for_each_case(case_fn_t fn)
-{
-#define X(family)                                                                                  \
-    for (size_t i = 0; i < op_cases_##family##_count; i++) {                                       \
-        fn(&op_cases_##family[i]);                                                                 \
-    }
-    OP_CASE_FAMILIES(X)
-#undef X
-}
-
-static const tutti_op_t *find_op(const char *name)
-{
-    for (int i = 0; i < TT_OP_COUNT; i++) {
-        if (strcmp(tt_ops[i]->name, name) == 0) {
-            return tt_ops[i];
-        }
-    }
-    fail_msg("a case names %s, which is not in ops.def", name);
-    return NULL;
-}
-
-static int input_count(const op_case_t *c)
-{
-    return c->input_count < 0 ? 0 : c->input_count == 0 ? 1 : c->input_count;
-}
-
-static int output_count(const op_case_t *c)
-{
-    return c->output_count == 0 ? 1 : c->output_count;
-}
-
-/* ---- inputs ---------------------------------------------------------------------------------- */
-
-/* Number i of input k, a function of the case. */
-static double value_of(const op_case_t *c, int k, int64_t i)
-{
-    const op_input_t *in = &c->inputs[k];
-    const double low = in->low == 0 && in->high == 0 ? -2 : in->low,
-                 high = in->low == 0 && in->high == 0 ? 2 : in->high;
-    uint64_t name = 0;
-    for (const char *p = c->op; *p != 0; p++) {
-        name = name * 31 + (uint64_t)*p;
-    }
-    if (in->values != NULL) {
-        return in->values[i];
-    }
-    const tt_rng_t rng = tt_rng_stream(name, (uint64_t)k, 0, 0, 0);
-    if (in->dtype != TUTTI_F32) {
-        return low + (double)tt_rng_below(rng, (uint64_t)i, (uint64_t)(high - low) + 1);
-    }
-    return low + (high - low) * (double)tt_rng_uniform(rng, (uint64_t)i);
-}
-
-/* An uninitialised view of a shape whose memory is laid out so. */
-static tutti_tensor_t *laid_out(tutti_scope_t *s, layout_t layout, tutti_dtype_t dtype,
-                                tutti_shape_t shape)
-{
-    tutti_shape_t memory = shape;
-    tutti_dims_t reversed = {.count = shape.rank};
-    for (int i = 0; i < shape.rank; i++) {
-        const int64_t size = shape.dims[i];
-        memory.dims[i] = layout == SLICED       ? 2 * size + 1
-                         : layout == TRANSPOSED ? shape.dims[shape.rank - 1 - i]
-                                                : size;
-        reversed.dims[i] = shape.rank - 1 - i;
-    }
-    tutti_tensor_t *x = tutti_full(s, dtype, memory, tutti_dtype_is_float(dtype) ? (double)NAN : 1);
-    if (layout == TRANSPOSED) {
-        return tutti_permute(s, x, reversed);
-    }
-    for (int i = 0; i < shape.rank && layout == SLICED; i++) {
-        x = tutti_slice(s, x, i, ((tutti_range_t){.start = 1, .stop = INT64_MAX, .step = 2}));
-    }
-    return x;
-}
-
-static tutti_tensor_t *make_input(run_t *run, int k)
-{
-    const op_input_t *in = &run->c->inputs[k];
-    const bool is_float = in->dtype == TUTTI_F32;
-    const tutti_dtype_t dtype = is_float ? run->dtype : in->dtype;
-    tutti_tensor_t *x = laid_out(run->s, run->layout, dtype, in->shape);
-    tutti_tensor_t *plain = tutti_empty(run->s, TUTTI_F64, in->shape);
-    double *values = tutti_tensor_data(plain);
-    for (int64_t i = 0; i < tutti_tensor_numel(plain); i++) {
-        values[i] = value_of(run->c, k, i);
-    }
-    tutti_status_t status = tutti_tensor_copy(x, plain);
-    if (status >= 0 && is_float && !in->is_constant && !run->c->has_no_gradient) {
-        status = tutti_tensor_set_requires_grad(x, true);
-    }
-    return status < 0 ? tutti_scope_fail(run->s, status) : x;
-}
-
-static void make_inputs(run_t *run)
-{
-    run->input_count = input_count(run->c);
-    (void)tutti_context_set_grad_enabled(run->ctx, false);
-    for (int k = 0; k < run->input_count; k++) {
-        run->inputs[k] = run->c->inputs[k].is_missing ? NULL : make_input(run, k);
-    }
-    (void)tutti_context_set_grad_enabled(run->ctx, true);
-}
-
-/* ---- running --------------------------------------------------------------------------------- */
-
-/* The weight of element i of output k in the loss. */
-static double weight_of(int k, int64_t i)
-{
-    return 0.5 + (double)tt_rng_uniform(tt_rng_stream(77, (uint64_t)k, 0, 0, 0), (uint64_t)i);
-}
-
-static tutti_tensor_t *weights_of(run_t *run, int k)
-{
-    tutti_tensor_t *y = run->outputs[k];
-    tutti_tensor_t *w = tutti_empty(run->s, TUTTI_F64, tutti_tensor_shape(y));
-    double *values = tutti_tensor_data(w);
-    for (int64_t i = 0; i < tutti_tensor_numel(w); i++) {
-        values[i] = weight_of(k, i);
-    }
-    return w;
-}
-
-/* Σ weights × outputs, over the outputs that have a gradient; NULL if none has. */
-static tutti_tensor_t *loss_of(run_t *run)
-{
-    tutti_tensor_t *loss = NULL;
-    for (int k = 0; k < run->output_count; k++) {
-        if (tutti_tensor_requires_grad(run->outputs[k])) {
-            tutti_tensor_t *part =
-                tutti_sum(run->s, tutti_mul(run->s, run->outputs[k], weights_of(run, k)));
-            loss = loss == NULL ? part : tutti_add(run->s, loss, part);
-        }
-    }
-    return loss;
-}
-
-/* The whole program of a case; its failure is the scope's. */
-static void perform(run_t *run)
-{
-    make_inputs(run);
-    run->output_count = output_count(run->c);
-    run->c->call(run->s, run->inputs, run->outputs);
-    if (tutti_scope_status(run->s) < 0) {
-        return;
-    }
-    tutti_tensor_t *loss = loss_of(run);
-    if (loss != NULL) {
-        (void)tutti_backward(run->s, loss);
-    }
-    for (int k = 0; k < run->input_count; k++) {
-        run->grads[k] = run->inputs[k] == NULL ? NULL : tutti_tensor_grad(run->inputs[k]);
-    }
-}
-
-static void begin(run_t *run, const op_case_t *c, tutti_dtype_t dtype, layout_t layout)
-{
-    *run = (run_t){.c = c, .dtype = dtype, .layout = layout};
-    const tutti_context_options_t options = {.threads = 1, .seed = 3};
-    assert_int_equal(tutti_context_create(&options, &run->ctx), TUTTI_OK);
-    assert_int_equal(tutti_scope_open(run->ctx, &run->s), TUTTI_OK);
-    perform(run);
-    if (tutti_scope_status(run->s) < 0) {
-        fail_msg("%s (%s), %s %s: %s", c->op, c->what, layout_names[layout],
-                 tutti_dtype_name(dtype), tutti_scope_error(run->s));
-    }
-}
-
-static void check_nothing_lives(const char *op, const char *what)
-{
-    char report[2048];
-    if (tt_alloc_report(report, sizeof report) != 0) {
-        fail_msg("%s (%s) leaves behind: %s", op, what, report);
-    }
-}
-
-static void end(run_t *run)
-{
-    assert_int_equal(tutti_scope_close(run->s), TUTTI_OK);
-    tutti_context_release(run->ctx);
-    check_nothing_lives(run->c->op, run->c->what);
-}
+#include "op_case_run.h"
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
@@ -359,6 +154,8 @@ static void compare(const run_t *a, tutti_tensor_t *x, tutti_tensor_t *y, const 
         return;
     }
     assert_int_equal(tutti_tensor_numel(x), tutti_tensor_numel(y));
+    x = tt_test_read(a->s, x);
+    y = tt_test_read(a->s, y);
     for (int64_t i = 0; i < tutti_tensor_numel(x); i++) {
         const double got = tutti_tensor_at(x, i), want = tutti_tensor_at(y, i);
         if (!is_near(got, want, tolerance)) {
@@ -506,6 +303,62 @@ static void recorded_gradients_are_those_of_backward(void **state)
     for_each_case(check_recorded_types);
 }
 
+/* ---- devices --------------------------------------------------------------------------------- */
+
+static void compare_bits(const run_t *a, tutti_tensor_t *x, tutti_tensor_t *y, const char *what,
+                         int k)
+{
+    if (x == NULL || y == NULL) {
+        assert_ptr_equal(x, y);
+        return;
+    }
+    x = tutti_contiguous(a->s, x);
+    const void *host = tutti_tensor_data(x),
+               *device = tt_test_host(a->s, tutti_contiguous(a->s, y));
+    assert_non_null(host);
+    assert_non_null(device);
+    if (!tutti_shape_equal(tutti_tensor_shape(x), tutti_tensor_shape(y)) ||
+        tutti_tensor_dtype(x) != tutti_tensor_dtype(y) ||
+        memcmp(host, device, tutti_tensor_bytes(x)) != 0) {
+        fail_msg("%s (%s), %s %s: %s %d has other bits on the strict device", a->c->op, a->c->what,
+                 layout_names[a->layout], tutti_dtype_name(a->dtype), what, k);
+    }
+}
+
+static void check_device(const op_case_t *c, tutti_dtype_t dtype, layout_t layout)
+{
+    run_t host, device;
+    begin_on(NULL, &host, c, dtype, layout);
+    begin_on("strict:0", &device, c, dtype, layout);
+    for (int k = 0; k < host.output_count; k++) {
+        compare_bits(&host, host.outputs[k], device.outputs[k], "result", k);
+    }
+    for (int k = 0; k < host.input_count; k++) {
+        compare_bits(&host, host.grads[k], device.grads[k], "gradient", k);
+    }
+    assert_int_equal(tutti_scope_close(device.s), TUTTI_OK);
+    tutti_context_release(device.ctx);
+    end(&host);
+}
+
+static void check_devices(const op_case_t *c)
+{
+    for (layout_t layout = CONTIGUOUS; layout < LAYOUT_COUNT; layout++) {
+        if (layout == CONTIGUOUS || !c->is_contiguous) {
+            check_device(c, TUTTI_F64, layout);
+            check_device(c, TUTTI_F32, layout);
+        }
+    }
+    check_device(c, TUTTI_BF16, CONTIGUOUS);
+    check_device(c, TUTTI_F16, CONTIGUOUS);
+}
+
+static void devices_change_no_bit(void **state)
+{
+    (void)state;
+    for_each_case(check_devices);
+}
+
 /* ---- torture --------------------------------------------------------------------------------- */
 
 /* One run in which allocation n fails; whether it was reached. */
@@ -513,12 +366,12 @@ static bool fails_at(const op_case_t *c, layout_t layout, size_t n)
 {
     run_t run = {.c = c, .dtype = TUTTI_F32, .layout = layout};
     tt_alloc_fail_at(n);
-    tutti_status_t status =
-        tutti_context_create(&(tutti_context_options_t){.threads = 1}, &run.ctx);
+    tutti_status_t status = tt_test_context(&(tutti_context_options_t){.threads = 1}, &run.ctx);
     if (status >= 0) {
         status = tutti_scope_open(run.ctx, &run.s);
         if (status >= 0) {
             perform(&run);
+            (void)tutti_scope_fail(run.s, tt_test_wait(run.ctx));
             status = tutti_scope_close(run.s);
         }
         tutti_context_release(run.ctx);
@@ -554,15 +407,29 @@ static void any_allocation_may_fail(void **state)
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
+/* The text that the host gives; a device's work that failed says before it where that was:
+ * "strict:0: gather: ". */
+static const char *text_of(const tutti_scope_t *s)
+{
+    const char *text = tutti_scope_error(s), *device = tt_test_device();
+    const size_t length = device == NULL ? 0 : strlen(device);
+    if (length == 0 || strncmp(text, device, length) != 0) {
+        return text;
+    }
+    const char *name = text + length + 2;
+    return strstr(name, ": ") == NULL ? text : strstr(name, ": ") + 2;
+}
+
 static void check_error(const op_error_t *error)
 {
     tutti_context_t *ctx;
     tutti_scope_t *s;
     (void)find_op(error->op);
-    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx), 0);
+    assert_int_equal(tt_test_context(&(tutti_context_options_t){.threads = 1}, &ctx), 0);
     assert_int_equal(tutti_scope_open(ctx, &s), TUTTI_OK);
     error->call(s);
-    assert_string_equal(tutti_scope_error(s), error->text);
+    (void)tutti_scope_fail(s, tt_test_wait(ctx));
+    assert_string_equal(text_of(s), error->text);
     assert_true(tutti_scope_close(s) < 0);
     tutti_context_release(ctx);
     check_nothing_lives(error->op, "error");
@@ -587,6 +454,7 @@ int main(void)
         cmocka_unit_test(recorded_gradients_are_those_of_backward),
         cmocka_unit_test(layouts_change_no_bit),
         cmocka_unit_test(narrow_types_stay_near_f64),
+        cmocka_unit_test(devices_change_no_bit),
         cmocka_unit_test(errors_name_operation_rule_and_inputs),
         cmocka_unit_test(any_allocation_may_fail),
     };

@@ -1,0 +1,90 @@
+/* Where a test's tensors lie. TUTTI_TEST_DEVICE names it ("strict:0"); unset: on the host. CMake
+ * runs the conformance suites twice, the second time on the strict device (cmake/tests.cmake).
+ * TUTTI_TEST_SHARE=32 runs a random 32nd of a suite's cases; TUTTI_SEED names the choice.
+ *
+ *     assert_int_equal(tt_test_context(&(tutti_context_options_t){.threads = 1}, &ctx), 0);
+ *     …
+ *     const float *values = tt_test_host(s, x);
+ *
+ * For *_test.c only.
+ */
+#ifndef TT_DEVICE_TESTING_H
+#define TT_DEVICE_TESTING_H
+
+#include <stdlib.h>
+#include <time.h>
+
+#include <tutti/context.h>
+#include <tutti/devices.h>
+#include <tutti/tensor.h>
+
+#include "core/base/rng.h"
+#include "core/base/testing.h"
+
+/* The device's name; NULL: the host. */
+static inline const char *tt_test_device(void)
+{
+    return getenv("TUTTI_TEST_DEVICE");
+}
+
+/* A context whose home is a device of that name; NULL: the host. It alone keeps the device open. */
+static inline tutti_status_t tt_test_context_on(const char *device,
+                                                const tutti_context_options_t *options,
+                                                tutti_context_t **out)
+{
+    tutti_context_options_t own = options == NULL ? (tutti_context_options_t){0} : *options;
+    if (device != NULL) {
+        TT_TRY(tutti_device_open(device, NULL, &own.device));
+    }
+    const tutti_status_t status = tutti_context_create(&own, out);
+    tutti_device_release(own.device);
+    return status;
+}
+
+static inline tutti_status_t tt_test_context(const tutti_context_options_t *options,
+                                             tutti_context_t **out)
+{
+    return tt_test_context_on(tt_test_device(), options, out);
+}
+
+/* The tensor itself, or a copy on the host that belongs to the scope. */
+static inline tutti_tensor_t *tt_test_read(tutti_scope_t *s, tutti_tensor_t *x)
+{
+    return x == NULL ? NULL : tutti_tensor_to(s, x, NULL);
+}
+
+/* Its values, to be read; as long as the scope lives. */
+static inline const void *tt_test_host(tutti_scope_t *s, tutti_tensor_t *x)
+{
+    return tutti_tensor_data(tt_test_read(s, x));
+}
+
+/* What data decide is told by the one who waits: OK, or a failure of work under way. */
+static inline tutti_status_t tt_test_wait(const tutti_context_t *ctx)
+{
+    tutti_device_t *device = tutti_context_device(ctx);
+    return device == NULL ? TUTTI_OK : tutti_device_synchronize(device, 0);
+}
+
+static inline uint64_t tt_test_number(const char *variable, uint64_t otherwise)
+{
+    const char *text = getenv(variable);
+    return text == NULL ? otherwise : strtoull(text, NULL, 10);
+}
+
+/* Whether a suite's case of that number is run. The first call prints seed and share. */
+static inline bool tt_test_takes(uint64_t number)
+{
+    static uint64_t share, seed;
+    if (share == 0) {
+        share = tt_test_number("TUTTI_TEST_SHARE", 1);
+        seed = tt_test_number("TUTTI_SEED", (uint64_t)time(NULL));
+        if (share > 1) {
+            printf("TUTTI_SEED=%llu: one case of %llu\n", (unsigned long long)seed,
+                   (unsigned long long)share);
+        }
+    }
+    return share == 1 || tt_rng_below(tt_rng_stream(seed, 0, 0, 0, 0), number, share) == 0;
+}
+
+#endif

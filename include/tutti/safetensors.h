@@ -103,14 +103,16 @@ TUTTI_API const char *tutti_safetensors_metadata(const tutti_safetensors_t *file
  *
  * @param to  [the shape in the file]; changed only on success, unless the device fails midway
  * @thread    any; one at a time per tensor
- * @cost      no copy when dtypes are equal, not bool, and `to` is contiguous
- * @errors    NOT_FOUND (names the nearest), SHAPE, IO, FORMAT, NOMEM
+ * @cost      no copy when dtypes are equal, not bool, and `to` is contiguous and the host's
+ * @errors    NOT_FOUND (names the nearest), SHAPE, IO, FORMAT, NOMEM; of another device those of
+ *            tutti_tensor_copy()
  */
 TUTTI_API tutti_status_t tutti_safetensors_read(const tutti_safetensors_t *file, const char *name,
                                                 tutti_tensor_t *to);
 
 /**
- * Read a tensor, of the shape and dtype that it has in the file, into a scope.
+ * Read a tensor, of the shape and dtype that it has in the file, into a scope: on its context's
+ * device.
  *
  * @return  the scope's null tensor on failure
  * @thread  the scope's

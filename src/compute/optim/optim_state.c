@@ -15,6 +15,7 @@
 #include "compute/optim/optimizer.h"
 #include "core/base/alloc.h"
 #include "core/base/buffer.h"
+#include "core/tensor/tensor_impl.h"
 #include "core/tensor/tensor_list.h"
 
 enum { NAME_BYTES = 640 };
@@ -238,7 +239,8 @@ static tutti_status_t read_slot(const tutti_optim_t *opt, const tutti_safetensor
     for (int i = 0; i < KEPT_COUNT; i++) {
         TT_TRY(find_kept(opt, slot, i, &kept));
         if (kept.name[0] != 0) {
-            TT_TRY(i == MASTER ? tutti_tensor_create(TUTTI_F32, kept.shape, &loaded->kept[i])
+            TT_TRY(i == MASTER ? tt_tensor_new(slot->tensor->storage->device, TUTTI_F32, kept.shape,
+                                               false, &loaded->kept[i])
                                : tt_optim_new_moment(opt, slot, i, &loaded->kept[i]));
             TT_TRY(tutti_safetensors_read(file, kept.name, loaded->kept[i]));
         }

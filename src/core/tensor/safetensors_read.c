@@ -225,7 +225,8 @@ tutti_status_t tutti_safetensors_read(const tutti_safetensors_t *file, const cha
                        tutti_shape_format(tutti_tensor_shape(to), wanted, sizeof wanted));
     }
     const bool is_any = entry->dtype != TUTTI_BOOL; /* every byte is a value */
-    if (is_any && entry->dtype == tutti_tensor_dtype(to) && tutti_tensor_is_contiguous(to)) {
+    if (is_any && to->storage->device == NULL && entry->dtype == tutti_tensor_dtype(to) &&
+        tutti_tensor_is_contiguous(to)) {
         tt_tensor_touch(to);
         return read_raw(file, entry, tutti_tensor_data(to));
     }
@@ -243,7 +244,8 @@ tutti_tensor_t *tutti_safetensors_load(tutti_scope_t *s, const tutti_safetensors
     if (entry == NULL) {
         return tutti_scope_fail(s, fail_missing(file, name));
     }
-    tutti_tensor_t *x = NULL;
-    const tutti_status_t status = read_new(file, entry, &x);
-    return tt_scope_adopt(s, status, x);
+    tutti_tensor_t *x = tutti_empty(s, entry->dtype, entry->shape);
+    const tutti_status_t status =
+        tutti_tensor_status(x) < 0 ? TUTTI_OK : tutti_safetensors_read(file, name, x);
+    return status < 0 ? tutti_scope_fail(s, status) : x;
 }

@@ -162,17 +162,11 @@ static tutti_status_t write_header(tt_new_file_t *file, const json_t *header)
 
 static tutti_status_t write_tensor(void *user, const tutti_named_tensor_t *named)
 {
-    const tutti_tensor_t *x = named->tensor;
-    if (tutti_tensor_is_contiguous(x)) {
-        return tt_new_file_write(user, tutti_tensor_data(x), tutti_tensor_bytes(x));
-    }
-    tutti_tensor_t *packed;
-    TT_TRY(tt_tensor_new(NULL, tutti_tensor_dtype(x), tutti_tensor_shape(x), false, &packed));
-    tutti_status_t status = tutti_tensor_copy(packed, x);
-    if (status >= 0) {
-        status = tt_new_file_write(user, tutti_tensor_data(packed), tutti_tensor_bytes(packed));
-    }
-    tutti_tensor_release(packed);
+    tutti_tensor_t *host;
+    TT_TRY(tt_tensor_on_host(named->tensor, &host));
+    const tutti_status_t status =
+        tt_new_file_write(user, tutti_tensor_data(host), tutti_tensor_bytes(host));
+    tutti_tensor_release(host);
     return status;
 }
 

@@ -167,6 +167,10 @@ static inline const char *tt_device_text(const tt_device_t *device)
  * those of tt_tensor_check(); NOMEM; of the device's work. */
 tutti_status_t tt_tensor_read(const tutti_tensor_t *x, void *host);
 
+/* The same as a tensor, owned by the caller: over x's own memory, if that is the host's and x is
+ * contiguous. */
+tutti_status_t tt_tensor_on_host(const tutti_tensor_t *x, tutti_tensor_t **out);
+
 /* What kernels see. */
 tt_strided_t tt_tensor_strided(const tutti_tensor_t *x);
 

@@ -136,6 +136,23 @@ tutti_status_t tt_tensor_read(const tutti_tensor_t *x, void *host)
     return status;
 }
 
+tutti_status_t tt_tensor_on_host(const tutti_tensor_t *x, tutti_tensor_t **out)
+{
+    TT_TRY(tt_tensor_check(x));
+    if (x->storage->device == NULL) {
+        return pack(x, x->dtype, out);
+    }
+    tutti_tensor_t *host;
+    TT_TRY(tt_tensor_new(NULL, x->dtype, x->shape, false, &host));
+    const tutti_status_t status = copy_packed(host, x);
+    if (status < 0) {
+        tutti_tensor_release(host);
+        return status;
+    }
+    *out = host;
+    return TUTTI_OK;
+}
+
 tutti_status_t tutti_tensor_copy(tutti_tensor_t *to, const tutti_tensor_t *from)
 {
     TT_TRY(tt_tensor_check(to));

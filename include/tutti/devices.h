@@ -91,6 +91,8 @@ TUTTI_API tutti_status_t tutti_device_synchronize(tutti_device_t *device, int64_
 
 /* ---- tensors and modules --------------------------------------------------------------------- */
 
+typedef struct tutti_module tutti_module_t; /* nn.h */
+
 /** Where a tensor lies. @return borrowed; NULL: the host's memory @thread any @errors none */
 TUTTI_API tutti_device_t *tutti_tensor_device(const tutti_tensor_t *x);
 
@@ -100,6 +102,21 @@ TUTTI_API tutti_device_t *tutti_tensor_device(const tutti_tensor_t *x);
  *  @source torch.Tensor.to */
 TUTTI_API tutti_tensor_t *tutti_tensor_to(tutti_scope_t *s, tutti_tensor_t *x,
                                           tutti_device_t *device);
+
+/**
+ * Move the parameters, their gradients and the buffers of a module to a device, in place: tensors
+ * stay themselves, with their names, hooks and marks, also where one has two names.
+ *
+ * An optimizer's moments stay where they were: make it behind the move, or load into it what it
+ * saved before. Move before DDP wraps the module, and not between a forward and its backward.
+ *
+ * @param device  retained by the tensors; NULL: the host
+ * @thread        the context's
+ * @errors        NOMEM, STATE (a parameter is not in memory), those of tutti_device_synchronize();
+ *                nothing is changed then
+ * @source        torch.nn.Module.to
+ */
+TUTTI_API tutti_status_t tutti_module_to(tutti_module_t *m, tutti_device_t *device);
 
 /** The address of the first element in its device's memory, for work that runs there. On a strict
  *  device the host crashes (SIGSEGV) where it uses it. @thread any @errors none

@@ -1,30 +1,53 @@
-/* Casting a module's tensors in place: all are converted first, then each takes over its converted
- * memory, so that a failure changes nothing and the holder of a tensor still holds the parameter.
- * Source: torch.nn.Module.to(dtype). */
+/* Casting a module's tensors, or moving them to a device, in place: all are converted first, then
+ * each takes over its converted memory, so that a failure changes nothing and the holder of a
+ * tensor still holds the parameter. Source: torch.nn.Module.to. */
+#include <tutti/devices.h>
+
 #include "compute/nn/module_impl.h"
 #include "core/tensor/tensor_impl.h"
 #include "core/tensor/tensor_list.h"
 
 typedef struct {
-    tutti_dtype_t dtype;
+    tutti_dtype_t dtype; /* of a cast */
+    tt_device_t *device; /* of a move; NULL: the host */
     tt_tensor_list_t from, to;
-} casting_t;
+} conversion_t;
 
-static tutti_status_t convert(void *user, const char *name, tutti_tensor_t *x)
+static tutti_status_t add(conversion_t *conversion, const char *name, tutti_tensor_t *x,
+                          tt_device_t *device, tutti_dtype_t dtype)
 {
-    casting_t *casting = user;
-    if (!tutti_dtype_is_float(x->dtype) || x->dtype == casting->dtype) {
-        return TUTTI_OK;
-    }
     tutti_tensor_t *y;
-    TT_TRY(tt_tensor_new(x->storage->device, casting->dtype, x->shape, false, &y));
+    TT_TRY(tt_tensor_new(device, dtype, x->shape, false, &y));
     tutti_status_t status = tutti_tensor_copy(y, x);
     if (status >= 0) {
-        status = tt_tensor_list_add(&casting->to, name, y);
+        status = tt_tensor_list_add(&conversion->to, name, y);
     }
     tutti_tensor_release(y);
     TT_TRY(status);
-    return tt_tensor_list_add(&casting->from, name, x);
+    return tt_tensor_list_add(&conversion->from, name, x);
+}
+
+static tutti_status_t convert(void *user, const char *name, tutti_tensor_t *x)
+{
+    conversion_t *casting = user;
+    return !tutti_dtype_is_float(x->dtype) || x->dtype == casting->dtype
+               ? TUTTI_OK
+               : add(casting, name, x, x->storage->device, casting->dtype);
+}
+
+static tutti_status_t move(void *user, const char *name, tutti_tensor_t *x)
+{
+    conversion_t *moving = user;
+    return tutti_tensor_device(x) == moving->device
+               ? TUTTI_OK
+               : add(moving, name, x, moving->device, x->dtype);
+}
+
+static tutti_status_t move_with_grad(void *user, const char *name, tutti_tensor_t *x)
+{
+    tutti_tensor_t *grad = tutti_tensor_grad(x);
+    TT_TRY(grad == NULL ? TUTTI_OK : move(user, name, grad));
+    return move(user, name, x);
 }
 
 /* A tensor's versions only grow: the new memory may come to lie where the old one was. */
@@ -34,24 +57,41 @@ static void take_over(tutti_tensor_t *x, tutti_tensor_t *converted)
     tt_tensor_swap(x, converted);
 }
 
+/* Forgets a gradient: of a cast each, of a move what was forgotten already and lies elsewhere. */
+static tutti_status_t finish(conversion_t *conversion, tutti_status_t status, bool is_cast)
+{
+    for (size_t i = 0; i < conversion->from.count && status >= 0; i++) {
+        tutti_tensor_t *x = (tutti_tensor_t *)(uintptr_t)conversion->from.items[i].tensor;
+        status = is_cast || tutti_tensor_grad(x) == NULL ? tutti_tensor_set_grad(x, NULL) : status;
+        if (status >= 0) {
+            take_over(x, (tutti_tensor_t *)(uintptr_t)conversion->to.items[i].tensor);
+        }
+    }
+    tt_tensor_list_release(&conversion->from);
+    tt_tensor_list_release(&conversion->to);
+    return status;
+}
+
 static tutti_status_t cast(tutti_module_t *m, tutti_dtype_t dtype, bool has_parameters)
 {
-    casting_t casting = {.dtype = dtype};
+    conversion_t casting = {.dtype = dtype};
     tutti_status_t status =
         has_parameters ? tutti_module_each_parameter(m, convert, &casting) : TUTTI_OK;
     if (status >= 0) {
         status = tutti_module_each_buffer(m, convert, &casting);
     }
-    for (size_t i = 0; i < casting.from.count && status >= 0; i++) {
-        tutti_tensor_t *x = (tutti_tensor_t *)(uintptr_t)casting.from.items[i].tensor;
-        status = tutti_tensor_set_grad(x, NULL);
-        if (status >= 0) {
-            take_over(x, (tutti_tensor_t *)(uintptr_t)casting.to.items[i].tensor);
-        }
+    return finish(&casting, status, true);
+}
+
+tutti_status_t tutti_module_to(tutti_module_t *m, tutti_device_t *device)
+{
+    const bool is_host = device == NULL || !tt_device_is_accelerator(device);
+    conversion_t moving = {.device = is_host ? NULL : device};
+    tutti_status_t status = tutti_module_each_parameter(m, move_with_grad, &moving);
+    if (status >= 0) {
+        status = tutti_module_each_buffer(m, move, &moving);
     }
-    tt_tensor_list_release(&casting.from);
-    tt_tensor_list_release(&casting.to);
-    return status;
+    return finish(&moving, status, false);
 }
 
 tutti_status_t tutti_module_cast(tutti_module_t *m, tutti_dtype_t dtype)

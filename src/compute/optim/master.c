@@ -25,6 +25,9 @@ static void release_copy(tt_optim_slot_t *slot)
 static tutti_status_t flatten(tutti_optim_t *opt, tt_optim_slot_t *slot, tutti_tensor_t *grad)
 {
     const uint32_t version = grad->storage->version;
+    if (slot->flat_grad != NULL && slot->flat_grad->storage->device != grad->storage->device) {
+        release_copy(slot);
+    }
     if (slot->flat_grad == NULL) {
         TT_TRY(
             tt_tensor_new(grad->storage->device, TUTTI_F32, grad->shape, false, &slot->flat_grad));

@@ -204,6 +204,29 @@ static tutti_status_t step_slot(tutti_optim_t *opt, tt_optim_slot_t *slot)
     return TUTTI_OK;
 }
 
+static tutti_status_t check_place(const tutti_optim_t *opt, const tt_optim_slot_t *slot,
+                                  const char *what, const tutti_tensor_t *beside)
+{
+    const tutti_tensor_t *x = slot->tensor;
+    return beside == NULL || beside->storage->device == x->storage->device
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_STATE,
+                         "%s: the %s of parameter \"%s\" lies on %s, the parameter on %s: behind "
+                         "tutti_module_to() make a new optimizer, or load the state that "
+                         "tutti_optim_save() wrote before",
+                         opt->ops->name, what, slot->name, tt_device_text(beside->storage->device),
+                         tt_device_text(x->storage->device));
+}
+
+/* A module may have been moved since its last step. */
+static tutti_status_t check_places(const tutti_optim_t *opt, const tt_optim_slot_t *slot)
+{
+    for (int i = 0; i < TT_MOMENTS_MAX; i++) {
+        TT_TRY(check_place(opt, slot, opt->ops->moments[i], slot->moments[i]));
+    }
+    return check_place(opt, slot, "master", slot->master);
+}
+
 /* Values may be elsewhere (storage.h), a schedule may have said what is no rate. */
 static tutti_status_t check_slot(const tutti_optim_t *opt, const tt_optim_slot_t *slot)
 {
@@ -220,7 +243,9 @@ static tutti_status_t check_slot(const tutti_optim_t *opt, const tt_optim_slot_t
     }
     TT_TRY(tt_optim_check_dtype(opt, slot->name, slot->tensor));
     TT_TRY(tt_tensor_check_named(slot->tensor, slot->name));
-    return tt_tensor_check_named(grad, slot->name);
+    TT_TRY(tt_tensor_check_named(grad, slot->name));
+    TT_TRY(check_place(opt, slot, "gradient", grad));
+    return check_places(opt, slot);
 }
 
 tutti_status_t tt_optim_step_slot(tutti_optim_t *opt, int slot)

@@ -66,19 +66,62 @@ static void a_name_is_one_device(void **state)
 static void a_name_that_is_none_says_what_there_is(void **state)
 {
     (void)state;
-    static const char *const names[] = {"cuda:0",    "strict:",    "strict:x", "strict:-1",
-                                        "strict:1x", "cpu:1",      "",         "stric",
-                                        "strict1",   "strict:1000"};
+    static const char *const names[] = {"cuda:0",    "strict:",     "strict:x", "strict:-1",
+                                        "strict:1x", "cpu:1",       "",         "stric",
+                                        "strict1",   "strict:1000", "meta:0"};
     tutti_device_t *device = NULL;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char want[160];
         snprintf(want, sizeof want,
-                 "device_open: there is no device \"%s\": there are cpu, strict:0, …", names[i]);
+                 "device_open: there is no device \"%s\": there are cpu, strict:0, …, meta",
+                 names[i]);
         assert_int_equal(tutti_device_open(names[i], NULL, &device), TUTTI_ERR_ARG);
-        assert_memory_equal(tutti_last_error(), want, strlen(want));
+        assert_string_equal(tutti_last_error(), want);
     }
     assert_int_equal(tutti_device_open(NULL, NULL, &device), TUTTI_ERR_ARG);
     assert_null(device);
+}
+
+static void meta_has_shapes_and_no_values(void **state)
+{
+    (void)state;
+    fixture_t f = begin("meta");
+    const int64_t n = INT64_C(1) << 18; /* x: 256 GiB */
+    tutti_tensor_t *x = tutti_normal(f.s, TUTTI_F32, TUTTI_SHAPE(n, n), 0, 1);
+    tutti_tensor_t *y = tutti_zeros(f.s, TUTTI_BF16, TUTTI_SHAPE(n, 1));
+    assert_true(tutti_tensor_device_data(x) != tutti_tensor_device_data(y));
+    tutti_tensor_set_requires_grad(x, true);
+    tutti_tensor_t *loss =
+        tutti_mean(f.s, tutti_matmul(f.s, tutti_exp(f.s, x), tutti_cast(f.s, y, TUTTI_F32)));
+    assert_int_equal(tutti_backward(f.s, loss), TUTTI_OK);
+    assert_true(tutti_shape_equal(tutti_tensor_shape(tutti_tensor_grad(x)), TUTTI_SHAPE(n, n)));
+    assert_ptr_equal(tutti_tensor_device(tutti_tensor_grad(x)), f.device);
+    assert_true(tutti_device_stats(f.device).peak_bytes > (size_t)n * (size_t)n * 8);
+    assert_int_equal(tutti_device_stats(f.device).copied_bytes, 0);
+    assert_int_equal(tutti_device_synchronize(f.device, 0), TUTTI_OK);
+    assert_true(isnan(tutti_tensor_item(loss)));
+    assert_string_equal(tutti_last_error(), "f32[] lies on meta: it has no values");
+    assert_int_equal(tutti_tensor_status(tutti_tensor_to(f.s, y, NULL)), TUTTI_ERR_STATE);
+    assert_string_equal(tutti_scope_error(f.s), "bf16[262144, 1] lies on meta: it has no values");
+    assert_int_equal(tutti_scope_close(f.s), TUTTI_ERR_STATE);
+    tutti_context_release(f.ctx);
+    tutti_device_release(f.device);
+}
+
+static void copies_to_meta_do_nothing(void **state)
+{
+    (void)state;
+    static const float values[] = {1, 2};
+    fixture_t f = begin("meta"), g = begin("strict:0");
+    tutti_tensor_t *x = tutti_from_data(f.s, TUTTI_F32, TUTTI_SHAPE(2), values);
+    tutti_tensor_t *y = tutti_from_data(g.s, TUTTI_F32, TUTTI_SHAPE(2), values);
+    assert_ptr_equal(tutti_tensor_device(tutti_tensor_to(g.s, y, f.device)), f.device);
+    assert_int_equal(tutti_tensor_copy(x, y), TUTTI_OK);
+    assert_int_equal(tutti_tensor_copy(y, x), TUTTI_ERR_STATE);
+    assert_string_equal(tutti_last_error(), "f32[2] lies on meta: it has no values");
+    assert_true(tutti_tensor_at(y, 1) == 2);
+    end(&g);
+    end(&f);
 }
 
 static double value_of(tutti_scope_t *s, tutti_tensor_t *x)
@@ -168,6 +211,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_name_is_one_device),
         cmocka_unit_test(a_name_that_is_none_says_what_there_is),
+        cmocka_unit_test(meta_has_shapes_and_no_values),
+        cmocka_unit_test(copies_to_meta_do_nothing),
         cmocka_unit_test(operations_run_where_their_inputs_lie),
         cmocka_unit_test(the_host_reads_copies_alone),
         cmocka_unit_test(a_copy_goes_between_devices_in_any_layout),

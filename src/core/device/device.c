@@ -156,6 +156,12 @@ bool tt_device_is_accelerator(const tt_device_t *device)
     return device->ops->accelerator != NULL;
 }
 
+bool tt_device_has_values(const tt_device_t *device)
+{
+    return device == NULL || !tt_device_is_accelerator(device) ||
+           device->ops->accelerator->stream != NULL;
+}
+
 tt_exec_t *tt_device_exec(tt_device_t *device)
 {
     return !tt_device_is_accelerator(device) ? NULL : device->ops->accelerator->exec(device->state);
@@ -181,7 +187,7 @@ tutti_status_t tt_device_copy_out(tt_device_t *device, void *host, const void *f
 
 tutti_status_t tt_device_synchronize(tt_device_t *device, tt_deadline_t deadline)
 {
-    if (!tt_device_is_accelerator(device)) {
+    if (!tt_device_is_accelerator(device) || !tt_device_has_values(device)) {
         return TUTTI_OK;
     }
     tt_stream_t *stream = device->ops->accelerator->stream(device->state);
@@ -220,6 +226,12 @@ static tt_stream_t *stream_of(tt_device_t *device)
 static tutti_status_t copy_across(tt_device_t *device, void *to, tt_device_t *other,
                                   const void *from, size_t bytes)
 {
+    if (!tt_device_has_values(device)) {
+        return tt_device_copy_in(device, to, from, bytes);
+    }
+    if (!tt_device_has_values(other)) {
+        return tt_device_copy_out(other, to, from, bytes);
+    }
     if (device->ops != other->ops) {
         return TT_FAIL(TUTTI_ERR_UNSUPPORTED, "copy: from %s to %s there is no way but the host",
                        other->name, device->name);

@@ -37,8 +37,10 @@ typedef struct {
  * later. The host's side of a copy stays as it is, and is not freed, until an event behind it is
  * done. Errors: ARG (not memory of the device), STATE (forked). */
 typedef struct {
-    tt_exec_t *(*exec)(void *state);     /* borrowed: where its kernels are launched */
-    tt_stream_t *(*stream)(void *state); /* borrowed: that they and the copies run on */
+    tt_exec_t *(*exec)(void *state); /* borrowed: where its kernels are launched */
+    /* Borrowed: that they and the copies run on. NULL: nothing runs, for its memory has no values,
+     * copies to it do nothing, and those from it fail. */
+    tt_stream_t *(*stream)(void *state);
     tutti_status_t (*copy_in)(void *state, void *to, const void *host, size_t bytes);
     tutti_status_t (*copy_out)(void *state, void *host, const void *from, size_t bytes);
     /* From another device of the same kind, whose memory is not used again before. */
@@ -100,6 +102,9 @@ tt_device_stats_t tt_device_stats(tt_device_t *device);
 
 /* Whether the host does not use its memory itself. */
 bool tt_device_is_accelerator(const tt_device_t *device);
+
+/* Whether its memory holds values: all but meta's. NULL: the host's does. */
+bool tt_device_has_values(const tt_device_t *device);
 
 /* Where kernels on its memory are launched. NULL, which tt_launch() takes: in the caller. */
 tt_exec_t *tt_device_exec(tt_device_t *device);

@@ -64,7 +64,7 @@ static void every_device_gives_aligned_memory_that_is_all_writable(void **state)
             assert_int_equal((uintptr_t)blocks[k] % TT_ALIGN, 0);
             fill(device, blocks[k], k, sizes[k]);
         }
-        for (int k = 1; k < 7; k++) {
+        for (int k = 1; k < 7 && tt_device_has_values(device); k++) {
             expect_byte(device, (unsigned char *)blocks[k] + sizes[k] - 1, k);
             expect_byte(device, blocks[k], k);
         }

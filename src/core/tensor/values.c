@@ -35,6 +35,15 @@ static double load(tutti_dtype_t dtype, const void *element)
     }
 }
 
+static tutti_status_t check_values(const tutti_tensor_t *x)
+{
+    char text[192];
+    return tt_device_has_values(x->storage->device)
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_STATE, "%s lies on meta: it has no values",
+                         tutti_tensor_describe(x, text, sizeof text));
+}
+
 double tutti_tensor_at(const tutti_tensor_t *x, int64_t index)
 {
     if (tutti_tensor_device_data(x) == NULL || index < 0 || index >= x->numel) {
@@ -50,7 +59,8 @@ double tutti_tensor_at(const tutti_tensor_t *x, int64_t index)
         return load(x->dtype, element);
     }
     uint64_t copy;
-    return tt_device_move(NULL, &copy, x->storage->device, element, bytes) < 0
+    return check_values(x) < 0 ||
+                   tt_device_move(NULL, &copy, x->storage->device, element, bytes) < 0
                ? NAN
                : load(x->dtype, &copy);
 }
@@ -100,6 +110,9 @@ static tutti_status_t pack(const tutti_tensor_t *from, tutti_dtype_t dtype, tutt
 static tutti_status_t copy_packed(tutti_tensor_t *to, const tutti_tensor_t *from)
 {
     tutti_tensor_t *packed;
+    if (tt_device_has_values(to->storage->device)) {
+        TT_TRY(check_values(from));
+    }
     TT_TRY(pack(from, to->dtype, &packed));
     const tutti_status_t status =
         tt_device_move(to->storage->device, tt_tensor_data(to), from->storage->device,
@@ -128,6 +141,7 @@ static tutti_status_t copy_across(tutti_tensor_t *to, const tutti_tensor_t *from
 tutti_status_t tt_tensor_read(const tutti_tensor_t *x, void *host)
 {
     TT_TRY(tt_tensor_check(x));
+    TT_TRY(check_values(x));
     tutti_tensor_t *packed;
     TT_TRY(pack(x, x->dtype, &packed));
     const tutti_status_t status = tt_device_move(NULL, host, x->storage->device,

@@ -1,0 +1,124 @@
+/* Every case of an operation on meta: forward and backward give the shapes and dtypes that they
+ * give on the host. Its memory cannot be touched, so a kernel that ran there would crash. */
+#include <tutti/devices.h>
+#include <tutti/op_reduce.h>
+#include <tutti/tutti.h>
+
+#include "core/base/testing.h"
+#include "op_cases.h"
+
+typedef struct {
+    tutti_context_t *ctx;
+    tutti_scope_t *s;
+    int input_count;
+    tutti_tensor_t *inputs[OP_INPUTS_MAX], *outputs[OP_OUTPUTS_MAX];
+} run_t;
+
+/* Values that fit any operation: indices of the first element, small numbers. */
+static tutti_tensor_t *make_input(const run_t *run, const op_case_t *c, int k)
+{
+    const op_input_t *in = &c->inputs[k];
+    const bool is_float = in->dtype == TUTTI_F32;
+    const double value = in->low == 0 && in->high == 0 ? 1 : in->low;
+    if (in->is_missing) {
+        return NULL;
+    }
+    tutti_tensor_t *x = tutti_full(run->s, in->dtype, in->shape, value);
+    for (int64_t i = 0; in->values != NULL && i < tutti_tensor_numel(x); i++) {
+        if (tutti_tensor_device(x) == NULL && in->dtype == TUTTI_I64) {
+            ((int64_t *)tutti_tensor_data(x))[i] = (int64_t)in->values[i];
+        }
+    }
+    if (is_float && !in->is_constant && !c->has_no_gradient) {
+        assert_int_equal(tutti_tensor_set_requires_grad(x, true), TUTTI_OK);
+    }
+    return x;
+}
+
+static void perform(run_t *run, const op_case_t *c, tutti_device_t *device)
+{
+    const tutti_context_options_t options = {.threads = 1, .seed = 3, .device = device};
+    *run = (run_t){.input_count = c->input_count < 0    ? 0
+                                  : c->input_count == 0 ? 1
+                                                        : c->input_count};
+    assert_int_equal(tutti_context_create(&options, &run->ctx), TUTTI_OK);
+    assert_int_equal(tutti_scope_open(run->ctx, &run->s), TUTTI_OK);
+    for (int k = 0; k < run->input_count; k++) {
+        run->inputs[k] = make_input(run, c, k);
+    }
+    c->call(run->s, run->inputs, run->outputs);
+    for (int k = 0; k < (c->output_count == 0 ? 1 : c->output_count); k++) {
+        if (tutti_tensor_requires_grad(run->outputs[k])) {
+            (void)tutti_backward(run->s, tutti_sum(run->s, run->outputs[k]));
+            break;
+        }
+    }
+    if (tutti_scope_status(run->s) < 0) {
+        fail_msg("%s (%s) on %s: %s", c->op, c->what, device == NULL ? "the host" : "meta",
+                 tutti_scope_error(run->s));
+    }
+}
+
+static void expect_same(const op_case_t *c, const char *what, tutti_tensor_t *got,
+                        tutti_tensor_t *want, const tutti_device_t *device)
+{
+    char a[192], b[192];
+    if (got == NULL || want == NULL) {
+        assert_ptr_equal(got, want);
+        return;
+    }
+    assert_ptr_equal(tutti_tensor_device(got), device);
+    if (strcmp(tutti_tensor_describe(got, a, sizeof a), tutti_tensor_describe(want, b, sizeof b)) !=
+        0) {
+        fail_msg("%s (%s): %s is %s on meta, %s on the host", c->op, c->what, what, a, b);
+    }
+}
+
+static void check_case(const op_case_t *c, tutti_device_t *meta)
+{
+    run_t run, host;
+    perform(&run, c, meta);
+    perform(&host, c, NULL);
+    for (int k = 0; k < (c->output_count == 0 ? 1 : c->output_count); k++) {
+        expect_same(c, "an output", run.outputs[k], host.outputs[k], meta);
+    }
+    for (int k = 0; k < run.input_count; k++) {
+        if (run.inputs[k] != NULL) {
+            expect_same(c, "a gradient", tutti_tensor_grad(run.inputs[k]),
+                        tutti_tensor_grad(host.inputs[k]), meta);
+        }
+    }
+    assert_int_equal(tutti_scope_close(host.s), TUTTI_OK);
+    assert_int_equal(tutti_scope_close(run.s), TUTTI_OK);
+    tutti_context_release(host.ctx);
+    tutti_context_release(run.ctx);
+}
+
+static void shapes_and_dtypes_are_those_of_the_host(void **state)
+{
+    (void)state;
+    tutti_device_t *meta;
+    assert_int_equal(tutti_device_open("meta", NULL, &meta), TUTTI_OK);
+    int count = 0;
+#define X(family)                                                                                  \
+    for (size_t i = 0; i < op_cases_##family##_count; i++) {                                       \
+        if (strcmp(op_cases_##family[i].op, "to") != 0) {                                          \
+            check_case(&op_cases_##family[i], meta);                                               \
+            count++;                                                                               \
+        }                                                                                          \
+    }
+    OP_CASE_FAMILIES(X)
+#undef X
+    assert_true(count > 200);
+    assert_int_equal(tutti_device_stats(meta).live_bytes, 0);
+    assert_int_equal(tutti_device_stats(meta).copied_bytes, 0);
+    tutti_device_release(meta);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shapes_and_dtypes_are_those_of_the_host),
+    };
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
+}

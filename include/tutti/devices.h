@@ -118,6 +118,25 @@ TUTTI_API tutti_tensor_t *tutti_tensor_to(tutti_scope_t *s, tutti_tensor_t *x,
  */
 TUTTI_API tutti_status_t tutti_module_to(tutti_module_t *m, tutti_device_t *device);
 
+/**
+ * Give a tensor on meta memory, and the values that its initializer makes: those that it would have
+ * had, to the bit, if it had been made on a device that has memory. For a parameter this is the
+ * initial value with which it was made, or the last tutti_init_*() call on it; for other tensors
+ * zeros and constants. The tensor stays the same one; its gradient is forgotten. One that does not
+ * lie on meta is left as it is.
+ *
+ * @param x       contiguous, and no part of another tensor
+ * @param device  NULL: the host's memory
+ * @thread        the context's
+ * @cost          the tensor's memory; where it was cast, that of both dtypes for a moment; as a
+ *                f64 copy for tutti_init_orthogonal()
+ * @errors        ARG (a part; the device is meta), STATE (no initializer is known, or it was
+ *                written since), NOMEM; the tensor stays on meta then
+ * @source        torch.Tensor.to_empty, torchdistx's materialize_tensor
+ */
+TUTTI_API tutti_status_t tutti_tensor_materialize(tutti_context_t *ctx, tutti_tensor_t *x,
+                                                  tutti_device_t *device);
+
 /** The address of the first element in its device's memory, for work that runs there. On a strict
  *  device the host crashes (SIGSEGV) where it uses it. @thread any @errors none
  *  @source torch.Tensor.data_ptr */

@@ -252,6 +252,11 @@ TUTTI_API size_t tutti_module_parameter_count(tutti_module_t *m);
 /** Number of parameters, as numbers. @thread the context's @errors none (0 if out of memory) */
 TUTTI_API int64_t tutti_module_numel(tutti_module_t *m);
 
+/** A line for m and for each module below: name, kind, parameters, bytes of these and of the
+ *  buffers, with those below. At most `bytes` of it. @return bytes of the whole text without its
+ *  final 0; 0: out of memory @thread the context's @errors none @source torchinfo */
+TUTTI_API size_t tutti_module_describe(tutti_module_t *m, char *text, size_t bytes);
+
 /** The parameter or buffer with a full name, borrowed; NULL if there is none. @thread the
  *  context's @errors none */
 TUTTI_API tutti_tensor_t *tutti_module_find(tutti_module_t *m, const char *name);
@@ -274,6 +279,12 @@ TUTTI_API void tutti_module_zero_grad(tutti_module_t *m);
  * @source       torch.nn.Module.to
  */
 TUTTI_API tutti_status_t tutti_module_cast(tutti_module_t *m, tutti_dtype_t dtype);
+
+/** Give every parameter and buffer that lies on meta memory and its initial value, as
+ *  tutti_tensor_materialize() (devices.h) does for one. Compute with it by a context of that
+ *  device. @param device NULL: the host's memory @thread the context's @errors as there; those
+ *  before the failure have their memory @source torchdistx's materialize_module */
+TUTTI_API tutti_status_t tutti_module_materialize(tutti_module_t *m, tutti_device_t *device);
 
 /* ---- keeping -------------------------------------------------------------------------------- */
 

@@ -4,6 +4,7 @@
 #include <tutti/op_reduce.h>
 #include <tutti/tutti.h>
 
+#include "compute/optim/optimizer.h"
 #include "core/base/testing.h"
 #include "op_cases.h"
 
@@ -115,10 +116,47 @@ static void shapes_and_dtypes_are_those_of_the_host(void **state)
     tutti_device_release(meta);
 }
 
+/* Of a GPT, by every optimizer: moments and masters have no memory either. */
+static void a_training_step_runs_no_kernel(void **state)
+{
+    (void)state;
+    tutti_device_t *meta;
+    tutti_context_t *ctx;
+    assert_int_equal(tutti_device_open("meta", NULL, &meta), TUTTI_OK);
+    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.device = meta}, &ctx),
+                     TUTTI_OK);
+    const tutti_gpt_options_t options = {.layers = 2, .width = 1 << 16, .heads = 128};
+    for (size_t i = 0; i < tt_optimizer_count; i++) {
+        tutti_module_t *gpt;
+        tutti_optim_t *opt;
+        tutti_scope_t *s;
+        assert_int_equal(tutti_module_create(ctx, &tutti_gpt_layer, &options, &gpt), TUTTI_OK);
+        assert_int_equal(tutti_module_cast(gpt, TUTTI_BF16), TUTTI_OK);
+        assert_int_equal(tutti_optim_create(ctx, tt_optimizers[i], NULL, &opt), TUTTI_OK);
+        assert_int_equal(tutti_optim_add_module(opt, gpt, NULL, NULL), TUTTI_OK);
+        assert_int_equal(tutti_scope_open(ctx, &s), TUTTI_OK);
+        tutti_tensor_t *ids = tutti_zeros(s, TUTTI_I64, TUTTI_SHAPE(4, 128));
+        tutti_tensor_t *loss = tutti_cross_entropy(s, tutti_forward(s, gpt, ids), ids);
+        if (tutti_backward(s, loss) < 0) {
+            fail_msg("backward: %s", tutti_scope_error(s));
+        }
+        if (tutti_optim_step(opt) < 0) {
+            fail_msg("%s: %s", tt_optimizers[i]->name, tutti_last_error());
+        }
+        assert_int_equal(tutti_scope_close(s), TUTTI_OK);
+        assert_true(tutti_device_stats(meta).live_bytes >= (size_t)tutti_module_numel(gpt) * 8);
+        tutti_optim_release(opt);
+        tutti_module_release(gpt);
+    }
+    tutti_context_release(ctx);
+    tutti_device_release(meta);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shapes_and_dtypes_are_those_of_the_host),
+        cmocka_unit_test(a_training_step_runs_no_kernel),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

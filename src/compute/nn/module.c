@@ -131,7 +131,7 @@ tutti_status_t tutti_module_new_parameter(tutti_module_t *m, const char *name, t
 {
     tutti_tensor_t *x;
     TT_TRY(tt_tensor_new(m->ctx->home, TUTTI_F32, shape, false, &x));
-    tutti_status_t status = tt_init_fill(m->ctx, init, m->ctx->parameter_count++, x);
+    tutti_status_t status = tt_init_run(m->ctx, x, tt_init_filler(m->ctx, init));
     if (status >= 0) {
         status = tutti_tensor_set_requires_grad(x, true);
     }

@@ -54,6 +54,9 @@ static tutti_status_t move_with_grad(void *user, const char *name, tutti_tensor_
 static void take_over(tutti_tensor_t *x, tutti_tensor_t *converted)
 {
     converted->storage->version = x->storage->version + 1;
+    if (converted->storage->initializer != NULL) {
+        converted->storage->initializer->version = converted->storage->version;
+    }
     tt_tensor_swap(x, converted);
 }
 

@@ -8,6 +8,7 @@
 #include "core/base/fail.h"
 #include "core/base/ref.h"
 #include "core/base/rng.h"
+#include "core/tensor/storage.h"
 
 enum { TT_MODULE_NAME_BYTES = 512 };
 
@@ -34,12 +35,17 @@ struct tutti_module {
     tt_hook_list_t hooks; /* module_hooks.c */
 };
 
-/* The stream of parameter number `index` of a context. */
-tt_rng_t tt_init_stream(const tutti_context_t *ctx, uint64_t index);
+/* The stream of the context's next parameter. */
+tt_rng_t tt_init_next(tutti_context_t *ctx);
 
-/* Fill a contiguous f32 tensor with initial values; the stream is named by (seed, index). */
-tutti_status_t tt_init_fill(tutti_context_t *ctx, tutti_init_t init, uint64_t index,
-                            tutti_tensor_t *x);
+/* Fill a contiguous f32 tensor with initial values: numbers of `init`, by its rng. */
+tutti_status_t tt_init_fill(tutti_context_t *ctx, tutti_tensor_t *x, const tt_initializer_t *init);
+
+/* What fills: with numbers a and b, and the kind in the third place. */
+tt_initializer_t tt_init_filler(tutti_context_t *ctx, tutti_init_t init);
+
+/* Run it, or remember it where x lies on meta: nothing is drawn there. */
+tutti_status_t tt_init_run(tutti_context_t *ctx, tutti_tensor_t *x, tt_initializer_t init);
 
 /* Buffers alone, as tutti_module_cast(); dtype: a floating one. */
 tutti_status_t tt_module_cast_buffers(tutti_module_t *m, tutti_dtype_t dtype);

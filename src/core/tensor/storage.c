@@ -49,6 +49,17 @@ static tutti_status_t take_memory(tt_storage_t *storage, tt_device_t *device)
     return TUTTI_OK;
 }
 
+tutti_status_t tt_storage_keep(tt_storage_t *storage, const tt_initializer_t *initializer)
+{
+    if (storage->initializer == NULL) {
+        storage->initializer = tt_alloc(sizeof *initializer, "initializer");
+        TT_TRY_ALLOC(storage->initializer);
+    }
+    *storage->initializer = *initializer;
+    storage->initializer->version = storage->version;
+    return TUTTI_OK;
+}
+
 static tutti_status_t fill_zeros(tt_storage_t *storage)
 {
     if (storage->device == NULL) {
@@ -76,6 +87,9 @@ tutti_status_t tt_storage_new(tt_device_t *device, size_t bytes, bool zeroed, tt
     if (status >= 0 && zeroed) {
         status = fill_zeros(storage);
     }
+    if (status >= 0 && zeroed && !tt_device_has_values(storage->device)) {
+        status = tt_storage_keep(storage, &(tt_initializer_t){0});
+    }
     if (status < 0) {
         tt_storage_release(storage);
         return status;
@@ -94,8 +108,25 @@ void tt_storage_release(tt_storage_t *storage)
     if (storage != NULL && tt_ref_release(&storage->ref)) {
         give_memory_back(storage);
         tutti_device_release(storage->device);
+        tt_free(storage->initializer);
         tt_free(storage);
     }
+}
+
+void tt_storage_swap(tt_storage_t *a, tt_storage_t *b)
+{
+    const tt_storage_t old = *a;
+    TT_ASSERT(a->bytes == b->bytes);
+    a->data = b->data;
+    a->release = b->release;
+    a->owner = b->owner;
+    a->device = b->device;
+    a->initializer = b->initializer;
+    b->data = old.data;
+    b->release = old.release;
+    b->owner = old.owner;
+    b->device = old.device;
+    b->initializer = old.initializer;
 }
 
 /* ---- without memory for a while -------------------------------------------------------------- */

@@ -23,8 +23,11 @@
 #ifndef TT_STORAGE_H
 #define TT_STORAGE_H
 
+#include <tutti/dtype.h>
+
 #include "core/base/fail.h"
 #include "core/base/ref.h"
+#include "core/base/rng.h"
 #include "core/device/device.h"
 
 typedef struct tt_storage tt_storage_t;
@@ -32,18 +35,31 @@ typedef struct tt_storage tt_storage_t;
 /* Gives the memory, `data`, back to who lent it. */
 typedef void (*tt_storage_release_t)(tt_storage_t *storage);
 
+/* How initial values are made: later, elsewhere, for those of a tensor on meta. The tensor is
+ * contiguous and the whole storage. */
+typedef struct tt_initializer {
+    /* Into x; NULL: they are zeros. */
+    tutti_status_t (*run)(tutti_context_t *ctx, tutti_tensor_t *x,
+                          const struct tt_initializer *initializer);
+    double numbers[4];
+    tt_rng_t rng;
+    tutti_dtype_t dtype; /* in which values are made; a storage of another one was cast */
+    uint32_t version;    /* of the storage: who wrote it since made other values */
+} tt_initializer_t;
+
 struct tt_storage {
     tt_ref_t ref;
     void *data;
     size_t bytes;
-    uint32_t version;             /* counts writes outside autograd, to catch a change of what was
-                                     saved */
-    uint32_t changes;             /* those of them that a graph recorded: other tensors over the
-                                     memory have no place in a graph since */
-    const char *away;             /* why it is not present; NULL: it is */
-    tt_storage_release_t release; /* NULL: nothing is to be given back */
-    void *owner;                  /* of the lender */
-    tt_device_t *device;          /* that `data` is memory of, retained; NULL: the host's */
+    uint32_t version;              /* counts writes outside autograd, to catch a change of what was
+                                      saved */
+    uint32_t changes;              /* those of them that a graph recorded: other tensors over the
+                                      memory have no place in a graph since */
+    const char *away;              /* why it is not present; NULL: it is */
+    tt_storage_release_t release;  /* NULL: nothing is to be given back */
+    void *owner;                   /* of the lender */
+    tt_device_t *device;           /* that `data` is memory of, retained; NULL: the host's */
+    tt_initializer_t *initializer; /* of memory on meta; NULL: values have none */
 };
 
 /* Own memory of a device (NULL: plain memory), or borrowed. */
@@ -52,6 +68,12 @@ tutti_status_t tt_storage_borrow(void *data, size_t bytes, tt_storage_release_t 
                                  void *owner, tt_storage_t **out);
 void tt_storage_retain(tt_storage_t *storage);
 void tt_storage_release(tt_storage_t *storage);
+
+/* Remember what would have made the values; its version is set. */
+tutti_status_t tt_storage_keep(tt_storage_t *storage, const tt_initializer_t *initializer);
+
+/* Two storages of one size take over each other's memory. */
+void tt_storage_swap(tt_storage_t *a, tt_storage_t *b);
 
 /* Gives the memory back. What had begun to fill it may give up so, too.
  * reason: names the tensors, says why and what helps: "blocks.1 is sharded: call …"; borrowed until

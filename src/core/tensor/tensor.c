@@ -197,6 +197,17 @@ tutti_device_t *tutti_tensor_device(const tutti_tensor_t *x)
     return x->storage == NULL ? NULL : x->storage->device;
 }
 
+bool tt_tensor_is_whole(const tutti_tensor_t *x)
+{
+    return tutti_tensor_bytes(x) == x->storage->bytes && tutti_tensor_is_contiguous(x);
+}
+
+tutti_status_t tt_tensor_keep(tutti_tensor_t *x, const tt_initializer_t *initializer)
+{
+    tt_tensor_touch(x);
+    return tt_tensor_is_whole(x) ? tt_storage_keep(x->storage, initializer) : TUTTI_OK;
+}
+
 void tt_tensor_swap(tutti_tensor_t *x, tutti_tensor_t *y)
 {
     const tutti_tensor_t old = *x;

@@ -192,6 +192,13 @@ TT_LAUNCHES tutti_status_t tt_tensor_convert(tt_exec_t *exec, tutti_tensor_t *to
 /* The same at once, of memory of the host. */
 void tt_tensor_convert_now(tt_threads_t *threads, tutti_tensor_t *to, const tutti_tensor_t *from);
 
+/* On meta, instead of writing all values: remember how they are made, if x is contiguous and its
+ * whole storage. It counts as written. */
+tutti_status_t tt_tensor_keep(tutti_tensor_t *x, const tt_initializer_t *initializer);
+
+/* Whether it is contiguous, and its storage holds nothing else. */
+bool tt_tensor_is_whole(const tutti_tensor_t *x);
+
 /* Tell autograd that the values changed. */
 void tt_tensor_touch(tutti_tensor_t *x);
 

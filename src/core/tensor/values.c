@@ -167,6 +167,15 @@ tutti_status_t tt_tensor_on_host(const tutti_tensor_t *x, tutti_tensor_t **out)
     return TUTTI_OK;
 }
 
+/* A copy on meta is made as what was copied, and then converted, unless that was. */
+static tutti_status_t keep_of(tutti_tensor_t *to, const tutti_tensor_t *from)
+{
+    const tt_initializer_t *of = from->storage->initializer;
+    const bool is_known = of != NULL && of->version == from->storage->version &&
+                          tt_tensor_is_whole(from) && (of->run == NULL || of->dtype == from->dtype);
+    return is_known ? tt_tensor_keep(to, of) : TUTTI_OK;
+}
+
 tutti_status_t tutti_tensor_copy(tutti_tensor_t *to, const tutti_tensor_t *from)
 {
     TT_TRY(tt_tensor_check(to));
@@ -182,7 +191,8 @@ tutti_status_t tutti_tensor_copy(tutti_tensor_t *to, const tutti_tensor_t *from)
     }
     tt_exec_t *exec = exec_of(to);
     if (to->storage != from->storage) {
-        return tt_tensor_convert(exec, to, from);
+        TT_TRY(tt_tensor_convert(exec, to, from));
+        return tt_device_has_values(to->storage->device) ? TUTTI_OK : keep_of(to, from);
     }
     tutti_tensor_t *apart; /* what is read may not be written meanwhile */
     TT_TRY(tt_tensor_new(to->storage->device, from->dtype, from->shape, false, &apart));
@@ -194,9 +204,20 @@ tutti_status_t tutti_tensor_copy(tutti_tensor_t *to, const tutti_tensor_t *from)
     return status;
 }
 
+static tutti_status_t fill_again(tutti_context_t *ctx, tutti_tensor_t *x,
+                                 const tt_initializer_t *initializer)
+{
+    (void)ctx;
+    return tutti_tensor_fill(x, initializer->numbers[0]);
+}
+
 tutti_status_t tutti_tensor_fill(tutti_tensor_t *x, double value)
 {
     TT_TRY(tt_tensor_check(x));
+    if (!tt_device_has_values(x->storage->device)) {
+        return tt_tensor_keep(
+            x, &(tt_initializer_t){.run = fill_again, .numbers = {value}, .dtype = x->dtype});
+    }
     const tt_strided_t out = tt_tensor_strided(x);
     TT_TRY(tt_fill(exec_of(x), &out, value));
     tt_tensor_touch(x);

@@ -61,7 +61,8 @@ static double *place_of(const vectors_t *v, int64_t i)
     return v->data + (v->are_rows ? row * v->length + column : column * v->length + row);
 }
 
-static tutti_status_t make(tutti_context_t *ctx, tutti_tensor_t *values, double gain)
+static tutti_status_t make(tutti_context_t *ctx, tutti_tensor_t *values,
+                           const tt_initializer_t *init)
 {
     const int64_t rows = values->shape.dims[0], columns = values->numel / rows;
     const bool are_rows = rows < columns;
@@ -73,17 +74,30 @@ static tutti_status_t make(tutti_context_t *ctx, tutti_tensor_t *values, double 
         .are_rows = are_rows};
     TT_TRY_ALLOC(v.data);
     float *data = tutti_tensor_data(values);
-    const tutti_status_t status =
-        tt_init_fill(ctx, (tutti_init_t){TUTTI_INIT_NORMAL, 0, 1}, ctx->parameter_count++, values);
+    const tutti_status_t status = tt_init_fill(ctx, values, init);
     for (int64_t i = 0; i < values->numel; i++) {
         *place_of(&v, i) = (double)data[i];
     }
     orthonormalize(&v);
+    const double gain = init->numbers[3];
     for (int64_t i = 0; i < values->numel; i++) {
         data[i] = (float)(gain * *place_of(&v, i));
     }
     tt_free(v.data);
     return status;
+}
+
+static tutti_status_t make_orthogonal(tutti_context_t *ctx, tutti_tensor_t *x,
+                                      const tt_initializer_t *init)
+{
+    tutti_tensor_t *values;
+    TT_TRY(tt_init_borrow(x, &values));
+    const tutti_status_t status = make(ctx, values, init);
+    if (status < 0) {
+        tutti_tensor_release(values);
+        return status;
+    }
+    return tt_init_give_back(x, values);
 }
 
 tutti_status_t tutti_init_orthogonal(tutti_context_t *ctx, tutti_tensor_t *x, double gain)
@@ -92,12 +106,8 @@ tutti_status_t tutti_init_orthogonal(tutti_context_t *ctx, tutti_tensor_t *x, do
     if (x->numel == 0) {
         return TUTTI_OK;
     }
-    tutti_tensor_t *values;
-    TT_TRY(tt_init_borrow(x, &values));
-    const tutti_status_t status = make(ctx, values, tt_or_default(gain, 1));
-    if (status < 0) {
-        tutti_tensor_release(values);
-        return status;
-    }
-    return tt_init_give_back(x, values);
+    tt_initializer_t init = tt_init_filler(ctx, (tutti_init_t){TUTTI_INIT_NORMAL, 0, 1});
+    init.run = make_orthogonal;
+    init.numbers[3] = tt_or_default(gain, 1);
+    return tt_init_run(ctx, x, init);
 }

@@ -69,6 +69,22 @@ static tutti_status_t check_options(const tutti_trunc_normal_options_t *o)
                          o->high);
 }
 
+static tutti_status_t make(tutti_context_t *ctx, tutti_tensor_t *x, const tt_initializer_t *init)
+{
+    const double mean = init->numbers[0], std = init->numbers[1];
+    const double first = init->numbers[2], last = init->numbers[3];
+    const double low = (first - mean) / std, high = (last - mean) / std;
+    tutti_tensor_t *values;
+    (void)ctx;
+    TT_TRY(tt_init_borrow(x, &values));
+    float *data = tutti_tensor_data(values);
+    for (int64_t i = 0; i < x->numel; i++) {
+        data[i] = (float)(mean + std * draw(low, high, uniform(init->rng, (uint64_t)i)));
+    }
+    tt_init_bound(x, values, first, last, true);
+    return tt_init_give_back(x, values);
+}
+
 tutti_status_t tutti_init_trunc_normal(tutti_context_t *ctx, tutti_tensor_t *x,
                                        const tutti_trunc_normal_options_t *options)
 {
@@ -80,15 +96,8 @@ tutti_status_t tutti_init_trunc_normal(tutti_context_t *ctx, tutti_tensor_t *x,
     }
     TT_TRY(tt_init_check(x, "init_trunc_normal", 0));
     TT_TRY(check_options(&o));
-    tutti_tensor_t *values;
-    TT_TRY(tt_init_borrow(x, &values));
-    const tt_rng_t rng = tt_init_stream(ctx, ctx->parameter_count++);
-    const double low = (o.low - o.mean) / o.std, high = (o.high - o.mean) / o.std;
-    float *data = tutti_tensor_data(values);
-    for (int64_t i = 0; i < x->numel; i++) {
-        const double z = draw(low, high, uniform(rng, (uint64_t)i));
-        data[i] = (float)(o.mean + o.std * z);
-    }
-    tt_init_bound(x, values, o.low, o.high, true);
-    return tt_init_give_back(x, values);
+    return tt_init_run(ctx, x,
+                       (tt_initializer_t){.run = make,
+                                          .numbers = {o.mean, o.std, o.low, o.high},
+                                          .rng = tt_init_next(ctx)});
 }

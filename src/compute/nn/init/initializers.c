@@ -60,19 +60,27 @@ void tt_init_bound(const tutti_tensor_t *x, const tutti_tensor_t *values, double
     }
 }
 
-static tutti_status_t fill(tutti_context_t *ctx, tutti_tensor_t *x, tutti_init_t init)
+static tutti_status_t make_bounded(tutti_context_t *ctx, tutti_tensor_t *x,
+                                   const tt_initializer_t *init)
 {
     tutti_tensor_t *values;
     TT_TRY(tt_init_borrow(x, &values));
-    const tutti_status_t status = tt_init_fill(ctx, init, ctx->parameter_count++, values);
+    const tutti_status_t status = tt_init_fill(ctx, values, init);
     if (status < 0) {
         tutti_tensor_release(values);
         return status;
     }
-    if (init.kind == TUTTI_INIT_UNIFORM) {
-        tt_init_bound(x, values, init.a, init.b, false);
+    if ((tutti_init_kind_t)init->numbers[2] == TUTTI_INIT_UNIFORM) {
+        tt_init_bound(x, values, init->numbers[0], init->numbers[1], false);
     }
     return tt_init_give_back(x, values);
+}
+
+static tutti_status_t fill(tutti_context_t *ctx, tutti_tensor_t *x, tutti_init_t kind)
+{
+    tt_initializer_t init = tt_init_filler(ctx, kind);
+    init.run = make_bounded;
+    return tt_init_run(ctx, x, init);
 }
 
 /* ---- plain ----------------------------------------------------------------------------------- */
@@ -83,14 +91,12 @@ tutti_status_t tutti_init_constant(tutti_tensor_t *x, double value)
     return tutti_tensor_fill(x, value);
 }
 
-tutti_status_t tutti_init_eye(tutti_tensor_t *x)
+static tutti_status_t make_eye(tutti_context_t *ctx, tutti_tensor_t *x,
+                               const tt_initializer_t *init)
 {
-    TT_TRY(tt_init_check(x, "init_eye", 2));
-    if (x->shape.rank != 2) {
-        return TT_FAIL(TUTTI_ERR_SHAPE, "init_eye: want a matrix, not %d dimensions",
-                       x->shape.rank);
-    }
     tutti_tensor_t *values;
+    (void)ctx;
+    (void)init;
     TT_TRY(tt_init_borrow(x, &values));
     float *data = tutti_tensor_data(values);
     const int64_t columns = x->shape.dims[1];
@@ -98,6 +104,16 @@ tutti_status_t tutti_init_eye(tutti_tensor_t *x)
         data[i] = i / columns == i % columns ? 1.0F : 0.0F;
     }
     return tt_init_give_back(x, values);
+}
+
+tutti_status_t tutti_init_eye(tutti_tensor_t *x)
+{
+    TT_TRY(tt_init_check(x, "init_eye", 2));
+    if (x->shape.rank != 2) {
+        return TT_FAIL(TUTTI_ERR_SHAPE, "init_eye: want a matrix, not %d dimensions",
+                       x->shape.rank);
+    }
+    return tt_init_run(NULL, x, (tt_initializer_t){.run = make_eye});
 }
 
 tutti_status_t tutti_init_uniform(tutti_context_t *ctx, tutti_tensor_t *x, double low, double high)

@@ -177,6 +177,13 @@ class Examples(unittest.TestCase):
             self.assertIn('%d numbers, mean %.6f, deviation %.6f\n' % (
                 len(found), statistics.fmean(found), statistics.pstdev(found)), out)
 
+    def test_17_has_the_bits_of_the_host_and_takes_splits(self):
+        out = run('17_two_devices', '8').stdout
+        lines = re.findall(r'^(host|two, splits of +\d+) .* digest (\w{32})', out, re.M)
+        self.assertEqual([name.split()[-1] for name, _ in lines], ['host', '32', '8'])
+        self.assertEqual(lines[0][1], lines[1][1])
+        self.assertNotEqual(lines[0][1], lines[2][1])  # batch norm sees other batches
+
     def test_13_checks_its_gradients_and_finds_the_centre(self):
         out = run('13_own_operation').stdout
         self.assertIn('(3, 4) lies at 5, 53.13 degrees\n', out)

@@ -206,6 +206,26 @@ static void a_gradient_goes_back_from_device_to_device(void **state)
     end(&f);
 }
 
+static void what_data_decide_is_told_by_the_next_wait(void **state)
+{
+    (void)state;
+    fixture_t f = begin("strict:0");
+    tutti_tensor_t *table = tutti_zeros(f.s, TUTTI_F32, TUTTI_SHAPE(5, 2));
+    tutti_tensor_t *at =
+        tutti_from_data(f.s, TUTTI_I64, TUTTI_SHAPE(1, 3), (const int64_t[]){0, 4, 9});
+    tutti_tensor_t *y = tutti_exp(f.s, tutti_embedding(f.s, at, table));
+    assert_int_equal(tutti_scope_status(f.s), TUTTI_OK);
+    assert_int_equal(tutti_device_synchronize(f.device, 0), TUTTI_ERR_ARG);
+    assert_string_equal(tutti_last_error(),
+                        "strict:0: embedding: index 9 at [0, 2] is outside a vocabulary of 5");
+    assert_int_equal(tutti_device_synchronize(f.device, 0), TUTTI_OK);
+    (void)tutti_gather_along(f.s, table, 0, tutti_full(f.s, TUTTI_I64, TUTTI_SHAPE(1, 2), 7));
+    assert_true(isnan(tutti_tensor_at(y, 0)));
+    assert_string_equal(tutti_last_error(),
+                        "strict:0: gather: index 7 at element 0 is outside [0, 5)");
+    end(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -216,6 +236,7 @@ int main(void)
         cmocka_unit_test(operations_run_where_their_inputs_lie),
         cmocka_unit_test(the_host_reads_copies_alone),
         cmocka_unit_test(a_copy_goes_between_devices_in_any_layout),
+        cmocka_unit_test(what_data_decide_is_told_by_the_next_wait),
         cmocka_unit_test(a_gradient_goes_back_from_device_to_device),
     };
     return cmocka_run_group_tests(tests, NULL, check_leaks);

@@ -84,9 +84,12 @@ static void move(_Atomic uint32_t *word, _Atomic uint32_t *asleep)
 
 static void keep_failure(tt_stream_t *stream, const record_t *record, tutti_status_t status)
 {
+    const char *text = tutti_last_error();
+    const size_t length = strlen(record->name);
+    const bool is_named = strncmp(text, record->name, length) == 0 && text[length] == ':';
     pthread_mutex_lock(&stream->failure_lock);
-    snprintf(stream->text, sizeof stream->text, "%s: %s: %s", stream->name, record->name,
-             tutti_last_error());
+    snprintf(stream->text, sizeof stream->text, "%s: %s%s%s", stream->name,
+             is_named ? "" : record->name, is_named ? "" : ": ", text);
     stream->lost = atomic_load(&stream->done);
     stream->lost_end = UINT64_MAX;
     stream->lost_status = status;

@@ -226,6 +226,26 @@ static void what_data_decide_is_told_by_the_next_wait(void **state)
     end(&f);
 }
 
+static void lack_of_memory_says_who_asked_and_what_is_free(void **state)
+{
+    (void)state;
+    fixture_t f = {0};
+    const tutti_device_options_t options = {.memory_bytes = 1 << 20};
+    assert_int_equal(tutti_device_open("strict:0", &options, &f.device), TUTTI_OK);
+    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.device = f.device}, &f.ctx),
+                     TUTTI_OK);
+    assert_int_equal(tutti_scope_open(f.ctx, &f.s), TUTTI_OK);
+    tutti_tensor_t *x = tutti_ones(f.s, TUTTI_F32, TUTTI_SHAPE(160, 1024));
+    assert_int_equal(tutti_tensor_status(x), TUTTI_OK);
+    assert_int_equal(tutti_tensor_status(tutti_exp(f.s, x)), TUTTI_ERR_NOMEM);
+    assert_string_equal(tutti_last_error(),
+                        "exp: output 0: strict:0: 655360 bytes for tensor data: 393216 of 1048576 "
+                        "are free: f32[160, 1024]");
+    assert_int_equal(tutti_scope_close(f.s), TUTTI_ERR_NOMEM);
+    tutti_context_release(f.ctx);
+    tutti_device_release(f.device);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -238,6 +258,7 @@ int main(void)
         cmocka_unit_test(a_copy_goes_between_devices_in_any_layout),
         cmocka_unit_test(what_data_decide_is_told_by_the_next_wait),
         cmocka_unit_test(a_gradient_goes_back_from_device_to_device),
+        cmocka_unit_test(lack_of_memory_says_who_asked_and_what_is_free),
     };
     return cmocka_run_group_tests(tests, NULL, check_leaks);
 }

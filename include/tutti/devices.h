@@ -31,6 +31,7 @@
 #ifndef TUTTI_DEVICES_H
 #define TUTTI_DEVICES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -102,6 +103,23 @@ TUTTI_API tutti_device_t *tutti_tensor_device(const tutti_tensor_t *x);
  *  @source torch.Tensor.to */
 TUTTI_API tutti_tensor_t *tutti_tensor_to(tutti_scope_t *s, tutti_tensor_t *x,
                                           tutti_device_t *device);
+
+/**
+ * Pin the memory under a tensor of the host: copies between it and a device return at once from now
+ * on, and who reads or writes it on the host calls tutti_device_synchronize() before. Memory that
+ * the tensor owns stays until such copies are done, also where the tensor is released; what
+ * tutti_tensor_wrap() was given must stay, too. A copy to a pinned tensor waits if that is not
+ * contiguous.
+ *
+ * @param x  all tensors over its memory are pinned with it
+ * @thread   one at a time per tensor
+ * @errors   ARG (it lies on a device), STATE
+ * @source   torch.Tensor.pin_memory, with non_blocking=True; cudaHostRegister
+ */
+TUTTI_API tutti_status_t tutti_tensor_pin(tutti_tensor_t *x);
+
+/** Whether it is pinned. @thread any @errors none @source torch.Tensor.is_pinned */
+TUTTI_API bool tutti_tensor_is_pinned(const tutti_tensor_t *x);
 
 /**
  * Move the parameters, their gradients and the buffers of a module to a device, in place: tensors

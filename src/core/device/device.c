@@ -222,6 +222,12 @@ static tt_stream_t *stream_of(tt_device_t *device)
     return device->ops->accelerator->stream(device->state);
 }
 
+tutti_status_t tt_device_push_release(tt_device_t *device, void (*release)(void *object),
+                                      void *object)
+{
+    return tt_stream_push_release(stream_of(device), release, object);
+}
+
 /* Both streams wait: this one for the values, the other one before it uses the memory again. */
 static tutti_status_t copy_across(tt_device_t *device, void *to, tt_device_t *other,
                                   const void *from, size_t bytes)

@@ -119,6 +119,11 @@ tutti_status_t tt_device_copy_out(tt_device_t *device, void *host, const void *f
 tutti_status_t tt_device_move(tt_device_t *device, void *to, tt_device_t *other, const void *from,
                               size_t bytes);
 
+/* Calls release(object) behind all that was launched, also where that failed. Errors: STATE
+ * (forked); it is not called then. */
+tutti_status_t tt_device_push_release(tt_device_t *device, void (*release)(void *object),
+                                      void *object);
+
 /* Until all that was launched is done. Errors: those of tt_event_wait(). */
 tutti_status_t tt_device_synchronize(tt_device_t *device, tt_deadline_t deadline);
 

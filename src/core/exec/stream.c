@@ -29,6 +29,7 @@ typedef struct {
     tutti_status_t (*run)(void *arguments);
     size_t record_bytes;
     int64_t least_ns;
+    bool is_release; /* not skipped */
     _Alignas(16) unsigned char arguments[];
 } record_t;
 
@@ -110,8 +111,9 @@ static void pass_time(int64_t until)
 
 static void do_work(tt_stream_t *stream, record_t *record)
 {
-    if (atomic_load(&stream->failure) < 0 ||
-        atomic_load(&stream->done) < atomic_load(&stream->skip_until)) {
+    const bool is_lost = atomic_load(&stream->failure) < 0 ||
+                         atomic_load(&stream->done) < atomic_load(&stream->skip_until);
+    if (is_lost && !record->is_release) {
         atomic_fetch_add(&stream->skipped, 1);
         return;
     }
@@ -224,7 +226,7 @@ static record_t *make_room(tt_stream_t *stream, size_t bytes)
     return record_at(stream, stream->written);
 }
 
-tutti_status_t tt_stream_push(tt_stream_t *stream, const tt_work_t *work)
+static tutti_status_t push(tt_stream_t *stream, const tt_work_t *work, bool is_release)
 {
     TT_TRY(check_owner(stream));
     TT_ASSERT(work->bytes <= TT_WORK_BYTES_MAX);
@@ -235,6 +237,7 @@ tutti_status_t tt_stream_push(tt_stream_t *stream, const tt_work_t *work)
     record->run = work->run;
     record->record_bytes = bytes;
     record->least_ns = work->least_ns;
+    record->is_release = is_release;
     if (work->bytes > 0) {
         memcpy(record->arguments, work->arguments, work->bytes);
     }
@@ -243,6 +246,30 @@ tutti_status_t tt_stream_push(tt_stream_t *stream, const tt_work_t *work)
     move(&stream->posted, &stream->is_thread_asleep);
     pthread_mutex_unlock(&stream->push_lock);
     return TUTTI_OK;
+}
+
+tutti_status_t tt_stream_push(tt_stream_t *stream, const tt_work_t *work)
+{
+    return push(stream, work, false);
+}
+
+typedef struct {
+    void (*release)(void *object);
+    void *object;
+} release_t;
+
+static tutti_status_t run_release(void *arguments)
+{
+    const release_t *job = arguments;
+    job->release(job->object);
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_stream_push_release(tt_stream_t *stream, void (*release)(void *object),
+                                      void *object)
+{
+    const release_t job = {release, object};
+    return push(stream, &(tt_work_t){"release", run_release, &job, sizeof job, 0}, true);
 }
 
 /* ---- events ---------------------------------------------------------------------------------- */

@@ -51,6 +51,11 @@ void tt_stream_release(tt_stream_t *stream);
  */
 tutti_status_t tt_stream_push(tt_stream_t *stream, const tt_work_t *work);
 
+/* Calls release(object) on the stream's thread behind what was pushed, also where that failed: the
+ * object is something that the work uses. Errors as of tt_stream_push(); it is not called then. */
+tutti_status_t tt_stream_push_release(tt_stream_t *stream, void (*release)(void *object),
+                                      void *object);
+
 /* A point between two pieces of work: everything that was pushed before. */
 typedef struct {
     tt_stream_t *stream;

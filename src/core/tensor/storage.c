@@ -77,6 +77,7 @@ static void give_memory_back(tt_storage_t *storage)
     }
     storage->data = storage->owner = NULL;
     storage->release = NULL;
+    storage->is_pinned = false;
 }
 
 tutti_status_t tt_storage_new(tt_device_t *device, size_t bytes, bool zeroed, tt_storage_t **out)

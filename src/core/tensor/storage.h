@@ -58,6 +58,7 @@ struct tt_storage {
     const char *away;              /* why it is not present; NULL: it is */
     tt_storage_release_t release;  /* NULL: nothing is to be given back */
     void *owner;                   /* of the lender */
+    bool is_pinned;                /* memory of the host, with which copies do not wait */
     tt_device_t *device;           /* that `data` is memory of, retained; NULL: the host's */
     tt_initializer_t *initializer; /* of memory on meta; NULL: values have none */
 };

@@ -208,6 +208,24 @@ tutti_status_t tt_tensor_keep(tutti_tensor_t *x, const tt_initializer_t *initial
     return tt_tensor_is_whole(x) ? tt_storage_keep(x->storage, initializer) : TUTTI_OK;
 }
 
+tutti_status_t tutti_tensor_pin(tutti_tensor_t *x)
+{
+    TT_TRY(tt_tensor_check(x));
+    if (x->storage->device != NULL) {
+        return TT_FAIL(TUTTI_ERR_ARG,
+                       "tensor_pin: the tensor lies on %s: memory of the host alone "
+                       "is pinned",
+                       tutti_device_name(x->storage->device));
+    }
+    x->storage->is_pinned = true;
+    return TUTTI_OK;
+}
+
+bool tutti_tensor_is_pinned(const tutti_tensor_t *x)
+{
+    return x->storage != NULL && x->storage->is_pinned;
+}
+
 void tt_tensor_swap(tutti_tensor_t *x, tutti_tensor_t *y)
 {
     const tutti_tensor_t old = *x;

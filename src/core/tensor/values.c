@@ -99,9 +99,37 @@ static tutti_status_t pack(const tutti_tensor_t *from, tutti_dtype_t dtype, tutt
         return tt_tensor_alias(from, out);
     }
     TT_TRY(tt_tensor_new(from->storage->device, dtype, from->shape, false, out));
+    (*out)->storage->is_pinned = from->storage->is_pinned; /* nobody else writes it */
     const tutti_status_t status = tt_tensor_convert(exec_of(from), *out, from);
     if (status < 0) {
         tutti_tensor_release(*out);
+    }
+    return status;
+}
+
+static void release_storage(void *storage)
+{
+    tt_storage_release(storage);
+}
+
+/* Both are contiguous and of one dtype. Memory of the host that is pinned stays until the device is
+ * done with it: nobody waits for that here. */
+static tutti_status_t move(tutti_tensor_t *to, const tutti_tensor_t *from)
+{
+    tt_device_t *device = to->storage->device, *other = from->storage->device;
+    tt_device_t *accelerator = device == NULL ? other : device;
+    tt_storage_t *host = device == NULL ? to->storage : from->storage;
+    const size_t bytes = tutti_tensor_bytes(to);
+    if (!host->is_pinned || !tt_device_has_values(accelerator)) {
+        return tt_device_move(device, tt_tensor_data(to), other, tt_tensor_data(from), bytes);
+    }
+    TT_TRY(device == NULL
+               ? tt_device_copy_out(other, tt_tensor_data(to), tt_tensor_data(from), bytes)
+               : tt_device_copy_in(device, tt_tensor_data(to), tt_tensor_data(from), bytes));
+    tt_storage_retain(host);
+    const tutti_status_t status = tt_device_push_release(accelerator, release_storage, host);
+    if (status < 0) {
+        tt_storage_release(host);
     }
     return status;
 }
@@ -114,9 +142,7 @@ static tutti_status_t copy_packed(tutti_tensor_t *to, const tutti_tensor_t *from
         TT_TRY(check_values(from));
     }
     TT_TRY(pack(from, to->dtype, &packed));
-    const tutti_status_t status =
-        tt_device_move(to->storage->device, tt_tensor_data(to), from->storage->device,
-                       tt_tensor_data(packed), tutti_tensor_bytes(to));
+    const tutti_status_t status = move(to, packed);
     tutti_tensor_release(packed);
     return status;
 }

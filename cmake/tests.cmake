@@ -69,7 +69,8 @@ foreach(name group_test group_calls_test group_fault_test group_hang_test group_
 endforeach()
 
 # Suites whose tensors lie where TUTTI_TEST_DEVICE says (src/core/tensor/device_testing.h): once
-# more on the strict device. A share of the operations' cases is quick, all of them are full.
+# more on the strict device. A random share of the operations' cases is quick, all of them are
+# full; so is what takes seconds.
 function(tutti_test_on_strict name program)
   tutti_test(${name} ${program})
   set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_DEVICE=strict:0" ${ARGN})
@@ -77,6 +78,17 @@ endfunction()
 
 tutti_test_on_strict(op_conform_on_strict op_conform_test "TUTTI_TEST_SHARE=32")
 tutti_test_on_strict(op_conform_on_strict_full op_conform_test)
+foreach(name attention_op autograd backward_run backward_turns batch_norm_op double_backward
+    dropout_op golden_optim grad_owner hook layer_batch_norm layer_conv layer_pool
+    layer_rnn linear_op module module_hooks op_autocast op_misuse op_outputs op_run op_small
+    optim optim_formula optim_state own_optimizer pair_loss_op pending_reads recompute
+    recompute_fail recompute_gpt saved_hooks tensor zero)
+  tutti_test_on_strict(${name}_on_strict ${name}_test)
+endforeach()
+foreach(name golden_gpt golden_op golden_optim_kinds golden_rnn gradient_check initializers
+    op_strange randoms)
+  tutti_test_on_strict(${name}_on_strict_full ${name}_test)
+endforeach()
 
 # The tables of cases that conformance tests walk.
 file(GLOB cases tests/conform/op_cases_*.c)

@@ -21,6 +21,7 @@
 #include "compute/op/ops.h"
 #include "core/base/alloc.h"
 #include "op_cases.h"
+#include "core/tensor/device_testing.h"
 
 typedef enum { LOW, WIDE, SAME, OWN } rule_t;
 
@@ -199,7 +200,7 @@ static void check(const op_case_t *c, rule_t rule, tutti_dtype_t low, tutti_dtyp
     if (!has_float(c, inputs)) {
         return;
     }
-    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx), 0);
+    assert_int_equal(tt_test_context(&(tutti_context_options_t){.threads = 1}, &ctx), 0);
     tutti_context_set_autocast(ctx, low);
     assert_int_equal(tutti_scope_open(ctx, &s), 0);
     for (int k = 0; k < inputs; k++) {

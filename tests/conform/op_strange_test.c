@@ -18,7 +18,7 @@
 #include <tutti/tensor.h>
 
 #include "core/base/rng.h"
-#include "core/base/testing.h"
+#include "core/tensor/device_testing.h"
 
 enum { DRAWS = 12000 };
 
@@ -478,7 +478,7 @@ static void strange_arguments_give_a_tensor_or_a_text(void **state)
     const uint64_t first = chosen == NULL ? 0 : strtoull(chosen, NULL, 10);
     int succeeded = 0;
     tutti_context_t *ctx;
-    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx), 0);
+    assert_int_equal(tt_test_context(&(tutti_context_options_t){.threads = 1}, &ctx), 0);
     for (uint64_t seed = first; seed < first + DRAWS; seed++) {
         if (chosen != NULL) {
             fprintf(stderr, "TUTTI_SEED=%llu\n", (unsigned long long)seed);

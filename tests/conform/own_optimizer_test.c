@@ -16,7 +16,7 @@
 
 #include "comm/group/group_team.h"
 #include "core/base/folder.h"
-#include "core/base/testing.h"
+#include "core/tensor/device_testing.h"
 
 enum { WIDE = 300, STEPS = 6 }; /* a weight is of several parts */
 
@@ -46,7 +46,7 @@ static void open_training(training_t *t, const tutti_optim_ops_t *kind, tutti_dt
 {
     const tutti_context_options_t options = {.threads = 3, .seed = 5};
     const tutti_mlp_options_t mlp = {.width = WIDE, .hidden = WIDE};
-    assert_int_equal(tutti_context_create(&options, &t->ctx), 0);
+    assert_int_equal(tt_test_context(&options, &t->ctx), 0);
     assert_int_equal(tutti_module_create(t->ctx, &tutti_mlp_layer, &mlp, &t->net), 0);
     assert_int_equal(tutti_module_cast(t->net, dtype), 0);
     assert_int_equal(tutti_optim_create(t->ctx, kind, NULL, &t->opt), 0);
@@ -200,15 +200,15 @@ static void expect_places(const tutti_optim_ops_t *kind, int64_t n, int64_t leng
     tutti_context_t *ctx;
     tutti_optim_t *opt;
     tutti_tensor_t *x, *g;
-    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 3}, &ctx), 0);
-    assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(n), &x), 0);
-    assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(n), &g), 0);
+    assert_int_equal(tt_test_context(&(tutti_context_options_t){.threads = 3}, &ctx), 0);
+    assert_int_equal(tt_test_tensor(TUTTI_F32, TUTTI_SHAPE(n), &x), 0);
+    assert_int_equal(tt_test_tensor(TUTTI_F32, TUTTI_SHAPE(n), &g), 0);
     assert_int_equal(tutti_tensor_set_requires_grad(x, true), 0);
     assert_int_equal(tutti_tensor_set_grad(x, g), 0);
     assert_int_equal(tutti_optim_create(ctx, kind, &(place_options_t){.sums = sums}, &opt), 0);
     assert_int_equal(tutti_optim_add_parameter(opt, 0, "x", x), 0);
     assert_int_equal(tutti_optim_step(opt), 0);
-    const float *places = tutti_tensor_data(x);
+    const float *places = tt_test_host(x);
     int64_t right = 0;
     for (int64_t i = 0; i < n; i++) {
         right += places[i] == (float)i;
@@ -253,13 +253,12 @@ static void parts_are_cut_by_the_number_of_elements_alone(void **state)
                                     .options = table,
                                     .update = update_length};
     tutti_tensor_t *x[2], *g;
-    assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(100000), &g), 0);
+    assert_int_equal(tt_test_tensor(TUTTI_F32, TUTTI_SHAPE(100000), &g), 0);
     for (int i = 0; i < 2; i++) {
         tutti_context_t *ctx;
         tutti_optim_t *opt;
-        assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 1 + i}, &ctx),
-                         0);
-        assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(100000), &x[i]), 0);
+        assert_int_equal(tt_test_context(&(tutti_context_options_t){.threads = 1 + i}, &ctx), 0);
+        assert_int_equal(tt_test_tensor(TUTTI_F32, TUTTI_SHAPE(100000), &x[i]), 0);
         assert_int_equal(tutti_tensor_set_requires_grad(x[i], true), 0);
         assert_int_equal(tutti_tensor_set_grad(x[i], g), 0);
         assert_int_equal(tutti_optim_create(ctx, &kind, NULL, &opt), 0);
@@ -268,7 +267,7 @@ static void parts_are_cut_by_the_number_of_elements_alone(void **state)
         tutti_optim_release(opt);
         tutti_context_release(ctx);
     }
-    assert_memory_equal(tutti_tensor_data(x[0]), tutti_tensor_data(x[1]), tutti_tensor_bytes(x[0]));
+    assert_memory_equal(tt_test_host(x[0]), tt_test_host(x[1]), tutti_tensor_bytes(x[0]));
     tutti_tensor_release(x[0]);
     tutti_tensor_release(x[1]);
     tutti_tensor_release(g);
@@ -348,7 +347,7 @@ static void expect_refusal(tutti_optim_ops_t kind, const char *text)
 {
     tutti_context_t *ctx;
     tutti_optim_t *opt;
-    assert_int_equal(tutti_context_create(NULL, &ctx), 0);
+    assert_int_equal(tt_test_context(NULL, &ctx), 0);
     assert_true(tutti_optim_create(ctx, &kind, NULL, &opt) < 0);
     tt_expect_error(text);
     tutti_context_release(ctx);
@@ -416,7 +415,7 @@ static void options_have_defaults_and_ranges(void **state)
     (void)state;
     tutti_context_t *ctx;
     tutti_optim_t *opt;
-    assert_int_equal(tutti_context_create(NULL, &ctx), 0);
+    assert_int_equal(tt_test_context(NULL, &ctx), 0);
     assert_int_equal(tutti_optim_create(ctx, &own_adam, NULL, &opt), 0);
     assert_true(tutti_optim_lr(opt, 0) == 1e-3);
     tutti_optim_release(opt);

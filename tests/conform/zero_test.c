@@ -15,7 +15,7 @@
 #include <tutti/optim.h>
 
 #include "compute/optim/optimizer.h"
-#include "core/base/testing.h"
+#include "core/tensor/device_testing.h"
 #include "core/tensor/tensor_impl.h"
 
 enum { N = 24, OPTIONS_BYTES = 256 };
@@ -40,14 +40,18 @@ typedef struct {
     const char *refused; /* in the text of the error; NULL: 0 is a value */
 } row_t;
 
+enum { NUMBERS_MAX = 1024 };
+
 /* Rows of small numbers, so that an eps counts. */
 static tutti_tensor_t *numbers(tutti_scope_t *s, tutti_shape_t shape)
 {
-    tutti_tensor_t *x = tutti_empty(s, TUTTI_F32, shape);
-    for (int64_t i = 0; i < x->numel; i++) {
-        ((float *)tutti_tensor_data(x))[i] = 1e-3F * (float)((i * 7 + 3) % 11 - 5);
+    float values[NUMBERS_MAX];
+    const int64_t n = tutti_shape_numel(shape);
+    assert_in_range(n, 1, NUMBERS_MAX);
+    for (int64_t i = 0; i < n; i++) {
+        values[i] = 1e-3F * (float)((i * 7 + 3) % 11 - 5);
     }
-    return x;
+    return tutti_from_data(s, TUTTI_F32, shape, values);
 }
 
 static void keep(trial_t *t, int first, const tutti_tensor_t *x)
@@ -420,7 +424,7 @@ static tutti_status_t try_value(const row_t *row, double value, trial_t *t)
 {
     *t = (trial_t){.value = value};
     const tutti_context_options_t options = {.threads = 1, .seed = 7};
-    assert_int_equal(tutti_context_create(&options, &t->ctx), TUTTI_OK);
+    assert_int_equal(tt_test_context(&options, &t->ctx), TUTTI_OK);
     assert_int_equal(tutti_scope_open(t->ctx, &t->s), TUTTI_OK);
     const tutti_status_t status = row->optimizer != NULL ? try_optimizer(row, t)
                                   : row->layer != NULL   ? try_layer(row, t)
@@ -521,7 +525,7 @@ static void rates_have_no_ratio_to_zero(void **state)
     tutti_optim_t *opt;
     int second;
     const tutti_sgd_options_t still = {.lr = TUTTI_ZERO}, moving = {.lr = 0.1};
-    assert_int_equal(tutti_context_create(NULL, &ctx), TUTTI_OK);
+    assert_int_equal(tt_test_context(NULL, &ctx), TUTTI_OK);
     assert_int_equal(tutti_optim_create(ctx, &tutti_sgd, &still, &opt), TUTTI_OK);
     assert_int_equal(tutti_optim_add_group(opt, &still, &second), TUTTI_OK);
     assert_int_equal(tutti_optim_add_group(opt, &moving, &second), TUTTI_ERR_ARG);

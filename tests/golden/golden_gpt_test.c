@@ -18,6 +18,7 @@
 #include <tutti/safetensors.h>
 
 #include "core/base/alloc.h"
+#include "core/tensor/device_testing.h"
 
 enum { STEPS = 10 };
 
@@ -36,7 +37,7 @@ typedef struct {
 static void open_fixture(fixture_t *f, int threads, tutti_dtype_t autocast)
 {
     const tutti_context_options_t options = {.threads = threads};
-    assert_int_equal(tutti_context_create(&options, &f->ctx), TUTTI_OK);
+    assert_int_equal(tt_test_context(&options, &f->ctx), TUTTI_OK);
     (void)tutti_context_set_autocast(f->ctx, autocast);
     assert_int_equal(
         tutti_safetensors_open(TUTTI_SOURCE_DIR "/tests/golden/gpt.safetensors", &f->file),

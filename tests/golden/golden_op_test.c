@@ -20,6 +20,7 @@
 #include "core/base/alloc.h"
 #include "core/tensor/safetensors_impl.h"
 #include "golden_calls.h"
+#include "core/tensor/device_testing.h"
 
 #define GOLDEN(name) TUTTI_SOURCE_DIR "/tests/golden/" name ".safetensors"
 
@@ -292,7 +293,7 @@ static void operations_agree_with_pytorch(void **state)
     for (size_t v = 0; v < sizeof variants / sizeof variants[0]; v++) {
         tutti_context_t *ctx;
         assert_int_equal(
-            tutti_context_create(&(tutti_context_options_t){.threads = variants[v].threads}, &ctx),
+            tt_test_context(&(tutti_context_options_t){.threads = variants[v].threads}, &ctx),
             TUTTI_OK);
         for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
             is_good = run_file(ctx, files[i], &variants[v]) && is_good;

@@ -16,6 +16,7 @@
 
 #include "compute/optim/optimizer.h"
 #include "core/base/alloc.h"
+#include "core/tensor/device_testing.h"
 
 enum { PARAMETERS = 4, STEPS = 10 };
 
@@ -38,7 +39,7 @@ static int setup(void **state)
 {
     static fixture_t f;
     const char *path = TUTTI_SOURCE_DIR "/tests/golden/optim_kinds.safetensors";
-    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 2}, &f.ctx), 0);
+    assert_int_equal(tt_test_context(&(tutti_context_options_t){.threads = 2}, &f.ctx), 0);
     assert_int_equal(tutti_scope_open(f.ctx, &f.s), 0);
     if (tutti_safetensors_open(path, &f.file) < 0) {
         fail_msg("%s", tutti_last_error());
@@ -166,7 +167,7 @@ static void step_with(fixture_t *f, tutti_optim_t *opt, int step)
 {
     for (int i = 0; i < PARAMETERS; i++) {
         const int64_t n = tutti_tensor_numel(f->parameters[i]);
-        const float *all = tutti_tensor_data(f->grads[i]);
+        const float *all = tt_test_host(f->grads[i]);
         assert_int_equal(
             tutti_tensor_copy_from(tutti_tensor_grad(f->parameters[i]), all + step * n), 0);
     }

@@ -14,6 +14,7 @@
 
 #include "compute/optim/optimizer.h"
 #include "core/base/alloc.h"
+#include "core/tensor/device_testing.h"
 
 enum { PARAMETERS = 2, STEPS = 10, RATES = 30 };
 
@@ -36,7 +37,7 @@ static void open_golden(fixture_t *f, const char *name)
 static int setup(void **state)
 {
     static fixture_t f;
-    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 2}, &f.ctx), 0);
+    assert_int_equal(tt_test_context(&(tutti_context_options_t){.threads = 2}, &f.ctx), 0);
     assert_int_equal(tutti_scope_open(f.ctx, &f.s), 0);
     open_golden(&f, "optim");
     *state = &f;
@@ -75,7 +76,7 @@ static void set_grads(fixture_t *f, int step)
 {
     for (int i = 0; i < PARAMETERS; i++) {
         const int64_t n = tutti_tensor_numel(f->parameters[i]);
-        const float *all = tutti_tensor_data(f->grads[i]);
+        const float *all = tt_test_host(f->grads[i]);
         assert_int_equal(
             tutti_tensor_copy_from(tutti_tensor_grad(f->parameters[i]), all + step * n), 0);
     }

@@ -19,6 +19,7 @@
 
 #include "core/base/alloc.h"
 #include "core/tensor/safetensors_impl.h"
+#include "core/tensor/device_testing.h"
 
 enum { TENSORS_MAX = 3 };
 
@@ -164,7 +165,7 @@ static int run_file(tutti_dtype_t autocast, double tolerance)
     run_t r = {.tolerance = tolerance};
     int count = 0;
     const char *const path = TUTTI_SOURCE_DIR "/tests/golden/rnn.safetensors";
-    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 2}, &r.ctx), 0);
+    assert_int_equal(tt_test_context(&(tutti_context_options_t){.threads = 2}, &r.ctx), 0);
     (void)tutti_context_set_autocast(r.ctx, autocast);
     assert_int_equal(tutti_safetensors_open(path, &r.file), TUTTI_OK);
     json_t *cases = json_object_get(r.file->header, TT_SAFETENSORS_METADATA), *value;

@@ -13,7 +13,7 @@
 
 #include "compute/autograd/cast.h"
 #include "core/base/alloc.h"
-#include "core/base/testing.h"
+#include "core/tensor/device_testing.h"
 #include "core/kernel/elementwise/map.h"
 
 /* y = a * b for equal shapes, so that the engine is tested without compute/op. */
@@ -22,7 +22,8 @@ static tutti_status_t times_forward(tutti_op_call_t *call)
     const tt_strided_t y = tt_tensor_strided(call->outputs[0]),
                        a = tt_tensor_strided(call->inputs[0]),
                        b = tt_tensor_strided(call->inputs[1]);
-    tt_map_binary(NULL, TT_BINARY_MUL, (tt_map_params_t){0}, &y, &a, &b);
+    TT_TRY(
+        tt_map_binary(tt_scope_exec(call->scope), TT_BINARY_MUL, (tt_map_params_t){0}, &y, &a, &b));
     TT_TRY(tutti_op_save(call, call->inputs[0]));
     return tutti_op_save(call, call->inputs[1]);
 }
@@ -57,9 +58,9 @@ typedef struct {
 static int setup(void **state)
 {
     static fixture_t f;
-    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 1}, &f.ctx), 0);
+    assert_int_equal(tt_test_context(&(tutti_context_options_t){.threads = 1}, &f.ctx), 0);
     assert_int_equal(tutti_scope_open(f.ctx, &f.s), 0);
-    assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SCALAR, &f.w), 0);
+    assert_int_equal(tt_test_tensor(TUTTI_F32, TUTTI_SCALAR, &f.w), 0);
     assert_int_equal(tutti_tensor_fill(f.w, 3.0), 0);
     assert_int_equal(tutti_tensor_set_requires_grad(f.w, true), 0);
     *state = &f;
@@ -254,10 +255,11 @@ static void casts_carry_gradients_back(void **state)
 static tutti_status_t pile_forward(tutti_op_call_t *call)
 {
     const tt_strided_t y = tt_tensor_strided(call->outputs[0]);
-    tt_fill(NULL, &y, 0);
+    tt_exec_t *exec = tt_scope_exec(call->scope);
+    TT_TRY(tt_fill(exec, &y, 0));
     for (int i = 0; i < call->input_count; i++) {
         const tt_strided_t x = tt_tensor_strided(call->inputs[i]);
-        tt_map_binary(NULL, TT_BINARY_ADD, (tt_map_params_t){0}, &y, &y, &x);
+        TT_TRY(tt_map_binary(exec, TT_BINARY_ADD, (tt_map_params_t){0}, &y, &y, &x));
     }
     return TUTTI_OK;
 }
@@ -284,7 +286,7 @@ static void run_pile(fixture_t *f, tutti_dtype_t autocast)
 {
     tutti_tensor_t *all[MANY];
     for (int i = 0; i < MANY; i++) {
-        assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SCALAR, &all[i]), 0);
+        assert_int_equal(tt_test_tensor(TUTTI_F32, TUTTI_SCALAR, &all[i]), 0);
         assert_int_equal(tutti_tensor_fill(all[i], 1), 0);
         assert_int_equal(tutti_tensor_set_requires_grad(all[i], i % 3 > 0), 0);
     }
@@ -316,6 +318,7 @@ static void an_operation_takes_any_number_of_inputs(void **state)
 static void no_memory_for_many_inputs_is_a_status(void **state)
 {
     fixture_t *f = *state;
+    tt_test_host_only();
     tutti_tensor_t *all[SOME];
     for (int i = 0; i < SOME; i++) {
         all[i] = f->w;

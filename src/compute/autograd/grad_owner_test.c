@@ -1,6 +1,6 @@
 /* Who owns a gradient: a leaf's is its own, whatever operations and hooks hand on; what a caller
  * passes or gets is the caller's. */
-#include "core/base/testing.h"
+#include "core/tensor/device_testing.h"
 
 #include <tutti/autograd.h>
 #include <tutti/op_math.h>
@@ -18,7 +18,7 @@ typedef struct {
 static tutti_tensor_t *make(double value)
 {
     tutti_tensor_t *x;
-    assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(2), &x), 0);
+    assert_int_equal(tt_test_tensor(TUTTI_F32, TUTTI_SHAPE(2), &x), 0);
     assert_int_equal(tutti_tensor_fill(x, value), 0);
     return x;
 }
@@ -29,7 +29,7 @@ static int setup(void **state)
     f = (fixture_t){.a = make(1), .b = make(1)};
     assert_int_equal(tutti_tensor_set_requires_grad(f.a, true), 0);
     assert_int_equal(tutti_tensor_set_requires_grad(f.b, true), 0);
-    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 1}, &f.ctx), 0);
+    assert_int_equal(tt_test_context(&(tutti_context_options_t){.threads = 1}, &f.ctx), 0);
     assert_int_equal(tutti_scope_open(f.ctx, &f.s), 0);
     *state = &f;
     return 0;
@@ -62,8 +62,8 @@ static void leaves_that_are_added_have_gradients_of_their_own(void **state)
         expect_all(tutti_tensor_grad(f->a), i);
         expect_all(tutti_tensor_grad(f->b), i);
     }
-    assert_ptr_not_equal(tutti_tensor_data(tutti_tensor_grad(f->a)),
-                         tutti_tensor_data(tutti_tensor_grad(f->b)));
+    assert_ptr_not_equal(tutti_tensor_device_data(tutti_tensor_grad(f->a)),
+                         tutti_tensor_device_data(tutti_tensor_grad(f->b)));
 }
 
 /* Views of one gradient: reshape's and add's. */
@@ -118,7 +118,7 @@ static void a_tensor_that_a_hook_returns_stays_the_hooks(void **state)
 static tutti_tensor_t *give_new(tutti_scope_t *s, tutti_tensor_t *grad, void *user)
 {
     tutti_tensor_t *made = tutti_mul_scalar(s, grad, 3);
-    *(const void **)user = tutti_tensor_data(made);
+    *(const void **)user = tutti_tensor_device_data(made);
     return made;
 }
 
@@ -129,7 +129,7 @@ static void what_a_hook_makes_becomes_the_leafs_without_a_copy(void **state)
     assert_int_equal(tutti_tensor_on_grad(f->a, give_new, &made), 0);
     assert_int_equal(tutti_backward(f->s, tutti_sum(f->s, f->a)), 0);
     expect_all(tutti_tensor_grad(f->a), 3);
-    assert_ptr_equal(tutti_tensor_data(tutti_tensor_grad(f->a)), made);
+    assert_ptr_equal(tutti_tensor_device_data(tutti_tensor_grad(f->a)), made);
 }
 
 static tutti_tensor_t *keep(tutti_scope_t *s, tutti_tensor_t *grad, void *user)
@@ -200,14 +200,16 @@ static void a_gradient_may_be_a_view_of_the_leafs(void **state)
     fixture_t *f = *state;
     tutti_tensor_t *w = tutti_full(f->s, TUTTI_F32, TUTTI_SHAPE(N, N), 1);
     tutti_tensor_t *grad = tutti_full(f->s, TUTTI_F32, TUTTI_SHAPE(N, N), 0);
-    float *values = tutti_tensor_data(grad);
+    float start[N * N];
     for (int i = 0; i < N * N; i++) {
-        values[i] = (float)i;
+        start[i] = (float)i;
     }
+    assert_int_equal(tutti_tensor_copy_from(grad, start), 0);
     assert_int_equal(tutti_tensor_set_requires_grad(w, true), 0);
     assert_int_equal(tutti_tensor_set_grad(w, grad), 0);
     assert_int_equal(tutti_tensor_on_grad(w, give_view, grad), 0);
     assert_int_equal(tutti_backward(f->s, tutti_sum(f->s, w)), 0);
+    const float *values = tt_test_host(grad);
     for (int i = 0; i < N * N; i++) {
         assert_true(values[i] == (float)(i + i % N * N + i / N));
     }

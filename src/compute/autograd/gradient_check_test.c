@@ -1,5 +1,5 @@
 /* Gradients beside differences: right ones pass, wrong ones are named, nothing is touched. */
-#include "core/base/testing.h"
+#include "core/tensor/device_testing.h"
 
 #include <tutti/autograd.h>
 #include <tutti/op_math.h>
@@ -18,7 +18,7 @@ static int setup(void **state)
 {
     static fixture_t f;
     static const double values[] = {0.5, -1, 2, 3, -0.25, 1.5};
-    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 1}, &f.ctx), 0);
+    assert_int_equal(tt_test_context(&(tutti_context_options_t){.threads = 1}, &f.ctx), 0);
     assert_int_equal(tutti_scope_open(f.ctx, &f.s), 0);
     f.x = tutti_from_data(f.s, TUTTI_F64, TUTTI_SHAPE(2, 3), values);
     f.y = tutti_full(f.s, TUTTI_F64, TUTTI_SHAPE(2, 3), 2);
@@ -108,6 +108,7 @@ static void square(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t *
 static void every_allocation_may_fail(void **state)
 {
     fixture_t *f = *state;
+    tt_test_host_only();
     bool has_failed = true;
     for (size_t nth = 1; has_failed; nth++) {
         tt_alloc_fail_at(nth);
@@ -131,6 +132,7 @@ static void an_input_that_is_not_used_has_a_gradient_of_zero(void **state)
 static void every_allocation_of_the_second_order_may_fail(void **state)
 {
     fixture_t *f = *state;
+    tt_test_host_only();
     const tutti_gradient_check_options_t twice = {.order = 2};
     bool has_failed = true;
     for (size_t nth = 1; has_failed; nth++) {

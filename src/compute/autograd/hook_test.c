@@ -16,7 +16,7 @@
 #include <tutti/op_reduce.h>
 #include <tutti/op_shape.h>
 
-#include "core/base/testing.h"
+#include "core/tensor/device_testing.h"
 #include "core/tensor/tensor_impl.h"
 
 typedef struct {
@@ -31,7 +31,7 @@ typedef struct {
 static tutti_tensor_t *make_leaf(double value)
 {
     tutti_tensor_t *x;
-    assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SCALAR, &x), 0);
+    assert_int_equal(tt_test_tensor(TUTTI_F32, TUTTI_SCALAR, &x), 0);
     assert_int_equal(tutti_tensor_fill(x, value), 0);
     assert_int_equal(tutti_tensor_set_requires_grad(x, true), 0);
     return x;
@@ -41,7 +41,7 @@ static int setup(void **state)
 {
     static fixture_t f;
     f = (fixture_t){.w = make_leaf(3), .v = make_leaf(5)};
-    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 1}, &f.ctx), 0);
+    assert_int_equal(tt_test_context(&(tutti_context_options_t){.threads = 1}, &f.ctx), 0);
     assert_int_equal(tutti_scope_open(f.ctx, &f.s), 0);
     *state = &f;
     return 0;

@@ -2,14 +2,14 @@
  * behind. */
 #include <tutti/tutti.h>
 
-#include "core/base/testing.h"
+#include "core/tensor/device_testing.h"
 
 static tutti_context_t *ctx;
 
 static int setup(void **state)
 {
     (void)state;
-    return tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx);
+    return tt_test_context(&(tutti_context_options_t){.threads = 1}, &ctx);
 }
 
 static int teardown(void **state)
@@ -237,7 +237,7 @@ static void wrong_calls_are_named(void **state)
     tutti_tensor_t *x, *none = NULL;
     tutti_op_t any = good;
     any.output_count = TUTTI_OP_ANY;
-    assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(2), &x), 0);
+    assert_int_equal(tt_test_tensor(TUTTI_F32, TUTTI_SHAPE(2), &x), 0);
     expect_call(NULL, &x, 1, 1, "op_run: op is NULL");
     expect_call(&good, NULL, 1, 1, "mine: 1 inputs, and inputs is NULL");
     expect_call(&good, &x, -1, 1, "mine: -1 inputs");
@@ -383,6 +383,7 @@ static tutti_status_t change_backward(tutti_op_backward_t *call)
 static void no_allocation_that_fails_is_lost(void **state)
 {
     (void)state;
+    tt_test_host_only();
     const tutti_op_t own = {.name = "mine",
                             .input_count = 2,
                             .output_count = 2,

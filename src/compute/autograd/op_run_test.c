@@ -1,5 +1,6 @@
 /* Operations of one's own, by the public contract alone: what goes well. */
 #include "compute/autograd/op_testing.h"
+#include "core/tensor/device_testing.h"
 
 /* ---- any number of outputs and of saved tensors ---------------------------------------------- */
 
@@ -62,6 +63,7 @@ static void an_operation_has_any_number_of_outputs_and_saved_tensors(void **stat
 static void no_memory_for_many_outputs_is_a_status(void **state)
 {
     fixture_t *f = *state;
+    tt_test_host_only();
     bool has_failed = true;
     for (size_t nth = 1; has_failed; nth++) {
         tutti_tensor_t *y[MANY];
@@ -429,7 +431,7 @@ static void weights_may_wait_for_a_second_turn(void **state)
     shared_t shared = {.factor = 1}, *params = &shared;
     tutti_tensor_t *w, *dx;
     tutti_backward_run_t *run;
-    assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(2), &w), 0);
+    assert_int_equal(tt_test_tensor(TUTTI_F32, TUTTI_SHAPE(2), &w), 0);
     assert_int_equal(tutti_tensor_fill(w, 1), 0);
     assert_int_equal(tutti_tensor_set_requires_grad(w, true), 0);
     tutti_tensor_t *h = tutti_mul_scalar(f->s, f->x, 2);
@@ -454,6 +456,7 @@ static void replicas_run_it_in_threads(void **state)
     fixture_t *f = *state;
     shared_t shared = {.factor = 1}, *options = &shared;
     tutti_module_t *m, *model;
+    tt_test_host_only(); /* data_parallel_device_test's */
     assert_int_equal(tutti_module_create(f->ctx, &layer_ops, &options, &m), 0);
     const tutti_data_parallel_options_t dp = {
         .replicas = 2, .threads = 1, .build = build_layer, .user = &options};
@@ -502,8 +505,7 @@ static void a_loop_runs_on_all_threads_and_nests(void **state)
     (void)state;
     for (int threads = 1; threads <= 4; threads++) {
         tutti_context_t *ctx;
-        assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = threads}, &ctx),
-                         0);
+        assert_int_equal(tt_test_context(&(tutti_context_options_t){.threads = threads}, &ctx), 0);
         for (int k = 0; k < 50; k++) {
             pieces_t pieces = {.ctx = ctx}, nested = {.ctx = ctx};
             assert_int_equal(tutti_parallel_for(ctx, PIECES, add_piece, &pieces), 0);

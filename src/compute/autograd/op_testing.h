@@ -4,7 +4,7 @@
 
 #include <tutti/tutti.h>
 
-#include "core/base/testing.h"
+#include "core/tensor/device_testing.h"
 
 typedef struct {
     tutti_context_t *ctx;
@@ -15,9 +15,9 @@ typedef struct {
 static inline int setup(void **state)
 {
     static fixture_t f;
-    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 2}, &f.ctx), 0);
+    assert_int_equal(tt_test_context(&(tutti_context_options_t){.threads = 2}, &f.ctx), 0);
     assert_int_equal(tutti_scope_open(f.ctx, &f.s), 0);
-    assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(2), &f.x), 0);
+    assert_int_equal(tt_test_tensor(TUTTI_F32, TUTTI_SHAPE(2), &f.x), 0);
     assert_int_equal(tutti_tensor_copy_from(f.x, (float[]){2, 3}), 0);
     assert_int_equal(tutti_tensor_set_requires_grad(f.x, true), 0);
     *state = &f;

@@ -1,5 +1,5 @@
 /* What a backward under way has still to read. */
-#include "core/base/testing.h"
+#include "core/tensor/device_testing.h"
 
 #include <tutti/autograd.h>
 #include <tutti/op_math.h>
@@ -50,7 +50,7 @@ static void what_is_read_later_is_found_in_any_order(void **state)
     chain_t chain = {.calls = 0};
     tutti_scope_t *s;
     (void)state;
-    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 1}, &chain.ctx), 0);
+    assert_int_equal(tt_test_context(&(tutti_context_options_t){.threads = 1}, &chain.ctx), 0);
     assert_int_equal(tutti_scope_open(chain.ctx, &s), 0);
     tutti_tensor_t *y = tutti_ones(s, TUTTI_F32, TUTTI_SCALAR);
     for (int i = 0; i < COUNT; i++) {

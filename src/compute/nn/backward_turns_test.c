@@ -1,6 +1,6 @@
 /* A backward in two turns has the bits of one: transformer blocks, convolutions with batch norm, an
  * LSTM; in f32 and under autocast, kept or recomputed, with gradients that meet. */
-#include "core/base/testing.h"
+#include "core/tensor/device_testing.h"
 
 #include <tutti/modes.h>
 #include <tutti/nn_layers.h>
@@ -67,7 +67,7 @@ static void append(grads_t *grads, tutti_tensor_t *grad)
     assert_non_null(grad);
     const size_t bytes = tutti_tensor_bytes(grad);
     assert_true(grads->used + bytes <= sizeof grads->bytes);
-    memcpy(grads->bytes + grads->used, tutti_tensor_data(grad), bytes);
+    memcpy(grads->bytes + grads->used, tt_test_host(grad), bytes);
     grads->used += bytes;
 }
 
@@ -105,7 +105,7 @@ static void learn(const model_t *model, bool recompute, tutti_dtype_t autocast, 
     tutti_scope_t *s;
     tutti_backward_run_t *run;
     const tutti_context_options_t options = {.threads = 1, .seed = 3};
-    assert_int_equal(tutti_context_create(&options, &ctx), 0);
+    assert_int_equal(tt_test_context(&options, &ctx), 0);
     tutti_module_t *m = model->make(ctx, recompute);
     (void)tutti_context_set_autocast(ctx, autocast);
     assert_int_equal(tutti_scope_open(ctx, &s), 0);

@@ -1,6 +1,6 @@
 /* Gradients of gradients: products with Hessians, penalties on gradients, steps through steps; what
  * is refused; and that nothing is left of them. That of each operation is op_conform_test's. */
-#include "core/base/testing.h"
+#include "core/tensor/device_testing.h"
 
 #include <math.h>
 
@@ -26,7 +26,7 @@ static int setup(void **state)
 {
     (void)state;
     const tutti_context_options_t options = {.threads = 1, .seed = 5};
-    assert_int_equal(tutti_context_create(&options, &ctx), 0);
+    assert_int_equal(tt_test_context(&options, &ctx), 0);
     assert_int_equal(tutti_scope_open(ctx, &s), 0);
     return 0;
 }

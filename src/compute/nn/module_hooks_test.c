@@ -1,5 +1,5 @@
 /* Hooks of modules: when they are called, with what, what they may change, and how they fail. */
-#include "core/base/testing.h"
+#include "core/tensor/device_testing.h"
 
 #include <tutti/modes.h>
 #include <tutti/nn_layers.h>
@@ -56,7 +56,7 @@ static int setup(void **state)
 {
     static fixture_t f;
     f = (fixture_t){0};
-    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 1}, &f.ctx), 0);
+    assert_int_equal(tt_test_context(&(tutti_context_options_t){.threads = 1}, &f.ctx), 0);
     assert_int_equal(tutti_scope_open(f.ctx, &f.s), 0);
     assert_int_equal(tutti_module_create(f.ctx, &scale_ops, NULL, &f.m), 0);
     f.x = tutti_ones(f.s, TUTTI_F32, TUTTI_SHAPE(2));
@@ -414,6 +414,7 @@ static void any_number_of_tensors_is_watched(void **state)
 static void no_allocation_that_fails_is_lost(void **state)
 {
     fixture_t *f = *state;
+    tt_test_host_only();
     bool has_failed = true;
     for (size_t nth = 1; has_failed; nth++) {
         tutti_scope_t *s;

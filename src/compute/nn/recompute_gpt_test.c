@@ -1,5 +1,5 @@
 /* A GPT whose blocks are recomputed learns the same bits: all that a transformer does. */
-#include "core/base/testing.h"
+#include "core/tensor/device_testing.h"
 
 #include <tutti/modes.h>
 #include <tutti/nn_layers.h>
@@ -10,11 +10,12 @@
 
 static tutti_status_t subtract_gradient(void *user, const char *name, tutti_tensor_t *x)
 {
-    (void)user, (void)name;
+    (void)name;
     tutti_tensor_t *grad = tutti_tensor_grad(x);
     if (grad != NULL) {
         const tt_strided_t p = tt_tensor_strided(x), g = tt_tensor_strided(grad);
-        tt_map_binary(NULL, TT_BINARY_ADD_SCALED, (tt_map_params_t){.p = -0.1}, &p, &p, &g);
+        TT_TRY(tt_map_binary(tt_tensor_exec(user, x), TT_BINARY_ADD_SCALED,
+                             (tt_map_params_t){.p = -0.1}, &p, &p, &g));
         tt_tensor_touch(x);
     }
     return TUTTI_OK;
@@ -31,7 +32,7 @@ static void train_gpt(const recipe_t *recipe, char digest[TUTTI_DIGEST_BYTES])
 {
     const tutti_context_options_t context = {.threads = recipe->threads, .seed = 5};
     tutti_context_t *ctx;
-    assert_int_equal(tutti_context_create(&context, &ctx), 0);
+    assert_int_equal(tt_test_context(&context, &ctx), 0);
     const tutti_gpt_options_t options = {.layers = 3,
                                          .width = 16,
                                          .heads = 2,
@@ -52,7 +53,7 @@ static void train_gpt(const recipe_t *recipe, char digest[TUTTI_DIGEST_BYTES])
         tutti_tensor_t *loss = tutti_cross_entropy(s, tutti_forward(s, gpt, x), x);
         assert_int_equal(tutti_backward(s, loss), 0);
         assert_int_equal(tutti_scope_close(s), 0);
-        assert_int_equal(tutti_module_each_parameter(gpt, subtract_gradient, NULL), 0);
+        assert_int_equal(tutti_module_each_parameter(gpt, subtract_gradient, ctx), 0);
     }
     assert_int_equal(tutti_module_digest(gpt, digest), 0);
     tutti_module_release(gpt);

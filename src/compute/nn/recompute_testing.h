@@ -3,7 +3,7 @@
 #ifndef TT_RECOMPUTE_TESTING_H
 #define TT_RECOMPUTE_TESTING_H
 
-#include "core/base/testing.h"
+#include "core/tensor/device_testing.h"
 
 #include <tutti/modes.h>
 #include <tutti/nn_layers.h>
@@ -19,7 +19,7 @@ static inline tutti_context_t *new_context(int threads)
 {
     tutti_context_t *ctx;
     assert_int_equal(
-        tutti_context_create(&(tutti_context_options_t){.threads = threads, .seed = 5}, &ctx), 0);
+        tt_test_context(&(tutti_context_options_t){.threads = threads, .seed = 5}, &ctx), 0);
     return ctx;
 }
 
@@ -144,12 +144,12 @@ static inline tutti_tensor_t *loss_of(setting_t *set, bool recompute)
 static inline tutti_status_t expect_equal(void *user, const char *name, tutti_tensor_t *a)
 {
     tutti_tensor_t *b = tutti_module_find(user, name);
-    assert_memory_equal(tutti_tensor_data(a), tutti_tensor_data(b), a->storage->bytes);
+    assert_memory_equal(tt_test_host(a), tt_test_host(b), a->storage->bytes);
     a = tutti_tensor_grad(a);
     b = tutti_tensor_grad(b);
     assert_true((a == NULL) == (b == NULL));
     if (a != NULL) {
-        assert_memory_equal(tutti_tensor_data(a), tutti_tensor_data(b), a->storage->bytes);
+        assert_memory_equal(tt_test_host(a), tt_test_host(b), a->storage->bytes);
     }
     return TUTTI_OK;
 }
@@ -157,8 +157,8 @@ static inline tutti_status_t expect_equal(void *user, const char *name, tutti_te
 static inline void expect_same(setting_t *a, setting_t *b)
 {
     assert_int_equal(tutti_module_each_tensor(a->m, expect_equal, b->m), 0);
-    assert_memory_equal(tutti_tensor_data(tutti_tensor_grad(a->x)),
-                        tutti_tensor_data(tutti_tensor_grad(b->x)), 12 * sizeof(float));
+    assert_memory_equal(tt_test_host(tutti_tensor_grad(a->x)),
+                        tt_test_host(tutti_tensor_grad(b->x)), 12 * sizeof(float));
     assert_int_equal(a->ctx->random_calls, b->ctx->random_calls);
 }
 /* The module in so many sequentials, one in another, each with the module once more behind the

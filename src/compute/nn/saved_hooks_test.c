@@ -1,5 +1,5 @@
 /* Hooks on saved tensors: what they see, when, and that nothing is lost. */
-#include "core/base/testing.h"
+#include "core/tensor/device_testing.h"
 
 #include <tutti/modes.h>
 #include <tutti/nn_layers.h>
@@ -23,9 +23,9 @@ static int setup(void **state)
 {
     static fixture_t f;
     f = (fixture_t){0};
-    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 1}, &f.ctx), 0);
+    assert_int_equal(tt_test_context(&(tutti_context_options_t){.threads = 1}, &f.ctx), 0);
     assert_int_equal(tutti_scope_open(f.ctx, &f.s), 0);
-    assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(2, 2), &f.w), 0);
+    assert_int_equal(tt_test_tensor(TUTTI_F32, TUTTI_SHAPE(2, 2), &f.w), 0);
     assert_int_equal(tutti_tensor_fill(f.w, 3), 0);
     assert_int_equal(tutti_tensor_set_requires_grad(f.w, true), 0);
     f.x = tutti_full(f.s, TUTTI_F32, TUTTI_SHAPE(2, 2), 2);
@@ -111,7 +111,7 @@ static void gradients_are_those_of_what_is_unpacked(void **state)
     expect_calls(f, 3, 0, 0);
     assert_int_equal(tutti_backward(f->s, loss), 0);
     expect_calls(f, 3, 3, 3);
-    assert_memory_equal(tutti_tensor_data(plain), tutti_tensor_data(tutti_tensor_grad(f->w)), 16);
+    assert_memory_equal(tt_test_host(plain), tt_test_host(tutti_tensor_grad(f->w)), 16);
     tutti_tensor_release(plain);
 }
 
@@ -206,7 +206,7 @@ static void hooks_inside_a_recomputed_forward_keep_their_part(void **state)
     assert_int_equal(tutti_tensor_set_grad(f->w, NULL), 0);
     assert_int_equal(tutti_backward(f->s, tutti_sum(f->s, tutti_recompute(f->s, m, f->x))), 0);
     expect_calls(f, 2, 2, 2); /* the second forward packs nothing */
-    assert_memory_equal(tutti_tensor_data(plain), tutti_tensor_data(tutti_tensor_grad(f->w)), 16);
+    assert_memory_equal(tt_test_host(plain), tt_test_host(tutti_tensor_grad(f->w)), 16);
     tutti_tensor_release(plain);
     tutti_module_release(m);
 }
@@ -274,6 +274,7 @@ static void pushes_and_pops_are_checked(void **state)
 static void no_allocation_that_fails_is_lost(void **state)
 {
     fixture_t *f = *state;
+    tt_test_host_only();
     bool has_failed = true;
     for (size_t n = 1; has_failed; n++) {
         const tutti_saved_hooks_t hooks = hooks_of(f);

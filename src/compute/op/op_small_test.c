@@ -10,6 +10,7 @@
 #include <tutti/op_reduce.h>
 #include <tutti/op_shape.h>
 #include <tutti/tensor.h>
+#include "core/tensor/device_testing.h"
 
 static int setup(void **state)
 {
@@ -150,7 +151,7 @@ static void a_context_without_options_has_the_threads_that_are_asked_for(void **
     tutti_context_t *ctx;
     (void)state;
     setenv("TUTTI_THREADS", "3", 1);
-    assert_int_equal(tutti_context_create(NULL, &ctx), 0);
+    assert_int_equal(tt_test_context(NULL, &ctx), 0);
     unsetenv("TUTTI_THREADS");
     assert_int_equal(tutti_context_threads(ctx), 3);
     tutti_context_release(ctx);

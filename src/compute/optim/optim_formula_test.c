@@ -5,14 +5,14 @@
 #include <tutti/optim.h>
 
 #include "core/base/rng.h"
-#include "core/base/testing.h"
+#include "core/tensor/device_testing.h"
 
 enum { ROWS = 307, COLUMNS = 521, N = ROWS * COLUMNS };
 
 typedef struct {
     tutti_context_t *ctx;
     tutti_tensor_t *x, *g;
-    float *weight;          /* of x */
+    float weight[N];        /* of x, after a step */
     double start[N], g0[N]; /* what x and g began as */
 } fixture_t;
 
@@ -20,17 +20,18 @@ static int setup(void **state)
 {
     static fixture_t f;
     const tt_rng_t rng = tt_rng_stream(5, 0, 0, 0, 0);
-    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 3}, &f.ctx), 0);
-    assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(ROWS, COLUMNS), &f.x), 0);
-    assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(ROWS, COLUMNS), &f.g), 0);
-    f.weight = tutti_tensor_data(f.x);
-    float *gradient = tutti_tensor_data(f.g);
+    assert_int_equal(tt_test_context(&(tutti_context_options_t){.threads = 3}, &f.ctx), 0);
+    assert_int_equal(tt_test_tensor(TUTTI_F32, TUTTI_SHAPE(ROWS, COLUMNS), &f.x), 0);
+    assert_int_equal(tt_test_tensor(TUTTI_F32, TUTTI_SHAPE(ROWS, COLUMNS), &f.g), 0);
+    float weight[N], gradient[N];
     for (uint64_t i = 0; i < N; i++) {
-        f.weight[i] = tt_rng_uniform(rng, i) - 0.5f;
+        weight[i] = tt_rng_uniform(rng, i) - 0.5f;
         gradient[i] = (tt_rng_uniform(rng, N + i) - 0.5f) * 0.1f;
-        f.start[i] = (double)f.weight[i];
+        f.start[i] = (double)weight[i];
         f.g0[i] = (double)gradient[i];
     }
+    assert_int_equal(tutti_tensor_copy_from(f.x, weight), 0);
+    assert_int_equal(tutti_tensor_copy_from(f.g, gradient), 0);
     assert_int_equal(tutti_tensor_set_requires_grad(f.x, true), 0);
     assert_int_equal(tutti_tensor_set_grad(f.x, f.g), 0);
     *state = &f;
@@ -52,11 +53,13 @@ static void step(fixture_t *f, const tutti_optim_ops_t *kind, const void *option
     for (int i = 0; i < N; i++) {
         f->weight[i] = (float)f->start[i];
     }
+    assert_int_equal(tutti_tensor_copy_from(f->x, f->weight), 0);
     assert_int_equal(tutti_optim_create(f->ctx, kind, options, &opt), 0);
     assert_int_equal(tutti_optim_add_parameter(opt, 0, "x", f->x), 0);
     for (int i = 0; i < steps; i++) {
         assert_int_equal(tutti_optim_step(opt), 0);
     }
+    memcpy(f->weight, tt_test_host(f->x), sizeof f->weight);
     tutti_optim_release(opt);
 }
 

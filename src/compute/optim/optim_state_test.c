@@ -9,7 +9,7 @@
 #include <tutti/optim.h>
 
 #include "compute/optim/optimizer.h"
-#include "core/base/testing.h"
+#include "core/tensor/device_testing.h"
 #include "core/tensor/tensor_impl.h"
 #include "core/tensor/tensor_list.h"
 
@@ -25,7 +25,7 @@ static int setup(void **state)
 {
     static fixture_t f;
     const tutti_linear_options_t options = {.in = 3, .out = 2};
-    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 1}, &f.ctx), 0);
+    assert_int_equal(tt_test_context(&(tutti_context_options_t){.threads = 1}, &f.ctx), 0);
     assert_int_equal(tutti_module_create(f.ctx, &tutti_linear_layer, &options, &f.net), 0);
     f.weight = tutti_module_find(f.net, "weight");
     f.bias = tutti_module_find(f.net, "bias");
@@ -56,7 +56,7 @@ static void create(fixture_t *f, const tutti_optim_ops_t *kind, const void *opti
 static void set_grad(tutti_tensor_t *x, double value)
 {
     tutti_tensor_t *g;
-    assert_int_equal(tutti_tensor_create(tutti_tensor_dtype(x), tutti_tensor_shape(x), &g), 0);
+    assert_int_equal(tt_test_tensor(tutti_tensor_dtype(x), tutti_tensor_shape(x), &g), 0);
     assert_int_equal(tutti_tensor_fill(g, value), 0);
     assert_int_equal(tutti_tensor_set_grad(x, g), 0);
     tutti_tensor_release(g);
@@ -95,7 +95,7 @@ static void a_cast_to_f64_is_refused_by_the_step(void **state)
 {
     fixture_t *f = *state;
     tutti_tensor_t *before;
-    assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(1), &before), 0);
+    assert_int_equal(tt_test_tensor(TUTTI_F32, TUTTI_SHAPE(1), &before), 0);
     assert_int_equal(tutti_tensor_set_requires_grad(before, true), 0);
     assert_int_equal(tutti_optim_create(f->ctx, &tutti_sgd, &small, &f->opt), 0);
     assert_int_equal(tutti_optim_add_parameter(f->opt, 0, "before", before), 0);
@@ -203,7 +203,7 @@ static void parameters_without_elements_do_no_harm(void **state)
             bool is_finite;
             double norm;
             const tutti_dtype_t dtype = i < 3 ? TUTTI_F32 : TUTTI_BF16;
-            assert_int_equal(tutti_tensor_create(dtype, shapes[i % 3], &x), 0);
+            assert_int_equal(tt_test_tensor(dtype, shapes[i % 3], &x), 0);
             assert_int_equal(tutti_tensor_set_requires_grad(x, true), 0);
             set_grad(x, 1);
             create(f, tt_optimizers[k], NULL);
@@ -240,7 +240,7 @@ static void save_changed(fixture_t *f, const char *name, tutti_dtype_t dtype, do
     for (size_t i = 0; i < list.count; i++) {
         if (strcmp(list.items[i].name, name) == 0) {
             const tutti_shape_t shape = tutti_tensor_shape(list.items[i].tensor);
-            assert_int_equal(tutti_tensor_create(dtype, shape, &changed), 0);
+            assert_int_equal(tt_test_tensor(dtype, shape, &changed), 0);
             assert_int_equal(tutti_tensor_fill(changed, value), 0);
             tutti_tensor_release((tutti_tensor_t *)(uintptr_t)list.items[i].tensor);
             list.items[i].tensor = changed;
@@ -272,7 +272,7 @@ static void what_does_not_fit_changes_nothing(void **state)
         save_changed(f, cases[i].name, cases[i].dtype, cases[i].value);
         step(f, 1);
         step(f, 0.5);
-        const float *moment = tutti_tensor_data(f->opt->slots[0].moments[0]);
+        const float *moment = tt_test_host(f->opt->slots[0].moments[0]);
         const float before = *moment;
         assert_int_equal(tutti_optim_load(f->opt, f->path), cases[i].status);
         tt_expect_error(cases[i].text);
@@ -317,7 +317,7 @@ static void saving_behind_a_cast_changes_nothing(void **state)
         }
         assert_int_equal(tutti_module_cast(f->net, TUTTI_BF16), 0);
         step(f, -1);
-        const float *master = tutti_tensor_data(f->opt->slots[0].master);
+        const float *master = tt_test_host(f->opt->slots[0].master);
         assert_true(*master == 1 + 2 * 0x1p-12f);
         assert_int_equal(tutti_module_cast(f->net, TUTTI_F32), 0);
     }
@@ -385,12 +385,12 @@ static void a_state_is_loaded_over_a_stale_master(void **state)
     assert_int_equal(tutti_tensor_fill(f->weight, 7), 0); /* the master is stale */
     assert_int_equal(tutti_optim_load(f->opt, f->path), 0);
     step(f, -1);
-    const float *master = tutti_tensor_data(f->opt->slots[0].master);
+    const float *master = tt_test_host(f->opt->slots[0].master);
     assert_true(*master == 7 + 0x1p-12f); /* the file's does not round to 7 */
     assert_int_equal(tutti_optim_load(f->opt, f->path), 0);
     assert_int_equal(tutti_tensor_fill(f->weight, 1), 0);
     step(f, -1);
-    assert_true(*(const float *)tutti_tensor_data(f->opt->slots[0].master) == 1 + 2 * 0x1p-12f);
+    assert_true(*(const float *)tt_test_host(f->opt->slots[0].master) == 1 + 2 * 0x1p-12f);
 }
 
 /* Between two backwards of one step: nothing that is saved depends on it, nothing is changed. */
@@ -427,7 +427,7 @@ static void a_group_may_come_after_steps(void **state)
     create(f, &tutti_sgd, &(tutti_sgd_options_t){.lr = 1, .momentum = 0.5});
     step(f, 1);
     tutti_optim_set_lr(f->opt, 0.5);
-    assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(1), &x), 0);
+    assert_int_equal(tt_test_tensor(TUTTI_F32, TUTTI_SHAPE(1), &x), 0);
     assert_int_equal(tutti_tensor_set_requires_grad(x, true), 0);
     assert_int_equal(tutti_optim_add_group(f->opt, &(tutti_sgd_options_t){.lr = 0.25}, &group), 0);
     assert_int_equal(tutti_optim_add_parameter(f->opt, group, "late", x), 0);

@@ -19,6 +19,7 @@
 #include "compute/optim/optimizer.h"
 #include "core/base/alloc.h"
 #include "core/tensor/tensor_impl.h"
+#include "core/tensor/device_testing.h"
 
 typedef struct {
     tutti_context_t *ctx;
@@ -30,8 +31,8 @@ typedef struct {
 static tutti_tensor_t *make(int64_t n, double value, double grad)
 {
     tutti_tensor_t *x, *g;
-    assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(n), &x), 0);
-    assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(n), &g), 0);
+    assert_int_equal(tt_test_tensor(TUTTI_F32, TUTTI_SHAPE(n), &x), 0);
+    assert_int_equal(tt_test_tensor(TUTTI_F32, TUTTI_SHAPE(n), &g), 0);
     assert_int_equal(tutti_tensor_fill(x, value), 0);
     assert_int_equal(tutti_tensor_fill(g, grad), 0);
     assert_int_equal(tutti_tensor_set_requires_grad(x, true), 0);
@@ -46,7 +47,7 @@ static int setup(void **state)
     snprintf(f.folder, sizeof f.folder, "/tmp/tutti-optim-XXXXXX");
     assert_non_null(mkdtemp(f.folder));
     snprintf(f.path, sizeof f.path, "%s/o.safetensors", f.folder);
-    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 2}, &f.ctx), 0);
+    assert_int_equal(tt_test_context(&(tutti_context_options_t){.threads = 2}, &f.ctx), 0);
     f.a = make(40000, 1, 0.5);
     f.b = make(3, 2, -0.5);
     f.opt = NULL;
@@ -83,7 +84,7 @@ static void create(fixture_t *f, const tutti_optim_ops_t *kind, const void *opti
 
 static float first_of(const tutti_tensor_t *x)
 {
-    return *(const float *)tutti_tensor_data(x);
+    return *(const float *)tt_test_host(x);
 }
 
 static void groups_have_their_own_rate_and_keep_its_ratio(void **state)
@@ -172,7 +173,7 @@ static void measuring_leaves_a_strided_gradient_where_it_is(void **state)
     const int64_t strides[] = {2};
     double norm;
     const tutti_shape_t shape = TUTTI_SHAPE(3);
-    assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(6), &buffer), 0);
+    assert_int_equal(tt_test_tensor(TUTTI_F32, TUTTI_SHAPE(6), &buffer), 0);
     assert_int_equal(tt_tensor_over(buffer->storage, TUTTI_F32, shape, strides, 0, &grad), 0);
     assert_int_equal(tutti_tensor_set_grad(f->b, grad), 0);
     tutti_tensor_zero_grad(f->a);
@@ -196,6 +197,7 @@ static void measuring_leaves_a_strided_gradient_where_it_is(void **state)
 static void the_steady_state_allocates_nothing(void **state)
 {
     fixture_t *f = *state;
+    tt_test_host_only(); /* the norm is measured in memory of the device */
     create(f, &tutti_adamw, NULL);
     assert_int_equal(tutti_optim_step(f->opt), 0);
     const size_t before = tt_alloc_stats().allocations;
@@ -260,7 +262,7 @@ static void a_state_that_does_not_fit_is_refused(void **state)
 static tutti_tensor_t *make_narrow(tutti_dtype_t dtype, double value)
 {
     tutti_tensor_t *x;
-    assert_int_equal(tutti_tensor_create(dtype, TUTTI_SHAPE(3), &x), 0);
+    assert_int_equal(tt_test_tensor(dtype, TUTTI_SHAPE(3), &x), 0);
     assert_int_equal(tutti_tensor_fill(x, value), 0);
     assert_int_equal(tutti_tensor_set_requires_grad(x, true), 0);
     return x;
@@ -269,7 +271,7 @@ static tutti_tensor_t *make_narrow(tutti_dtype_t dtype, double value)
 static void set_narrow_grad(tutti_tensor_t *x, double value)
 {
     tutti_tensor_t *g;
-    assert_int_equal(tutti_tensor_create(tutti_tensor_dtype(x), TUTTI_SHAPE(3), &g), 0);
+    assert_int_equal(tt_test_tensor(tutti_tensor_dtype(x), TUTTI_SHAPE(3), &g), 0);
     assert_int_equal(tutti_tensor_fill(g, value), 0);
     assert_int_equal(tutti_tensor_set_grad(x, g), 0);
     tutti_tensor_release(g);
@@ -383,8 +385,8 @@ static void adafactor_keeps_rows_and_columns(void **state)
 {
     fixture_t *f = *state;
     tutti_tensor_t *x, *g;
-    assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(2, 3, 4), &x), 0);
-    assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(2, 3, 4), &g), 0);
+    assert_int_equal(tt_test_tensor(TUTTI_F32, TUTTI_SHAPE(2, 3, 4), &x), 0);
+    assert_int_equal(tt_test_tensor(TUTTI_F32, TUTTI_SHAPE(2, 3, 4), &g), 0);
     assert_int_equal(tutti_tensor_set_requires_grad(x, true), 0);
     assert_int_equal(tutti_tensor_fill(g, 1), 0);
     assert_int_equal(tutti_tensor_set_grad(x, g), 0);
@@ -456,7 +458,7 @@ static void bad_options_are_named(void **state)
     assert_int_equal(tutti_clip_grad_norm(f->opt, 1, 3, NULL), TUTTI_ERR_ARG);
     assert_int_equal(tutti_clip_grad_value(f->opt, NAN), TUTTI_ERR_ARG);
     tutti_tensor_t *x;
-    assert_int_equal(tutti_tensor_create(TUTTI_F64, TUTTI_SHAPE(3), &x), 0);
+    assert_int_equal(tt_test_tensor(TUTTI_F64, TUTTI_SHAPE(3), &x), 0);
     assert_int_equal(tutti_optim_add_parameter(f->opt, 0, "x", x), TUTTI_ERR_DTYPE);
     expect_error("\"x\" is f64[3]: it must be f32, bf16 or f16");
     assert_int_equal(tutti_optim_add_parameter(f->opt, 1, "x", x), TUTTI_ERR_ARG);
@@ -501,6 +503,7 @@ static void a_norm_that_is_not_finite_is_told(void **state)
 static void no_allocation_that_fails_is_lost(void **state)
 {
     fixture_t *f = *state;
+    tt_test_host_only();
     create(f, &tutti_adamw, NULL);
     bool has_failed = true;
     for (size_t n = 1; has_failed; n++) {
@@ -522,6 +525,7 @@ static void no_allocation_that_fails_is_lost(void **state)
 static void a_load_for_want_of_memory_changes_nothing(void **state)
 {
     fixture_t *f = *state;
+    tt_test_host_only();
     create(f, &tutti_adamw, NULL);
     assert_int_equal(tutti_optim_step(f->opt), 0);
     assert_int_equal(tutti_optim_save(f->opt, f->path), 0);

@@ -9,7 +9,7 @@
 #ifndef TT_SCOPE_TESTING_H
 #define TT_SCOPE_TESTING_H
 
-#include "core/base/testing.h"
+#include "core/tensor/device_testing.h"
 
 #include <tutti/context.h>
 #include <tutti/tensor.h>
@@ -22,7 +22,7 @@ typedef struct {
 static inline int tt_fixture_open(void **state, tutti_context_options_t options)
 {
     static tt_fixture_t f;
-    assert_int_equal(tutti_context_create(&options, &f.ctx), 0);
+    assert_int_equal(tt_test_context(&options, &f.ctx), 0);
     assert_int_equal(tutti_scope_open(f.ctx, &f.s), 0);
     *state = &f;
     return 0;

@@ -14,6 +14,7 @@
 #include "core/base/alloc.h"
 #include "core/tensor/scope_testing.h"
 #include "core/tensor/tensor_impl.h"
+#include "core/tensor/device_testing.h"
 
 static int setup(void **state)
 {
@@ -63,7 +64,7 @@ static void strides_are_followed(void **state)
     assert_true(tutti_tensor_at(t, 1) == 4 && tutti_tensor_at(t, 4) == 3);
     tutti_tensor_t *packed = tutti_empty(f->s, TUTTI_F32, TUTTI_SHAPE(3, 2));
     assert_int_equal(tutti_tensor_copy(packed, t), 0);
-    assert_true(((const float *)tutti_tensor_data(packed))[3] == 5);
+    assert_true(((const float *)tt_test_host(packed))[3] == 5);
     tutti_tensor_release(t);
 }
 
@@ -185,9 +186,11 @@ static void a_copy_within_one_memory_is_as_from_another(void **state)
     enum { N = 40 };
     tt_fixture_t *f = *state;
     tutti_tensor_t *x = tutti_empty(f->s, TUTTI_F32, TUTTI_SHAPE(N, N)), *transposed;
+    float values[N * N];
     for (int i = 0; i < N * N; i++) {
-        ((float *)tutti_tensor_data(x))[i] = (float)i;
+        values[i] = (float)i;
     }
+    assert_int_equal(tutti_tensor_copy_from(x, values), 0);
     assert_int_equal(
         tt_tensor_over(x->storage, TUTTI_F32, x->shape, (int64_t[]){1, N}, 0, &transposed), 0);
     assert_int_equal(tutti_tensor_copy(transposed, x), 0);
@@ -240,7 +243,7 @@ static void contexts_carry_what_would_be_global(void **state)
     assert_int_equal(tutti_context_autocast(f->ctx), TUTTI_BF16);
     assert_int_equal(tutti_context_threads(f->ctx), 1);
     tutti_context_t *other;
-    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 1000}, &other),
+    assert_int_equal(tt_test_context(&(tutti_context_options_t){.threads = 1000}, &other),
                      TUTTI_ERR_ARG);
 }
 
@@ -248,12 +251,12 @@ static void contexts_carry_what_would_be_global(void **state)
 static void every_allocation_may_fail(void **state)
 {
     (void)state;
+    tt_test_host_only();
     for (size_t nth = 1;; nth++) {
         tutti_context_t *ctx = NULL;
         tutti_scope_t *s = NULL;
         tt_alloc_fail_at(nth);
-        tutti_status_t status =
-            tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx);
+        tutti_status_t status = tt_test_context(&(tutti_context_options_t){.threads = 1}, &ctx);
         if (status >= 0 && (status = tutti_scope_open(ctx, &s)) >= 0) {
             for (int i = 0; i < 20; i++) {
                 (void)tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(i + 1));

@@ -9,6 +9,7 @@
 #include <tutti/op_shape.h>
 
 #include "core/base/alloc.h"
+#include "core/tensor/device_testing.h"
 
 enum { SEED = 9 };
 
@@ -116,7 +117,7 @@ static void orthogonal_values_are_the_q_of_normal_ones(void **state)
     tt_fixture_t *f = *state;
     const tutti_context_options_t options = {.threads = 1, .seed = SEED};
     tutti_context_t *again;
-    assert_int_equal(tutti_context_create(&options, &again), 0);
+    assert_int_equal(tt_test_context(&options, &again), 0);
     tutti_tensor_t *a = tutti_zeros(f->s, TUTTI_F64, TUTTI_SHAPE(30, 12));
     tutti_tensor_t *q = tutti_zeros(f->s, TUTTI_F64, TUTTI_SHAPE(30, 12));
     assert_int_equal(tutti_init_normal(f->ctx, a, 0, 1), 0);
@@ -157,7 +158,7 @@ static void dtype_and_layout_change_no_number(void **state)
         tutti_context_t *contexts[2];
         for (int k = 0; k < 2; k++) {
             const tutti_context_options_t options = {.threads = k + 1, .seed = SEED};
-            assert_int_equal(tutti_context_create(&options, &contexts[k]), 0);
+            assert_int_equal(tt_test_context(&options, &contexts[k]), 0);
             assert_int_equal(calls[i](contexts[k], k == 0 ? plain : turned, 1), 0);
             tutti_context_release(contexts[k]);
         }

@@ -1,5 +1,5 @@
 /* Convolution layers: names and shapes of parameters, their bounds, results, and errors. */
-#include "core/base/testing.h"
+#include "core/tensor/device_testing.h"
 
 #include <math.h>
 #include <string.h>
@@ -70,7 +70,7 @@ static void layers_have_pytorchs_parameters_and_shapes(void **state)
     tutti_scope_t *s;
     tutti_module_t *m;
     (void)state;
-    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx), 0);
+    assert_int_equal(tt_test_context(&(tutti_context_options_t){.threads = 1}, &ctx), 0);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const layer_case_t *c = &cases[i];
         assert_int_equal(tutti_scope_open(ctx, &s), 0);
@@ -97,7 +97,7 @@ static void wrong_options_are_named(void **state)
     tutti_module_t *m;
     tutti_conv_layer_options_t options = {.in = 3, .out = 4, .kernel = {3, 0}};
     (void)state;
-    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx), 0);
+    assert_int_equal(tt_test_context(&(tutti_context_options_t){.threads = 1}, &ctx), 0);
     assert_int_equal(tutti_module_create(ctx, &tutti_conv2d_layer, &options, &m), TUTTI_ERR_ARG);
     assert_non_null(strstr(tutti_last_error(), "conv2d: in 3, out 4, kernel 3 and 0"));
     options.kernel[1] = 3;

@@ -1,5 +1,5 @@
 /* Pooling layers and flatten: shapes of results, defaults, and errors. */
-#include "core/base/testing.h"
+#include "core/tensor/device_testing.h"
 
 #include <string.h>
 
@@ -48,7 +48,7 @@ static void layers_have_pytorchs_shapes(void **state)
     tutti_scope_t *s;
     tutti_module_t *m;
     (void)state;
-    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx), 0);
+    assert_int_equal(tt_test_context(&(tutti_context_options_t){.threads = 1}, &ctx), 0);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const layer_case_t *c = &cases[i];
         assert_int_equal(tutti_scope_open(ctx, &s), 0);
@@ -69,7 +69,7 @@ static void indices_are_a_second_output(void **state)
     tutti_module_t *m;
     tutti_tensor_t *out[3];
     (void)state;
-    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx), 0);
+    assert_int_equal(tt_test_context(&(tutti_context_options_t){.threads = 1}, &ctx), 0);
     assert_int_equal(tutti_module_create(ctx, &tutti_max_pool2d_layer, &halves, &m), 0);
     assert_int_equal(tutti_scope_open(ctx, &s), 0);
     tutti_tensor_t *x =
@@ -92,7 +92,7 @@ static void wrong_options_are_named(void **state)
     tutti_module_t *m;
     tutti_pool_options_t options = {.kernel = {2}};
     (void)state;
-    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx), 0);
+    assert_int_equal(tt_test_context(&(tutti_context_options_t){.threads = 1}, &ctx), 0);
     assert_int_equal(tutti_module_create(ctx, &tutti_max_pool2d_layer, &options, &m),
                      TUTTI_ERR_ARG);
     assert_non_null(strstr(tutti_last_error(), "max_pool2d: kernel 0 must be at least 1"));

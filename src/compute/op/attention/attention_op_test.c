@@ -14,6 +14,7 @@
 
 #include "core/base/alloc.h"
 #include "core/tensor/tensor_impl.h"
+#include "core/tensor/device_testing.h"
 
 enum { B = 2, T = 70, H = 3, D = 8, C = H * D };
 
@@ -26,7 +27,7 @@ typedef struct {
 static int setup(void **state)
 {
     static fixture_t f;
-    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 2}, &f.ctx), 0);
+    assert_int_equal(tt_test_context(&(tutti_context_options_t){.threads = 2}, &f.ctx), 0);
     assert_int_equal(tutti_scope_open(f.ctx, &f.s), TUTTI_OK);
     f.qkv = tutti_normal(f.s, TUTTI_F32, TUTTI_SHAPE(B, T, 3 * C), 0, 1);
     assert_int_equal(tutti_tensor_set_requires_grad(f.qkv, true), TUTTI_OK);
@@ -64,7 +65,7 @@ static void assert_same_bits(tutti_tensor_t *x, tutti_tensor_t *y)
 {
     assert_true(tutti_tensor_is_contiguous(x) && tutti_tensor_is_contiguous(y));
     assert_int_equal(tutti_tensor_bytes(x), tutti_tensor_bytes(y));
-    assert_memory_equal(tutti_tensor_data(x), tutti_tensor_data(y), tutti_tensor_bytes(x));
+    assert_memory_equal(tt_test_host(x), tt_test_host(y), tutti_tensor_bytes(x));
 }
 
 static void merging_the_heads_copies_nothing(void **state)

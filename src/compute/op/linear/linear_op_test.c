@@ -18,6 +18,7 @@
 
 #include "core/base/alloc.h"
 #include "core/tensor/tensor_impl.h"
+#include "core/tensor/device_testing.h"
 
 typedef struct {
     tutti_context_t *ctx;
@@ -27,7 +28,7 @@ typedef struct {
 static int setup(void **state)
 {
     static fixture_t f;
-    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 1}, &f.ctx), 0);
+    assert_int_equal(tt_test_context(&(tutti_context_options_t){.threads = 1}, &f.ctx), 0);
     assert_int_equal(tutti_scope_open(f.ctx, &f.s), TUTTI_OK);
     (void)tutti_context_set_autocast(f.ctx, TUTTI_BF16);
     *state = &f;

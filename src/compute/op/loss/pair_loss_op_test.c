@@ -1,5 +1,5 @@
 /* Losses of pairs, where their numbers are few; what every loss refuses. */
-#include "core/base/testing.h"
+#include "core/tensor/device_testing.h"
 
 #include <tutti/autograd.h>
 #include <tutti/op_loss.h>
@@ -27,7 +27,7 @@ static void a_mean_over_the_batch_divides_by_the_first_size(void **state)
 {
     tutti_context_t *ctx;
     (void)state;
-    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx), 0);
+    assert_int_equal(tt_test_context(&(tutti_context_options_t){.threads = 1}, &ctx), 0);
     expect_divergence(ctx, TUTTI_SCALAR, 1);
     expect_divergence(ctx, TUTTI_SHAPE(4), 3);
     expect_divergence(ctx, TUTTI_SHAPE(2, 2), 6);
@@ -43,7 +43,7 @@ static void an_unknown_reduction_is_named(void **state)
     const tutti_loss_reduction_t reduction = (tutti_loss_reduction_t)3;
     tutti_context_t *ctx;
     (void)state;
-    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx), 0);
+    assert_int_equal(tt_test_context(&(tutti_context_options_t){.threads = 1}, &ctx), 0);
     for (int i = 0; i < 7; i++) {
         tutti_scope_t *s;
         char text[64];

@@ -13,6 +13,7 @@
 #include <tutti/op_shape.h>
 
 #include "core/base/alloc.h"
+#include "core/tensor/device_testing.h"
 
 enum { N = 10000 };
 
@@ -30,7 +31,7 @@ static void draw(const draw_t *d, float *y, float *dx)
     tutti_context_t *ctx;
     tutti_scope_t *s;
     const tutti_context_options_t options = {.threads = d->threads, .seed = d->seed};
-    assert_int_equal(tutti_context_create(&options, &ctx), TUTTI_OK);
+    assert_int_equal(tt_test_context(&options, &ctx), TUTTI_OK);
     tutti_context_set_step(ctx, d->step);
     tutti_context_set_shard(ctx, d->shard);
     assert_int_equal(tutti_scope_open(ctx, &s), TUTTI_OK);
@@ -41,8 +42,8 @@ static void draw(const draw_t *d, float *y, float *dx)
     const tutti_backward_options_t backward = {
         .grad_output = tutti_ones(s, TUTTI_F32, tutti_tensor_shape(out))};
     assert_int_equal(tutti_backward_with(s, out, &backward), TUTTI_OK);
-    memcpy(y, tutti_tensor_data(out), N * sizeof *y);
-    memcpy(dx, tutti_tensor_data(tutti_contiguous(s, tutti_tensor_grad(x))), N * sizeof *dx);
+    memcpy(y, tt_test_host(out), N * sizeof *y);
+    memcpy(dx, tt_test_host(tutti_contiguous(s, tutti_tensor_grad(x))), N * sizeof *dx);
     assert_int_equal(tutti_scope_close(s), TUTTI_OK);
     tutti_context_release(ctx);
     assert_int_equal(tt_alloc_stats().blocks, 0);
@@ -104,7 +105,7 @@ static void evaluation_keeps_everything(void **state)
     (void)state;
     tutti_context_t *ctx;
     tutti_scope_t *s;
-    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx), 0);
+    assert_int_equal(tt_test_context(&(tutti_context_options_t){.threads = 1}, &ctx), 0);
     tutti_context_set_training(ctx, false);
     assert_int_equal(tutti_scope_open(ctx, &s), TUTTI_OK);
     tutti_tensor_t *x = tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(5));

@@ -11,7 +11,7 @@
 #include <tutti/tensor.h>
 
 #include "core/base/alloc.h"
-#include "core/base/testing.h"
+#include "core/tensor/device_testing.h"
 
 enum { N = 20000 };
 
@@ -24,7 +24,7 @@ static fixture_t open_fixture(int threads, uint64_t seed)
 {
     fixture_t f;
     const tutti_context_options_t options = {.threads = threads, .seed = seed};
-    assert_int_equal(tutti_context_create(&options, &f.ctx), TUTTI_OK);
+    assert_int_equal(tt_test_context(&options, &f.ctx), TUTTI_OK);
     assert_int_equal(tutti_scope_open(f.ctx, &f.s), TUTTI_OK);
     return f;
 }
@@ -148,7 +148,7 @@ static void bernoulli_is_one_as_often_as_asked(void **state)
 /* Whether two calls gave the same bits. */
 static bool is_same(const tutti_tensor_t *a, const tutti_tensor_t *b)
 {
-    return memcmp(tutti_tensor_data(a), tutti_tensor_data(b), tutti_tensor_bytes(a)) == 0;
+    return memcmp(tt_test_host(a), tt_test_host(b), tutti_tensor_bytes(a)) == 0;
 }
 
 static tutti_tensor_t *draw(fixture_t f)

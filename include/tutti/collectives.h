@@ -31,6 +31,13 @@
  * Errors of all of them: ARG (a rank, a count, a missing tensor), SHAPE, DTYPE, NOMEM; through the
  * work: PEER, TIMEOUT, MISMATCH, ABORTED.
  *
+ * Tensors may lie on a device (devices.h), all of a call on the same one. Then the call returns at
+ * once, as NCCL's: it begins when what was launched on the device before is done, and what is
+ * launched later waits for it. It has no work, is not coalesced, prepared or part of a batch. The
+ * groups of one world make such calls in the order in which they were issued, so all ranks issue
+ * them in one order. A failure is told by the next tutti_device_synchronize(), and by the next call
+ * of the group on the host's memory, which waits for them; what is behind it is skipped.
+ *
  * Unlike torch.distributed: uneven parts everywhere; gather and scatter take one tensor too.
  */
 #ifndef TUTTI_COLLECTIVES_H

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "core/base/alloc.h"
+#include "core/base/log.h"
 
 static tutti_status_t join_family(tutti_group_t *group, const tutti_group_t *parent)
 {
@@ -32,6 +33,7 @@ static void leave_family(tutti_group_t *group)
     }
     LIST_REMOVE(group, of_family);
     if (tt_ref_release(&group->family->ref)) {
+        tt_group_stream_free(group->family->stream);
         tt_free(group->family);
     }
 }
@@ -173,6 +175,9 @@ void tutti_group_release(tutti_group_t *group)
 {
     if (group == NULL || !tt_ref_release(&group->ref) || group->owner != getpid()) {
         return; /* a forked child leaves all as it is: what it has of the group is shared */
+    }
+    if (tt_group_settle(group) < 0) {
+        tt_log(TT_LOG_ERROR, "%s, and nobody waited for it", tutti_last_error());
     }
     if (group->coalesce != NULL) {
         TT_ASSERT(group->coalesce->bundle == NULL); /* which would hold the group */

@@ -113,7 +113,8 @@ FOLDED tutti_status_t call_pair(tutti_group_t *group, const tt_request_t *reques
     return start_plain(group, request, count, work);
 }
 
-FOLDED tutti_status_t call(tutti_group_t *group, const tt_request_t *request, tutti_work_t **work)
+FOLDED tutti_status_t call_here(tutti_group_t *group, const tt_request_t *request,
+                                tutti_work_t **work)
 {
     if (request->transfer != NULL) {
         return tt_group_start_transfer(group, request->transfer, request->site, work);
@@ -129,6 +130,24 @@ FOLDED tutti_status_t call(tutti_group_t *group, const tt_request_t *request, tu
     return is_plain && !request->is_in_place && !tt_collective_has_root(request->collective)
                ? call_pair(group, request, work)
                : tt_group_request(group, request, work);
+}
+
+FOLDED bool is_of_device(const tutti_tensor_t *x)
+{
+    return x != NULL && x->storage != NULL && x->storage->device != NULL;
+}
+
+FOLDED tutti_status_t call(tutti_group_t *group, const tt_request_t *request, tutti_work_t **work)
+{
+    const bool is_simple = request->transfer == NULL && !request->is_list && !request->is_leaves;
+    const bool is_on_device = is_simple
+                                  ? is_of_device(request->input) || is_of_device(request->output)
+                                  : tt_request_is_on_device(group, request);
+    if (is_on_device && group != NULL) {
+        return tt_group_stream_call(group, request, work);
+    }
+    TT_TRY(group != NULL ? tt_group_settle(group) : TUTTI_OK);
+    return call_here(group, request, work);
 }
 
 #define PARAMETERS(...) __VA_ARGS__

@@ -15,6 +15,7 @@
 #include <tutti/prepared.h>
 
 #include "comm/backend/backend.h"
+#include "comm/group/family_stream.h"
 #include "core/base/fork.h"
 #include "core/base/ref.h"
 
@@ -69,6 +70,7 @@ struct tutti_work {
 typedef struct {
     tt_ref_t ref;
     LIST_HEAD(, tutti_group) groups;
+    tt_group_stream_t *stream; /* of calls on tensors of devices; NULL: there was none */
 } tt_family_t;
 
 typedef struct tt_coalesced tt_coalesced_t;
@@ -179,7 +181,8 @@ static inline tutti_status_t tt_group_check_timeout(const char *call, int64_t ti
                                      (long long)timeout_ms, zero);
 }
 
-/* STATE while calls are coalesced: `call` cannot be; and in a forked child. */
+/* STATE while calls are coalesced: `call` cannot be; and in a forked child. Nothing uses the family
+ * when it returns OK; else the failure of what did. */
 tutti_status_t tt_group_check_free(const tutti_group_t *group, const char *call);
 
 /* While calls are coalesced: what was fused so far is started, for anything else begins. */
@@ -269,6 +272,7 @@ typedef struct {
     const tutti_custom_reduction_t *custom;
     const void *site;
     tt_prepared_t *prepared; /* of such a call, or NULL */
+    size_t *counts;          /* [2 size] room for the check; NULL: the group's */
 } tt_request_t;
 
 tutti_status_t tt_group_request(tutti_group_t *group, const tt_request_t *request,
@@ -279,7 +283,31 @@ tutti_status_t tt_group_request(tutti_group_t *group, const tt_request_t *reques
 tutti_status_t tt_group_describe(tutti_group_t *group, const tt_request_t *request,
                                  tt_described_t *out);
 
+/* ---- group_stream.c: calls on tensors of a device ---- */
+
+/* Whether one of its tensors is a device's. */
+bool tt_request_is_on_device(const tutti_group_t *group, const tt_request_t *request);
+
+/* Checked here; made by the family's stream, behind what was launched on the device so far, and
+ * before what will be. Errors: as of the call; ARG (tensors in two places); UNSUPPORTED (with a
+ * work, coalesced). */
+tutti_status_t tt_group_stream_call(tutti_group_t *group, const tt_request_t *request,
+                                    tutti_work_t **work);
+
+/* Until the family's stream has nothing to do: one thread at a time uses a family. Errors: of a
+ * call there that nobody was told of. */
+static inline tutti_status_t tt_group_settle(const tutti_group_t *group)
+{
+    return __builtin_expect(group->family->stream != NULL, 0)
+               ? tt_stream_settle(group->family->stream)
+               : TUTTI_OK;
+}
+
 /* ---- group_leaves.c ---- */
+
+/* This rank's pieces are as many as its leaves want. */
+tutti_status_t tt_group_check_leaves(const char *name, const tutti_group_t *group,
+                                     const tutti_contributions_t *leaves);
 
 tutti_status_t tt_group_reduce_leaves(tutti_group_t *group, const tt_request_t *request,
                                       tutti_work_t **work);

@@ -24,8 +24,8 @@ int tutti_contribution_pieces(int leaves, int begin, int end, tutti_contribution
 
 /* The leaf map of all ranks is checked when the plan is made; here, that this rank's pieces are
  * those of its interval. */
-static tutti_status_t check_leaves(const char *name, const tutti_group_t *group,
-                                   const tutti_contributions_t *leaves)
+tutti_status_t tt_group_check_leaves(const char *name, const tutti_group_t *group,
+                                     const tutti_contributions_t *leaves)
 {
     if (leaves->count < 1 || leaves->count > TT_TREE_LEAVES_MAX) {
         return TT_FAIL(TUTTI_ERR_ARG, "%s: %d leaves; want 1 to %d", name, leaves->count,
@@ -106,7 +106,7 @@ tutti_status_t tt_group_describe_leaves(const tutti_group_t *group, const tt_req
     TT_WANT(name, group);
     TT_WANT(name, leaves);
     TT_TRY(tt_group_check_tensor(name, "the result", x));
-    TT_TRY(check_leaves(name, group, leaves));
+    TT_TRY(tt_group_check_leaves(name, group, leaves));
     const size_t count = numel(x);
     TT_TRY(check_pieces(name, leaves, x,
                         collective == TT_REDUCE_SCATTER ? count * (size_t)group->size : count));

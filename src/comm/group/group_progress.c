@@ -20,6 +20,7 @@ void tutti_group_abort(tutti_group_t *group)
     if (group == NULL || tt_group_is_forked(group)) {
         return;
     }
+    (void)tt_group_settle(group); /* its calls have deadlines */
     group->backend->abort(group->state);
     group->backend->progress(group->state);
     tt_group_reap(group);
@@ -27,7 +28,7 @@ void tutti_group_abort(tutti_group_t *group)
 
 void tutti_group_progress(tutti_group_t *group)
 {
-    const bool is_mine = group != NULL && !tt_group_is_forked(group);
+    const bool is_mine = group != NULL && !tt_group_is_forked(group) && tt_group_settle(group) >= 0;
     tutti_group_t *first = is_mine ? LIST_FIRST(&group->family->groups) : NULL;
     for (tutti_group_t *each = first; each != NULL; each = LIST_NEXT(each, of_family)) {
         if (each == group || has_work(each)) {
@@ -53,6 +54,7 @@ bool tt_group_is_family_waiting(const tutti_group_t *group)
 
 tutti_status_t tt_group_wait(tutti_group_t *group, tt_op_t *op, tt_deadline_t deadline)
 {
+    TT_TRY(tt_group_settle(group));
     while (tt_group_is_family_waiting(group)) {
         const tt_deadline_t slice = tt_clock_ns() + FAMILY_SLICE_NS;
         const bool is_last = deadline <= slice;

@@ -40,6 +40,7 @@ typedef struct {
     side_t in, out;
     tutti_dtype_t dtype;
     bool has_dtype;
+    size_t *counts; /* [2 size] of uneven parts and lists */
 } check_t;
 
 static side_kind_t kind_of(tt_collective_t collective, bool is_out)
@@ -67,6 +68,11 @@ tutti_status_t tt_group_check_tensor(const char *call, const char *name, const t
         char text[128];
         return TT_FAIL(TUTTI_ERR_SHAPE, "%s: %s %s is not contiguous; clone it", call, name,
                        tutti_tensor_describe(x, text, sizeof text));
+    }
+    if (x->storage->device != NULL) { /* others come as views (group_stream.c) */
+        return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
+                       "%s: %s lies on %s; prepared calls and batches take tensors of the host",
+                       call, name, tt_device_text(x->storage->device));
     }
     return TUTTI_OK;
 }
@@ -227,8 +233,8 @@ static tutti_status_t check_uneven(check_t *c)
     TT_TRY(check_rows(c, &c->in, in));
     TT_TRY(check_rows(c, &c->out, out));
     const int size = c->group->size;
-    c->in.parts = c->group->counts;
-    c->out.parts = c->group->counts + size;
+    c->in.parts = c->counts;
+    c->out.parts = c->counts + size;
     for (int i = 0; i < size; i++) {
         c->in.parts[i] = (size_t)in[i] * row;
         c->out.parts[i] = (size_t)out[i] * row;
@@ -257,8 +263,8 @@ static bool measure_list(side_t *side, size_t *parts, int size)
 static tutti_status_t check_exchange_list(check_t *c)
 {
     const int size = c->group->size, rank = c->group->rank;
-    (void)measure_list(&c->in, c->group->counts, size);
-    (void)measure_list(&c->out, c->group->counts + size, size);
+    (void)measure_list(&c->in, c->counts, size);
+    (void)measure_list(&c->out, c->counts + size, size);
     if (c->in.parts[rank] != c->out.parts[rank]) {
         return TT_FAIL(TUTTI_ERR_SHAPE, "%s: inputs[%d] has %zu elements and outputs[%d] has %zu",
                        c->name, rank, c->in.parts[rank], rank, c->out.parts[rank]);
@@ -282,7 +288,7 @@ static tutti_status_t check_list(check_t *c)
     if (!list->is_used) {
         return TUTTI_OK;
     }
-    const bool is_even = measure_list(list, c->group->counts, size);
+    const bool is_even = measure_list(list, c->counts, size);
     if (!is_even && tt_collective_has_root(c->request->collective)) {
         return TT_FAIL(TUTTI_ERR_SHAPE,
                        "%s: the tensors of a list must have as many elements each; use "
@@ -507,10 +513,11 @@ static tutti_status_t check_parts(check_t *c)
     if (!c->request->is_uneven && !c->request->is_list) {
         return check_even(c);
     }
-    if (group->counts == NULL) { /* the backend copies what it keeps */
+    if (c->counts == NULL && group->counts == NULL) { /* the backend copies what it keeps */
         group->counts = tt_alloc_array(2 * (size_t)group->size, sizeof(size_t), "counts");
         TT_TRY_ALLOC(group->counts);
     }
+    c->counts = c->counts != NULL ? c->counts : group->counts;
     return c->request->is_uneven ? check_uneven(c) : check_list(c);
 }
 
@@ -524,6 +531,7 @@ static tutti_status_t check_request(tutti_group_t *group, const tt_request_t *re
         .group = group,
         .request = request,
         .name = tt_collective_name(kind),
+        .counts = request->counts,
         .in = {.name = request->is_in_place ? "x" : "input",
                .kind = kind_of(kind, false),
                .is_used = kind != TT_BARRIER && (kind != TT_SCATTER || is_root),

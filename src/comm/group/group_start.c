@@ -225,6 +225,7 @@ static tutti_status_t start_coalesced(tutti_group_t *group, tt_start_t *start, t
 
 tutti_status_t tt_group_start(tutti_group_t *group, tt_start_t *start, tutti_work_t **out)
 {
+    TT_TRY(tt_group_settle(group));
     if (group->coalesce != NULL) {
         return start_coalesced(group, start, out);
     }
@@ -274,6 +275,7 @@ tutti_status_t tt_group_call_plain(tutti_group_t *group, const tt_call_t *like, 
 tutti_status_t tt_group_check_free(const tutti_group_t *group, const char *call)
 {
     TT_TRY(tt_group_check_forked(call, group));
+    TT_TRY(tt_group_settle(group));
     if (group->coalesce != NULL) {
         return TT_FAIL(TUTTI_ERR_STATE,
                        "%s: calls of group %s are coalesced; call tutti_coalesce_end first", call,

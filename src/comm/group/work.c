@@ -129,6 +129,7 @@ tutti_status_t tutti_work_wait(tutti_work_t *work, int64_t timeout_ms)
 {
     TT_WANT("work_wait", work);
     TT_TRY(tt_group_check_timeout("work_wait", timeout_ms, "0 waits until the call ends"));
+    TT_TRY(tt_group_settle(work->group));
     if (find_status(work) == TUTTI_PENDING) {
         TT_TRY(tt_group_check_forked("work_wait", work->group));
         wait_for(work, timeout_ms > 0 ? tt_deadline_in_ms(timeout_ms) : TT_NEVER);
@@ -141,6 +142,7 @@ tutti_status_t tutti_work_test(tutti_work_t *work)
     TT_WANT("work_test", work);
     tutti_group_t *group = work->group;
     TT_TRY(tt_group_check_forked("work_test", group));
+    TT_TRY(tt_group_settle(group));
     for (int i = 0; i < work->part_count; i++) {
         if (work->parts[i]->op->status == TUTTI_PENDING) {
             (void)group->backend->test(group->state, work->parts[i]->op);
@@ -206,6 +208,7 @@ void tutti_work_release(tutti_work_t *work)
         return;
     }
     tutti_group_t *group = work->group;
+    (void)tt_group_settle(group);
     work->is_released = true;
     for (int i = 0; is_bundle(work) && i < work->part_count; i++) {
         tutti_work_release(work->parts[i]);

@@ -93,6 +93,7 @@ static tutti_status_t check_list(const char *call, tutti_work_t *const *works, i
     for (int i = 0; i < count; i++) {
         if (works[i] != NULL) {
             TT_TRY(tt_group_check_forked(call, works[i]->group));
+            TT_TRY(tt_group_settle(works[i]->group));
         }
     }
     return TUTTI_OK;

@@ -185,13 +185,23 @@ tutti_status_t tt_device_copy_out(tt_device_t *device, void *host, const void *f
     return device->ops->accelerator->copy_out(device->state, host, from, bytes);
 }
 
+tt_stream_t *tt_device_stream(tt_device_t *device)
+{
+    return device->ops->accelerator->stream(device->state);
+}
+
+void *tt_device_host_view(tt_device_t *device, void *memory)
+{
+    const tt_accelerator_ops_t *ops = device->ops->accelerator;
+    return ops->host_view == NULL ? NULL : ops->host_view(device->state, memory);
+}
+
 tutti_status_t tt_device_synchronize(tt_device_t *device, tt_deadline_t deadline)
 {
     if (!tt_device_is_accelerator(device) || !tt_device_has_values(device)) {
         return TUTTI_OK;
     }
-    tt_stream_t *stream = device->ops->accelerator->stream(device->state);
-    return tt_event_wait(tt_stream_event(stream), deadline);
+    return tt_event_wait(tt_stream_event(tt_device_stream(device)), deadline);
 }
 
 tutti_device_stats_t tutti_device_stats(tutti_device_t *device)
@@ -217,15 +227,10 @@ tutti_status_t tutti_device_synchronize(tutti_device_t *device, int64_t timeout_
     return tt_device_synchronize(device, tt_deadline_in_ms(limit));
 }
 
-static tt_stream_t *stream_of(tt_device_t *device)
-{
-    return device->ops->accelerator->stream(device->state);
-}
-
 tutti_status_t tt_device_push_release(tt_device_t *device, void (*release)(void *object),
                                       void *object)
 {
-    return tt_stream_push_release(stream_of(device), release, object);
+    return tt_stream_push_release(tt_device_stream(device), release, object);
 }
 
 /* Both streams wait: this one for the values, the other one before it uses the memory again. */
@@ -242,7 +247,7 @@ static tutti_status_t copy_across(tt_device_t *device, void *to, tt_device_t *ot
         return TT_FAIL(TUTTI_ERR_UNSUPPORTED, "copy: from %s to %s there is no way but the host",
                        other->name, device->name);
     }
-    tt_stream_t *stream = stream_of(device), *others = stream_of(other);
+    tt_stream_t *stream = tt_device_stream(device), *others = tt_device_stream(other);
     TT_TRY(tt_stream_wait_event(stream, tt_stream_event(others)));
     TT_TRY(device->ops->accelerator->copy_across(device->state, to, other->state, from, bytes));
     return tt_stream_wait_event(others, tt_stream_event(stream));

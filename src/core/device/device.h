@@ -46,6 +46,8 @@ typedef struct {
     /* From another device of the same kind, whose memory is not used again before. */
     tutti_status_t (*copy_across)(void *state, void *to, void *other, const void *from,
                                   size_t bytes);
+    /* Where the host may use it as work of a stream that waits for the device's; NULL: nowhere. */
+    void *(*host_view)(void *state, void *memory);
 } tt_accelerator_ops_t;
 
 /* The contract. The core allocates `state_bytes` of zeroed state. All functions but open and close
@@ -108,6 +110,10 @@ bool tt_device_has_values(const tt_device_t *device);
 
 /* Where kernels on its memory are launched. NULL, which tt_launch() takes: in the caller. */
 tt_exec_t *tt_device_exec(tt_device_t *device);
+
+/* Of an accelerator: as in the contract. */
+tt_stream_t *tt_device_stream(tt_device_t *device);
+void *tt_device_host_view(tt_device_t *device, void *memory);
 
 /* In the order of launches; at once where the memory is the host's. Errors as in the contract. */
 tutti_status_t tt_device_copy_in(tt_device_t *device, void *to, const void *host, size_t bytes);

@@ -154,6 +154,11 @@ static tutti_status_t copy_across(void *state, void *to, void *other, const void
     return push_copy(strict, "copy", &(copy_t){inside(strict, to), inside(others, from), bytes});
 }
 
+static void *host_view(void *state, void *memory)
+{
+    return inside(state, memory);
+}
+
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 static void *alloc_strict(void *state, size_t bytes, const char *what)
@@ -269,6 +274,7 @@ static const tt_accelerator_ops_t accelerator = {
     .copy_in = copy_in,
     .copy_out = copy_out,
     .copy_across = copy_across,
+    .host_view = host_view,
 };
 
 const tt_device_ops_t tt_device_strict = {

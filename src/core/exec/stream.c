@@ -339,6 +339,16 @@ tutti_status_t tt_event_wait(tt_event_t event, tt_deadline_t deadline)
     return take_failure(event.stream);
 }
 
+void tt_event_pass(tt_event_t event)
+{
+    (void)wait_until_done(event, TT_NEVER);
+}
+
+bool tt_stream_is_inside(const tt_stream_t *stream)
+{
+    return pthread_equal(pthread_self(), stream->thread) != 0;
+}
+
 /* What failed on the other stream has spoiled what this one is to use. */
 static tutti_status_t run_wait(void *arguments)
 {

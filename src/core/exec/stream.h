@@ -70,6 +70,12 @@ bool tt_event_is_done(tt_event_t event);
  * since the last wait that returned one, also of work behind the event: "strict:0: gather: …". */
 tutti_status_t tt_event_wait(tt_event_t event, tt_deadline_t deadline);
 
+/* The same, whatever came of the work: a failure stays for who waits for it. */
+void tt_event_pass(tt_event_t event);
+
+/* Whether the caller is work of the stream. */
+bool tt_stream_is_inside(const tt_stream_t *stream);
+
 /* What is pushed to `stream` from now on begins when the event of another one is done. If what is
  * before the event failed there or was skipped, this stream fails, too, also if somebody has been
  * told. The other stream lives until that is done. */

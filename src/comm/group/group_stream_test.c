@@ -1,0 +1,284 @@
+/* Calls on tensors of devices: the values of the host, in stream order, without waiting. */
+#include "core/base/testing.h"
+
+#include <tutti/devices.h>
+
+#include "comm/group/group_impl.h"
+#include "comm/group/group_team.h"
+#include "core/tensor/tensor_impl.h"
+
+enum { TENSORS_MAX = 12, ELEMENTS_MAX = 64 };
+
+/* Tensors of a place, which are released and read in the order in which they were made. */
+typedef struct {
+    tt_member_t *m;
+    tutti_device_t *device; /* NULL: the host */
+    tutti_tensor_t *made[TENSORS_MAX];
+    int count;
+    int64_t launch_ns;
+} place_t;
+
+static void open_place(place_t *p)
+{
+    char name[32];
+    snprintf(name, sizeof name, "strict:%d", p->m->rank);
+    const tutti_device_options_t options = {.threads = 1, .launch_ns = p->launch_ns};
+    TT_EXPECT(p->m, tutti_device_open(name, &options, &p->device) == TUTTI_OK);
+}
+
+static void close_place(place_t *p)
+{
+    for (int i = 0; i < p->count; i++) {
+        tutti_tensor_release(p->made[i]);
+    }
+    tutti_device_release(p->device);
+}
+
+/* Elements are value, value + 1, … */
+static tutti_tensor_t *make(place_t *p, int64_t elements, double value)
+{
+    tutti_tensor_t *x = NULL, *host = NULL;
+    float values[ELEMENTS_MAX];
+    for (int i = 0; i < elements; i++) {
+        values[i] = (float)(value + i);
+    }
+    TT_EXPECT(p->m, tutti_tensor_wrap(TUTTI_F32, TUTTI_SHAPE(elements), values, &host) == TUTTI_OK);
+    TT_EXPECT(p->m,
+              tt_tensor_new(p->device, TUTTI_F32, TUTTI_SHAPE(elements), false, &x) == TUTTI_OK);
+    TT_EXPECT(p->m, tutti_tensor_copy(x, host) == TUTTI_OK);
+    tutti_tensor_release(host);
+    p->made[p->count++] = x;
+    return x;
+}
+
+static void expect_values(place_t *p, const tutti_tensor_t *x, float first, float step)
+{
+    float values[ELEMENTS_MAX] = {0};
+    TT_EXPECT(p->m, tt_tensor_read(x, values) == TUTTI_OK);
+    for (int i = 0; i < tutti_tensor_numel(x); i++) {
+        TT_EXPECT(p->m, values[i] == first + step * (float)i);
+    }
+}
+
+/* ---- every form has the values of the host --------------------------------------------------- */
+
+static void call_in_place(place_t *p, tutti_group_t *g)
+{
+    const int rank = p->m->rank;
+    const double factor = 0.5;
+    TT_EXPECT(p->m, tutti_all_reduce(g, make(p, 7, rank), TUTTI_SUM, NULL) == TUTTI_OK);
+    TT_EXPECT(p->m, tutti_all_reduce(g, make(p, 7, rank), TUTTI_MAX, NULL) == TUTTI_OK);
+    TT_EXPECT(p->m, tutti_all_reduce_with(g, make(p, 7, rank), TUTTI_PREMUL_SUM,
+                                          &(tutti_reduce_options_t){.factor = &factor},
+                                          NULL) == TUTTI_OK);
+    TT_EXPECT(p->m, tutti_reduce(g, make(p, 7, rank), TUTTI_AVG, 1, NULL) == TUTTI_OK);
+    TT_EXPECT(p->m, tutti_scan(g, make(p, 7, rank), TUTTI_SUM, NULL) == TUTTI_OK);
+    TT_EXPECT(p->m, tutti_broadcast(g, make(p, 7, rank), 2, NULL) == TUTTI_OK);
+}
+
+static void call_pairs(place_t *p, tutti_group_t *g)
+{
+    const int rank = p->m->rank;
+    const int64_t counts[] = {1, 2, 3}, gives[] = {2, 2, 2};
+    tutti_tensor_t *six = make(p, 6, 10 * rank), *two = make(p, 2, 100 * rank);
+    TT_EXPECT(p->m, tutti_all_gather(g, make(p, 6, 0), two, NULL) == TUTTI_OK);
+    TT_EXPECT(p->m, tutti_reduce_scatter(g, make(p, 2, 0), six, TUTTI_SUM, NULL) == TUTTI_OK);
+    TT_EXPECT(p->m, tutti_all_to_all(g, make(p, 6, 0), six, NULL) == TUTTI_OK);
+    TT_EXPECT(p->m, tutti_all_gather_uneven(g, make(p, 6, 0), make(p, counts[rank], rank), counts,
+                                            NULL) == TUTTI_OK);
+    TT_EXPECT(p->m, tutti_all_to_all_uneven(g, make(p, 6, 0), gives, six, gives, NULL) == TUTTI_OK);
+    TT_EXPECT(p->m, tutti_gather(g, rank == 0 ? make(p, 6, 0) : NULL, two, 0, NULL) == TUTTI_OK);
+    TT_EXPECT(p->m, tutti_scatter(g, make(p, 2, 0), rank == 0 ? six : NULL, 0, NULL) == TUTTI_OK);
+}
+
+static void call_lists(place_t *p, tutti_group_t *g)
+{
+    const int rank = p->m->rank;
+    tutti_tensor_t *ins[3], *outs[3];
+    for (int i = 0; i < 3; i++) {
+        ins[i] = make(p, 4, 10 * rank + i);
+        outs[i] = make(p, 4, 0);
+    }
+    TT_EXPECT(p->m, tutti_all_to_all_list(g, outs, ins, NULL) == TUTTI_OK);
+    TT_EXPECT(p->m, tutti_reduce_scatter_list(g, make(p, 4, 0), ins, TUTTI_SUM, NULL) == TUTTI_OK);
+    const tutti_contributions_t leaves = {
+        .count = 3, .pieces = &ins[1], .piece_count = 1, .dtype = TUTTI_F32};
+    TT_EXPECT(p->m, tutti_all_reduce_contributions(g, &leaves, make(p, 4, 0), TUTTI_SUM, NULL) ==
+                        TUTTI_OK);
+}
+
+static void call_messages(place_t *p, tutti_group_t *g)
+{
+    const int rank = p->m->rank;
+    tutti_tensor_t *out = make(p, 5, 3 * rank), *in = make(p, 5, 0);
+    const tutti_transfer_t transfer = {TUTTI_SEND, out, (rank + 1) % 3, 0};
+    if (p->device != NULL) {
+        TT_EXPECT(p->m, tutti_batch_send_recv(g, &transfer, 1, NULL) == TUTTI_ERR_UNSUPPORTED &&
+                            strstr(tutti_last_error(), "transfer 0: send: x lies on ") != NULL);
+    }
+    if (rank == 0) {
+        TT_EXPECT(p->m, tutti_send(g, out, 1, 7, NULL) == TUTTI_OK);
+    } else if (rank == 1) {
+        TT_EXPECT(p->m, tutti_recv(g, in, 0, 7, NULL) == TUTTI_OK);
+    }
+}
+
+static void call_everywhere(tt_member_t *m)
+{
+    void (*const calls[])(place_t *, tutti_group_t *) = {call_in_place, call_pairs, call_lists,
+                                                         call_messages};
+    for (size_t c = 0; c < sizeof calls / sizeof *calls; c++) {
+        place_t host = {.m = m}, device = {.m = m};
+        calls[c](&host, m->group);
+        open_place(&device);
+        calls[c](&device, m->group);
+        for (int i = 0; i < host.count && m->failure[0] == 0; i++) {
+            float want[ELEMENTS_MAX] = {0}, have[ELEMENTS_MAX] = {0};
+            TT_EXPECT(m, tt_tensor_read(host.made[i], want) == TUTTI_OK);
+            TT_EXPECT(m, tt_tensor_read(device.made[i], have) == TUTTI_OK);
+            TT_EXPECT(m, memcmp(want, have, sizeof want) == 0);
+        }
+        close_place(&host);
+        close_place(&device);
+    }
+}
+
+static void all_forms_have_the_values_of_the_host(void **state)
+{
+    (void)state;
+    tt_team_expect(3, 20000, call_everywhere, NULL);
+    assert_int_equal(tt_alloc_stats().blocks, 0);
+}
+
+/* ---- order ----------------------------------------------------------------------------------- */
+
+/* x = (sum of x over ranks) copied there and back, in turns with kernels: any other order shows. */
+static void call_between_kernels(tt_member_t *m)
+{
+    enum { TURNS = 8 };
+    place_t p = {.m = m};
+    open_place(&p);
+    tutti_tensor_t *x = make(&p, 4, 1), *y = make(&p, 4, 0), *host = NULL;
+    for (int i = 0; i < TURNS; i++) {
+        TT_EXPECT(m, tutti_all_reduce(m->group, x, TUTTI_SUM, NULL) == TUTTI_OK);
+        TT_EXPECT(m, tutti_tensor_copy(y, x) == TUTTI_OK);
+        TT_EXPECT(m, tutti_tensor_fill(x, 1 + i) == TUTTI_OK);
+        TT_EXPECT(m, tutti_all_reduce(m->group, y, TUTTI_SUM, NULL) == TUTTI_OK);
+    }
+    TT_EXPECT(m, tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(1), &host) == TUTTI_OK);
+    TT_EXPECT(m, tutti_tensor_fill(host, 1) == TUTTI_OK);
+    TT_EXPECT(m, tutti_all_reduce(m->group, host, TUTTI_SUM, NULL) == TUTTI_OK); /* behind them */
+    TT_EXPECT(m, tutti_tensor_at(host, 0) == m->size);
+    expect_values(&p, y, (float)(m->size * m->size * (TURNS - 1)), 0);
+    tutti_tensor_release(host);
+    close_place(&p);
+}
+
+static void calls_keep_their_place_between_kernels(void **state)
+{
+    (void)state;
+    tt_team_expect(2, 20000, call_between_kernels, NULL);
+    assert_int_equal(tt_alloc_stats().blocks, 0);
+}
+
+static void call_behind_slow_kernels(tt_member_t *m)
+{
+    place_t p = {.m = m, .launch_ns = INT64_C(300000000)};
+    open_place(&p);
+    tutti_tensor_t *x = make(&p, 4, 0);
+    TT_EXPECT(m, tutti_tensor_fill(x, 3) == TUTTI_OK);
+    const tt_event_t filled = tt_stream_event(tt_device_stream(p.device));
+    TT_EXPECT(m, tutti_all_reduce(m->group, x, TUTTI_SUM, NULL) == TUTTI_OK);
+    TT_EXPECT(m, !tt_event_is_done(filled));
+    expect_values(&p, x, (float)(3 * m->size), 0);
+    close_place(&p);
+}
+
+static void a_call_returns_before_the_kernels_in_front_of_it_are_done(void **state)
+{
+    (void)state;
+    tt_team_expect(2, 20000, call_behind_slow_kernels, NULL);
+    assert_int_equal(tt_alloc_stats().blocks, 0);
+}
+
+/* ---- failures -------------------------------------------------------------------------------- */
+
+#define REFUSED(m, call, status, text)                                                             \
+    TT_EXPECT(m, (call) == (status) && strcmp(tutti_last_error(), text) == 0)
+
+static void ask_wrongly(tt_member_t *m)
+{
+    place_t host = {.m = m}, p = {.m = m};
+    char want[200];
+    tutti_work_t *work = NULL;
+    tutti_prepared_t *prepared = NULL;
+    open_place(&p);
+    tutti_tensor_t *x = make(&p, 4, 0), *y = make(&host, 4, 0);
+    snprintf(want, sizeof want,
+             "all_gather: tensors of the host and of %s in one call; bring them to one device "
+             "(tutti_tensor_to)",
+             tutti_device_name(p.device));
+    REFUSED(m, tutti_all_gather(m->group, x, y, NULL), TUTTI_ERR_ARG, want);
+    REFUSED(m, tutti_all_reduce(m->group, x, TUTTI_SUM, &work), TUTTI_ERR_UNSUPPORTED,
+            "all_reduce: a call on tensors of a device returns at once; it has no work: pass NULL, "
+            "and synchronize the device");
+    REFUSED(m, tutti_prepare_all_reduce(m->group, x, TUTTI_SUM, &prepared), TUTTI_ERR_UNSUPPORTED,
+            "all_reduce: x lies on strict:0; prepared calls and batches take tensors of the host");
+    REFUSED(m, tutti_broadcast(m->group, x, 5, NULL), TUTTI_ERR_ARG,
+            "broadcast: root 5 is outside group world of 1 ranks");
+    TT_EXPECT(m, tutti_coalesce_begin(m->group) == TUTTI_OK);
+    REFUSED(m, tutti_all_reduce(m->group, x, TUTTI_SUM, NULL), TUTTI_ERR_UNSUPPORTED,
+            "all_reduce: a call on tensors of a device returns at once; it cannot be coalesced");
+    TT_EXPECT(m, tutti_coalesce_end(m->group, NULL) == TUTTI_OK);
+    TT_EXPECT(m, tutti_all_reduce(m->group, x, TUTTI_SUM, NULL) == TUTTI_OK);
+    expect_values(&p, x, 0, 1);
+    close_place(&host);
+    close_place(&p);
+}
+
+static void wrong_calls_are_refused_at_once(void **state)
+{
+    (void)state;
+    tt_team_expect(1, 20000, ask_wrongly, NULL);
+    assert_int_equal(tt_alloc_stats().blocks, 0);
+}
+
+static void wait_for_nobody(tt_member_t *m)
+{
+    place_t p = {.m = m};
+    open_place(&p);
+    tutti_tensor_t *x = make(&p, 4, 0);
+    if (m->rank == 0) {
+        TT_EXPECT(m, tutti_all_reduce(m->group, x, TUTTI_SUM, NULL) == TUTTI_OK);
+        TT_EXPECT(m, tutti_device_synchronize(p.device, 0) == TUTTI_ERR_TIMEOUT);
+        TT_EXPECT(m, strstr(tutti_last_error(), "collectives: all_reduce: ") != NULL);
+        TT_EXPECT(m,
+                  tutti_barrier(m->group, NULL) == TUTTI_ERR_TIMEOUT); /* the group is told, too */
+        TT_EXPECT(m, tutti_barrier(m->group, NULL) < 0);               /* and is broken */
+        TT_EXPECT(m, tutti_tensor_fill(x, 2) == TUTTI_OK);             /* the device is not */
+        expect_values(&p, x, 2, 0);
+        tt_member_tell(m);
+    } else {
+        tt_member_await(m, 1);
+    }
+    close_place(&p);
+}
+
+static void a_failure_is_told_by_the_device_and_by_the_group(void **state)
+{
+    (void)state;
+    tt_team_expect_quietly(2, 500, wait_for_nobody, NULL);
+    assert_int_equal(tt_alloc_stats().blocks, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_forms_have_the_values_of_the_host),
+        cmocka_unit_test(calls_keep_their_place_between_kernels),
+        cmocka_unit_test(a_call_returns_before_the_kernels_in_front_of_it_are_done),
+        cmocka_unit_test(wrong_calls_are_refused_at_once),
+        cmocka_unit_test(a_failure_is_told_by_the_device_and_by_the_group),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -19,6 +19,7 @@
 #include "core/base/futex.h"
 #include "core/base/integers.h"
 #include "core/base/log.h"
+#include "core/base/ref.h"
 #include "core/base/thread.h"
 
 enum { RING_BYTES = 1 << 20, RECORD_ALIGN = 64, SPINS = 2000, SLEEP_NS = 100000 };
@@ -29,12 +30,13 @@ typedef struct {
     tutti_status_t (*run)(void *arguments);
     size_t record_bytes;
     int64_t least_ns;
-    bool is_release; /* not skipped */
+    bool is_always; /* not skipped: releases, and waits, which keep what others use */
     _Alignas(16) unsigned char arguments[];
 } record_t;
 
 struct tt_stream {
-    const char *name;
+    tt_ref_t ref; /* of its owner, and of those on other streams that wait for an event */
+    char name[32];
     pid_t owner;
     pthread_t thread;
     pthread_mutex_t push_lock;
@@ -113,13 +115,13 @@ static void do_work(tt_stream_t *stream, record_t *record)
 {
     const bool is_lost = atomic_load(&stream->failure) < 0 ||
                          atomic_load(&stream->done) < atomic_load(&stream->skip_until);
-    if (is_lost && !record->is_release) {
+    if (is_lost && !record->is_always) {
         atomic_fetch_add(&stream->skipped, 1);
         return;
     }
     const int64_t begin = record->least_ns > 0 ? tt_clock_ns() : 0;
     const tutti_status_t status = record->run(record->arguments);
-    if (status < 0) {
+    if (status < 0 && !is_lost) {
         keep_failure(stream, record, status);
     }
     if (record->least_ns > 0) {
@@ -158,7 +160,8 @@ tutti_status_t tt_stream_create(const tt_stream_options_t *options, tt_stream_t 
 {
     tt_stream_t *stream = tt_alloc(sizeof *stream, "stream");
     TT_TRY_ALLOC(stream);
-    stream->name = options->name;
+    tt_ref_init(&stream->ref);
+    snprintf(stream->name, sizeof stream->name, "%s", options->name);
     stream->owner = getpid();
     stream->ring = tt_alloc_raw(RING_BYTES, "stream");
     tutti_status_t status = stream->ring == NULL ? TUTTI_ERR_NOMEM : TUTTI_OK;
@@ -176,6 +179,15 @@ tutti_status_t tt_stream_create(const tt_stream_options_t *options, tt_stream_t 
     return TUTTI_OK;
 }
 
+/* Its thread has ended; its record of what failed stays while somebody waits for an event. */
+static void let_go(tt_stream_t *stream)
+{
+    if (tt_ref_release(&stream->ref)) {
+        pthread_mutex_destroy(&stream->failure_lock);
+        tt_free(stream);
+    }
+}
+
 void tt_stream_release(tt_stream_t *stream)
 {
     if (stream == NULL) {
@@ -190,9 +202,8 @@ void tt_stream_release(tt_stream_t *stream)
         pthread_join(stream->thread, NULL);
     }
     pthread_mutex_destroy(&stream->push_lock);
-    pthread_mutex_destroy(&stream->failure_lock);
     tt_free(stream->ring);
-    tt_free(stream);
+    let_go(stream);
 }
 
 static tutti_status_t check_owner(const tt_stream_t *stream)
@@ -226,7 +237,7 @@ static record_t *make_room(tt_stream_t *stream, size_t bytes)
     return record_at(stream, stream->written);
 }
 
-static tutti_status_t push(tt_stream_t *stream, const tt_work_t *work, bool is_release)
+static tutti_status_t push(tt_stream_t *stream, const tt_work_t *work, bool is_always)
 {
     TT_TRY(check_owner(stream));
     TT_ASSERT(work->bytes <= TT_WORK_BYTES_MAX);
@@ -237,7 +248,7 @@ static tutti_status_t push(tt_stream_t *stream, const tt_work_t *work, bool is_r
     record->run = work->run;
     record->record_bytes = bytes;
     record->least_ns = work->least_ns;
-    record->is_release = is_release;
+    record->is_always = is_always;
     if (work->bytes > 0) {
         memcpy(record->arguments, work->arguments, work->bytes);
     }
@@ -353,8 +364,10 @@ bool tt_stream_is_inside(const tt_stream_t *stream)
 static tutti_status_t run_wait(void *arguments)
 {
     const tt_event_t event = *(const tt_event_t *)arguments;
-    TT_TRY(wait_until_done(event, TT_NEVER));
-    return check_event(event);
+    tutti_status_t status = wait_until_done(event, TT_NEVER);
+    status = status < 0 ? status : check_event(event);
+    let_go(event.stream);
+    return status;
 }
 
 tutti_status_t tt_stream_wait_event(tt_stream_t *stream, tt_event_t event)
@@ -362,7 +375,13 @@ tutti_status_t tt_stream_wait_event(tt_stream_t *stream, tt_event_t event)
     if (event.stream == stream) {
         return TUTTI_OK;
     }
-    return tt_stream_push(stream, &(tt_work_t){"wait", run_wait, &event, sizeof event, 0});
+    tt_ref_retain(&event.stream->ref);
+    const tutti_status_t status =
+        push(stream, &(tt_work_t){"wait", run_wait, &event, sizeof event, 0}, true);
+    if (status < 0) {
+        let_go(event.stream);
+    }
+    return status;
 }
 
 tt_stream_stats_t tt_stream_stats(tt_stream_t *stream)

@@ -29,7 +29,7 @@
 typedef struct tt_stream tt_stream_t;
 
 typedef struct {
-    const char *name; /* borrowed: of the device, in failures */
+    const char *name; /* of the device, in failures; at most 31 bytes */
 } tt_stream_options_t;
 
 typedef struct {
@@ -78,7 +78,8 @@ bool tt_stream_is_inside(const tt_stream_t *stream);
 
 /* What is pushed to `stream` from now on begins when the event of another one is done. If what is
  * before the event failed there or was skipped, this stream fails, too, also if somebody has been
- * told. The other stream lives until that is done. */
+ * told. The other stream may be released before. The wait itself is not skipped behind a failure:
+ * what it keeps from being used too early, the other stream uses still. */
 tutti_status_t tt_stream_wait_event(tt_stream_t *stream, tt_event_t event);
 
 /* Pieces of work that were done, and that were skipped behind a failure. */

@@ -248,6 +248,43 @@ static void only_what_a_failure_spoiled_spoils_other_streams(void **state)
     tt_stream_release(second);
 }
 
+/* Whose failure is known, though it has gone. */
+static void a_stream_may_go_before_those_that_wait_for_it(void **state)
+{
+    (void)state;
+    for (int fails = 0; fails < 2; fails++) {
+        atomic_bool gate = false, *at = &gate;
+        const int index = 7;
+        tt_stream_t *first = open_stream(), *second = open_stream();
+        assert_int_equal(push(second, wait_for_gate, &at, sizeof at), TUTTI_OK);
+        assert_int_equal(push(first, fails ? fail_by_index : note, &index, sizeof index), TUTTI_OK);
+        assert_int_equal(tt_stream_wait_event(second, tt_stream_event(first)), TUTTI_OK);
+        tt_stream_release(first);
+        atomic_store(&gate, true);
+        assert_int_equal(synchronize(second), fails ? TUTTI_ERR_ARG : TUTTI_OK);
+        tt_stream_release(second);
+    }
+}
+
+/* Its work reads what the second one's device would use again behind the wait. */
+static void a_wait_is_not_skipped_behind_a_failure(void **state)
+{
+    (void)state;
+    atomic_bool gate = false, *at = &gate;
+    const int index = 7;
+    tt_stream_t *first = open_stream(), *second = open_stream();
+    assert_int_equal(push(first, wait_for_gate, &at, sizeof at), TUTTI_OK);
+    assert_int_equal(push(second, fail_by_index, &index, sizeof index), TUTTI_OK);
+    assert_int_equal(tt_stream_wait_event(second, tt_stream_event(first)), TUTTI_OK);
+    usleep(20000);
+    assert_false(tt_event_is_done(tt_stream_event(second)));
+    atomic_store(&gate, true);
+    assert_int_equal(synchronize(second), TUTTI_ERR_ARG);
+    assert_non_null(strstr(tutti_last_error(), "index 7 is outside"));
+    tt_stream_release(second);
+    tt_stream_release(first);
+}
+
 static void work_takes_as_long_as_it_is_said_to_cost(void **state)
 {
     (void)state;
@@ -307,6 +344,8 @@ int main(void)
         cmocka_unit_test(only_what_a_failure_spoiled_spoils_other_streams),
         cmocka_unit_test(a_stream_waits_for_another_ones_event),
         cmocka_unit_test(a_failure_reaches_the_streams_that_wait_for_it),
+        cmocka_unit_test(a_stream_may_go_before_those_that_wait_for_it),
+        cmocka_unit_test(a_wait_is_not_skipped_behind_a_failure),
         cmocka_unit_test(work_takes_as_long_as_it_is_said_to_cost),
         cmocka_unit_test(a_forked_child_is_told_that_it_has_no_stream),
         cmocka_unit_test(a_failed_allocation_leaves_nothing),

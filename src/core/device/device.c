@@ -265,5 +265,10 @@ tutti_status_t tt_device_move(tt_device_t *device, void *to, tt_device_t *other,
     }
     TT_TRY(device != NULL ? tt_device_copy_in(device, to, from, bytes)
                           : tt_device_copy_out(other, to, from, bytes));
-    return tutti_device_synchronize(device != NULL ? device : other, 0);
+    tt_device_t *accelerator = device != NULL ? device : other;
+    const tutti_status_t status = tutti_device_synchronize(accelerator, 0);
+    if (status < 0 && tt_device_is_accelerator(accelerator) && tt_device_has_values(accelerator)) {
+        tt_event_pass(tt_stream_event(tt_device_stream(accelerator))); /* the memory is in use */
+    }
+    return status;
 }

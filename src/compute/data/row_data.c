@@ -2,6 +2,7 @@
 #include "compute/data/row_data.h"
 
 #include <string.h>
+#include <tutti/devices.h>
 
 #include "compute/data/dataset.h"
 
@@ -21,6 +22,12 @@ static tutti_status_t check_rows(const char *kind, const char *what, const tutti
     if (tutti_tensor_rank(x) < 1 || !tutti_tensor_is_contiguous(x)) {
         return TT_FAIL(TUTTI_ERR_SHAPE, "data set %s: the %s is %s: it must be contiguous rows",
                        kind, what, tutti_tensor_describe(x, text, sizeof text));
+    }
+    if (tutti_tensor_device(x) != NULL) {
+        return TT_FAIL(TUTTI_ERR_ARG,
+                       "data set %s: the %s lies on %s: rows are read by the host, and the loader "
+                       "brings batches to the context's device",
+                       kind, what, tutti_device_name(tutti_tensor_device(x)));
     }
     return TUTTI_OK;
 }

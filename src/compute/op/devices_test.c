@@ -79,6 +79,9 @@ static void a_name_that_is_none_says_what_there_is(void **state)
         assert_string_equal(tutti_last_error(), want);
     }
     assert_int_equal(tutti_device_open(NULL, NULL, &device), TUTTI_ERR_ARG);
+    const tutti_device_options_t negative = {.memory_bytes = -1};
+    assert_int_equal(tutti_device_open("strict:0", &negative, &device), TUTTI_ERR_ARG);
+    assert_string_equal(tutti_last_error(), "device_open: strict:0: an option is negative");
     assert_null(device);
 }
 

@@ -49,5 +49,9 @@ tutti_status_t tutti_device_open(const char *name, const tutti_device_options_t 
     const tt_device_ops_t *ops = NULL;
     int index = 0;
     TT_TRY(parse(name, &ops, &index));
+    if (options != NULL && (options->memory_bytes < 0 || options->launch_ns < 0 ||
+                            options->copy_bytes_per_s < 0 || options->threads < 0)) {
+        return TT_FAIL(TUTTI_ERR_ARG, "device_open: %s: an option is negative", name);
+    }
     return tt_device_share(ops, index, options, out);
 }

@@ -32,8 +32,8 @@ function(tutti_test name)
 endfunction()
 
 # Some 250 programs are linked with the whole library: lld does one in a third of the time of bfd.
-# What is installed is linked by the compiler's own, and so are the turns_tests: --wrap of lld does
-# not lead all their calls to where the turn may pass.
+# What is installed is linked by the compiler's own, and so are the turns_tests, which use --wrap:
+# linked by lld they fail, for a reason that is not known.
 find_program(TUTTI_LLD ld.lld)
 
 function(tutti_test_program name)

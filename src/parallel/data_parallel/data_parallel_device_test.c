@@ -3,6 +3,7 @@
 #include <tutti/nn.h>
 #include <tutti/optim.h>
 
+#include "compute/nn/module_impl.h"
 #include "parallel/data_parallel/data_parallel_testing.h"
 
 enum { REPLICAS = 3, ROWS = 11, STEPS = 3 };
@@ -111,6 +112,75 @@ static void a_module_that_lies_elsewhere_is_refused(void **state)
     close_devices(devices);
 }
 
+/* ---- buffers that graphs saved --------------------------------------------------------------- */
+
+static tutti_status_t scale_init(tutti_module_t *m, const void *options)
+{
+    (void)options;
+    tutti_tensor_t *factor;
+    TUTTI_CHECK(tt_tensor_new(m->ctx->home, TUTTI_F32, TUTTI_SHAPE(OUT), true, &factor));
+    tutti_status_t status = tutti_tensor_fill(factor, 3);
+    if (status >= 0) {
+        status = tutti_module_add_buffer(m, "factor", factor);
+    }
+    *(tutti_tensor_t **)tutti_module_state(m) = factor; /* the module's */
+    tutti_tensor_release(factor);
+    return status;
+}
+
+static tutti_tensor_t *scale_forward(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x)
+{
+    return tutti_mul(s, x, *(tutti_tensor_t **)tutti_module_state(m));
+}
+
+static const tutti_module_ops_t scale_ops = {.name = "scale",
+                                             .state_bytes = sizeof(tutti_tensor_t *),
+                                             .init = scale_init,
+                                             .forward = scale_forward};
+
+static tutti_status_t build_scaled(tutti_context_t *ctx, void *user, tutti_module_t **out)
+{
+    TUTTI_CHECK(build(ctx, user, out));
+    return tutti_sequential_add(*out, &scale_ops, NULL, NULL);
+}
+
+static void graphs_of_two_forwards_keep_their_buffers(void **state)
+{
+    (void)state;
+    static const plan_t plan = {0};
+    tutti_device_t *devices[REPLICAS];
+    tutti_context_t *ctx;
+    tutti_scope_t *s;
+    tutti_module_t *module, *model;
+    open_devices(devices);
+    const tutti_context_options_t context = {.threads = 1, .device = devices[0]};
+    assert_int_equal(tutti_context_create(&context, &ctx), TUTTI_OK);
+    assert_int_equal(build_scaled(ctx, (void *)(uintptr_t)&plan, &module), TUTTI_OK);
+    const tutti_data_parallel_options_t options = {.replicas = REPLICAS,
+                                                   .threads = 1,
+                                                   .build = build_scaled,
+                                                   .user = (void *)(uintptr_t)&plan,
+                                                   .devices = devices};
+    assert_int_equal(tutti_data_parallel_create(module, &options, &model), TUTTI_OK);
+    assert_int_equal(tutti_scope_open(ctx, &s), TUTTI_OK);
+    tutti_tensor_t *first = mean_square(s, tutti_forward(s, model, rows_of(s, ROWS)));
+    tutti_tensor_t *second = mean_square(s, tutti_forward(s, model, rows_of(s, ROWS)));
+    assert_true(tutti_tensor_item(first) == tutti_tensor_item(second));
+    if (tutti_backward(s, first) < 0) {
+        fail_msg("%s", tutti_scope_error(s));
+    }
+    assert_int_equal(tutti_backward(s, second), TUTTI_OK);
+    tutti_tensor_t *factor = tutti_module_find(module, "2.factor");
+    assert_int_equal(tutti_tensor_fill(factor, 6), TUTTI_OK);
+    tutti_tensor_t *doubled = mean_square(s, tutti_forward(s, model, rows_of(s, ROWS)));
+    assert_true(tutti_tensor_item(doubled) == 4 * tutti_tensor_item(first));
+    assert_int_equal(tutti_scope_close(s), TUTTI_OK);
+    tutti_module_release(model);
+    tutti_module_release(module);
+    tutti_context_release(ctx);
+    close_devices(devices);
+}
+
 static int check_leaks(void **state)
 {
     (void)state;
@@ -123,6 +193,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(three_devices_give_the_bits_of_three_threads),
         cmocka_unit_test(a_module_that_lies_elsewhere_is_refused),
+        cmocka_unit_test(graphs_of_two_forwards_keep_their_buffers),
     };
     return cmocka_run_group_tests(tests, NULL, check_leaks);
 }

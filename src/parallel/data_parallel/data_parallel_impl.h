@@ -16,17 +16,17 @@
 #include "core/tensor/tensor_list.h"
 #include "parallel/data_parallel/thread_team.h"
 
-/* What of a parameter a replica on another device has copied. */
+/* What of a parameter, or of a buffer, a replica has copied, and what its own one was then. */
 typedef struct {
     const tt_storage_t *storage;
-    uint32_t version;
+    uint32_t version, own_version;
 } tt_replicated_t;
 
 typedef struct {
     tutti_context_t *ctx;
     tutti_module_t *module;
     tt_tensor_list_t params, buffers; /* in the original's order */
-    tt_replicated_t *replicated;      /* [params] */
+    tt_replicated_t *replicated;      /* [params + buffers] */
 } tt_replica_t;
 
 /* Runs hold it too, for a graph may outlive the wrapper. */

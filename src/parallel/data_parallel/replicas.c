@@ -51,36 +51,43 @@ static tutti_status_t renew(tutti_tensor_t *x, const tutti_tensor_t *from)
 
 static bool has_bits_of(const tutti_tensor_t *x, const tutti_tensor_t *y)
 {
-    return x->storage->device == NULL && y->storage->device == NULL &&
-           tutti_tensor_is_contiguous(x) && tutti_tensor_is_contiguous(y) &&
+    return tutti_tensor_is_contiguous(x) && tutti_tensor_is_contiguous(y) &&
            memcmp(tutti_tensor_data(x), tutti_tensor_data(y),
                   (size_t)x->numel * tutti_dtype_bytes(x->dtype)) == 0;
 }
 
-/* Copied only if it changed: a graph of an earlier forward may need what is there. */
-static tutti_status_t copy_buffer(tutti_tensor_t *x, const tutti_tensor_t *from)
+/* Whether x is what `from` is: by their bits, and where the host cannot see these, if nobody has
+ * written one of them since. */
+static bool is_replicated(const tutti_tensor_t *x, const tutti_tensor_t *from,
+                          const tt_replicated_t *last)
 {
-    if (x->dtype != from->dtype) {
-        TT_TRY(renew(x, from));
+    if (x->storage->device == NULL && from->storage->device == NULL) {
+        return has_bits_of(x, from);
     }
-    TT_TRY(tt_tensor_check(from));
-    return has_bits_of(x, from) ? TUTTI_OK : tutti_tensor_copy(x, from);
+    return last->storage == from->storage && last->version == from->storage->version &&
+           last->own_version == x->storage->version;
 }
 
-/* On another device: a copy, if it changed. */
+/* Copied only if it changed: a graph of an earlier forward may need what is there. */
 static tutti_status_t replicate(tutti_tensor_t *x, const tutti_tensor_t *from,
-                                tt_replicated_t *replicated)
+                                tt_replicated_t *last)
 {
-    const tt_storage_t *storage = from->storage;
     TT_TRY(tt_tensor_check(from));
     if (x->dtype != from->dtype) {
         TT_TRY(renew(x, from));
-        replicated->storage = NULL;
+        last->storage = NULL;
     }
-    if (replicated->storage != storage || replicated->version != storage->version) {
+    if (!is_replicated(x, from, last)) {
         TT_TRY(tutti_tensor_copy(x, from));
-        *replicated = (tt_replicated_t){storage, storage->version};
+        *last = (tt_replicated_t){from->storage, from->storage->version, x->storage->version};
     }
+    return TUTTI_OK;
+}
+
+static tutti_status_t replicate_parameter(tutti_tensor_t *x, const tutti_tensor_t *from,
+                                          tt_replicated_t *last)
+{
+    TT_TRY(replicate(x, from, last));
     return learn_as(x, from);
 }
 
@@ -93,12 +100,13 @@ tutti_status_t tt_replicas_update(tt_replicas_t *team)
             const tutti_tensor_t *from = tt_listed(&team->params, k);
             TT_TRY(tt_replica_device(team, i) == tt_replica_device(team, 0)
                        ? share(x, from)
-                       : replicate(x, from, &replica->replicated[k]));
+                       : replicate_parameter(x, from, &replica->replicated[k]));
         }
         for (size_t k = 0; k < team->buffers.count; k++) {
             tutti_tensor_t *x = tt_listed(&replica->buffers, k);
             const tutti_tensor_t *from = tt_listed(&team->buffers, k);
-            TT_TRY(i == 0 ? share(x, from) : copy_buffer(x, from));
+            TT_TRY(i == 0 ? share(x, from)
+                          : replicate(x, from, &replica->replicated[team->params.count + k]));
         }
     }
     return TUTTI_OK;
@@ -160,8 +168,8 @@ static tutti_status_t build_replica(tt_replicas_t *team, int index,
     replica->module = built;
     TT_TRY(tutti_module_each_parameter(built, tt_tensor_list_add, &replica->params));
     TT_TRY(tutti_module_each_buffer(built, tt_tensor_list_add, &replica->buffers));
-    replica->replicated =
-        tt_alloc_array(team->params.count, sizeof *replica->replicated, "replicas");
+    replica->replicated = tt_alloc_array(team->params.count + team->buffers.count,
+                                         sizeof *replica->replicated, "replicas");
     TT_TRY_ALLOC(replica->replicated);
     TT_TRY(compare("parameter", index, &team->params, &replica->params));
     return compare("buffer", index, &team->buffers, &replica->buffers);

@@ -73,6 +73,18 @@ static tutti_status_t count_batch(const tutti_scope_t *s, tutti_tensor_t *batche
     return TUTTI_OK;
 }
 
+/* The share of the next batch in a plain average. On meta any: nothing is moved there. */
+static tutti_status_t find_share(const tutti_tensor_t *batches, double *share)
+{
+    int64_t count = 0;
+    TT_ASSERT(batches->dtype == TUTTI_I64);
+    if (tt_device_has_values(batches->storage->device)) {
+        TT_TRY(tt_tensor_read(batches, &count));
+    }
+    *share = 1 / ((double)count + 1);
+    return TUTTI_OK;
+}
+
 static tutti_tensor_t *forward(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x,
                                tutti_tensor_t *residual)
 {
@@ -82,14 +94,18 @@ static tutti_tensor_t *forward(tutti_scope_t *s, tutti_module_t *m, tutti_tensor
     const bool counts = norm->batches != NULL && tutti_context_is_training(ctx) &&
                         !tutti_context_is_recomputing(ctx);
     const uint32_t before = counts ? norm->running_mean->storage->version : 0;
-    const tutti_batch_norm_options_t options = {
-        .running_mean = norm->running_mean,
-        .running_var = norm->running_var,
-        .momentum = counts && norm->is_cumulative ? 1 / (tutti_tensor_item(norm->batches) + 1)
-                                                  : norm->momentum,
-        .eps = norm->eps,
-        .residual = residual,
-        .relu = norm->has_relu};
+    double momentum = norm->momentum;
+    const tutti_status_t found =
+        counts && norm->is_cumulative ? find_share(norm->batches, &momentum) : TUTTI_OK;
+    if (found < 0) {
+        return tutti_scope_fail(s, found);
+    }
+    const tutti_batch_norm_options_t options = {.running_mean = norm->running_mean,
+                                                .running_var = norm->running_var,
+                                                .momentum = momentum,
+                                                .eps = norm->eps,
+                                                .residual = residual,
+                                                .relu = norm->has_relu};
     tutti_tensor_t *const inputs[] = {x, norm->weight, norm->bias};
     tutti_tensor_t *y = tt_batch_norm(s, inputs, &options, is_shared ? &norm->shared : NULL);
     if (counts && norm->running_mean->storage->version != before) {

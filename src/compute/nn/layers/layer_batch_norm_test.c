@@ -6,9 +6,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <tutti/devices.h>
 #include <tutti/modes.h>
 #include <tutti/nn_layers.h>
 #include <tutti/op_math.h>
+#include <tutti/op_nn.h>
 
 #include "core/base/alloc.h"
 
@@ -90,6 +92,55 @@ static void cumulative_statistics_are_plain_averages(void **state)
     assert_true(fabs(number(m, "running_mean") - 6) < 1e-6);
     assert_true(fabs(number(m, "running_var") - 16.0 / 3) < 1e-5);
     tutti_module_release(m);
+}
+
+/* A context on a device, whose layer takes plain averages. */
+static tutti_module_t *create_on(const char *name, tutti_device_t **device, tutti_context_t **ctx)
+{
+    tutti_module_t *m;
+    const tutti_batch_norm_layer_options_t options = {.width = 2, .cumulative = true};
+    assert_int_equal(tutti_device_open(name, NULL, device), 0);
+    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.device = *device}, ctx), 0);
+    assert_int_equal(tutti_module_create(*ctx, &tutti_batch_norm_layer, &options, &m), 0);
+    return m;
+}
+
+/* The count of batches is read there. */
+static void cumulative_statistics_tell_what_failed_on_the_device(void **state)
+{
+    (void)state;
+    tutti_device_t *device;
+    tutti_context_t *ctx;
+    tutti_scope_t *s;
+    tutti_module_t *m = create_on("strict:0", &device, &ctx);
+    assert_int_equal(tutti_scope_open(ctx, &s), 0);
+    tutti_tensor_t *table = tutti_zeros(s, TUTTI_F32, TUTTI_SHAPE(5, 2));
+    tutti_tensor_t *at = tutti_full(s, TUTTI_I64, TUTTI_SHAPE(3), 9);
+    tutti_tensor_t *y = tutti_forward(s, m, tutti_embedding(s, at, table));
+    assert_int_equal(tutti_tensor_status(y), TUTTI_ERR_ARG);
+    assert_non_null(strstr(tutti_scope_error(s), "embedding: index 9 at [0] is outside"));
+    assert_int_equal(tutti_scope_close(s), TUTTI_ERR_ARG);
+    assert_true(number(m, "num_batches_tracked") == 0);
+    assert_true(number(m, "running_mean") == 0);
+    tutti_module_release(m);
+    tutti_context_release(ctx);
+    tutti_device_release(device);
+}
+
+static void cumulative_statistics_have_a_shape_on_meta(void **state)
+{
+    (void)state;
+    tutti_device_t *device;
+    tutti_context_t *ctx;
+    tutti_scope_t *s;
+    tutti_module_t *m = create_on("meta", &device, &ctx);
+    assert_int_equal(tutti_scope_open(ctx, &s), 0);
+    tutti_tensor_t *x = tutti_zeros(s, TUTTI_F32, TUTTI_SHAPE(3, 2));
+    assert_int_equal(tutti_tensor_status(tutti_forward(s, m, x)), 0);
+    assert_int_equal(tutti_scope_close(s), 0);
+    tutti_module_release(m);
+    tutti_context_release(ctx);
+    tutti_device_release(device);
 }
 
 static void evaluation_uses_the_running_statistics(void **state)
@@ -188,6 +239,8 @@ int main(void)
         TEST(names_are_those_of_pytorch),
         TEST(running_statistics_follow_the_batches),
         TEST(cumulative_statistics_are_plain_averages),
+        TEST(cumulative_statistics_tell_what_failed_on_the_device),
+        TEST(cumulative_statistics_have_a_shape_on_meta),
         TEST(evaluation_uses_the_running_statistics),
         TEST(a_failed_forward_counts_nothing),
         TEST(buffers_are_saved_and_loaded),

@@ -87,8 +87,8 @@ static tutti_status_t gather(tutti_group_t *group, tt_exec_t *exec, const parts_
     TT_TRY(tt_copy(exec, &parts[2], &variance));
     TT_TRY(tutti_all_gather(group, p->all, p->own, NULL));
     TT_TRY(tt_launch(exec, &merge_kernel, m));
-    *count = tutti_tensor_item(p->total);
-    return TUTTI_OK;
+    return tt_device_has_values(p->total->storage->device) ? tt_tensor_read(p->total, count)
+                                                           : TUTTI_OK;
 }
 
 static tutti_status_t make_parts(tt_device_t *device, int64_t ranks, int64_t numbers, parts_t *p)

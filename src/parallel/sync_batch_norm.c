@@ -60,12 +60,11 @@ static tutti_status_t run_merge(tt_threads_t *threads, const void *arguments)
     return TUTTI_OK;
 }
 
-static const tt_kernel_t merge_kernel = {
-    .name = "sync_batch_norm_merge",
-    .bytes = sizeof(merge_t),
-    .run = run_merge,
-    .pointers = {TT_POINTER(merge_t, all), TT_POINTER(merge_t, mean), TT_POINTER(merge_t, variance),
-                 TT_POINTER(merge_t, total)}};
+static const tt_pointer_t merge_pointers[] = {TT_POINTER(merge_t, all), TT_POINTER(merge_t, mean),
+                                              TT_POINTER(merge_t, variance),
+                                              TT_POINTER(merge_t, total), TT_NO_POINTER};
+static const tt_kernel_t merge_kernel =
+    TT_KERNEL("sync_batch_norm_merge", merge_t, run_merge, merge_pointers);
 
 /* own: what this rank sends; all: what all do; total: a number. */
 typedef struct {

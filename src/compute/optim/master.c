@@ -75,13 +75,11 @@ static tutti_status_t run_reconcile(tt_threads_t *threads, const void *arguments
     return TUTTI_OK;
 }
 
-static const tt_kernel_t kernel_reconcile = {
-    .name = "optim_master",
-    .bytes = sizeof(reconcile_t),
-    .run = run_reconcile,
-    .pointers = {TT_POINTER(reconcile_t, master), TT_POINTER(reconcile_t, have),
-                 TT_POINTER(reconcile_t, want), TT_POINTER(reconcile_t, taken)},
-};
+static const tt_pointer_t reconcile_pointers[] = {
+    TT_POINTER(reconcile_t, master), TT_POINTER(reconcile_t, have), TT_POINTER(reconcile_t, want),
+    TT_POINTER(reconcile_t, taken), TT_NO_POINTER};
+static const tt_kernel_t kernel_reconcile =
+    TT_KERNEL("optim_master", reconcile_t, run_reconcile, reconcile_pointers);
 
 static tutti_status_t launch_reconcile(tutti_optim_t *opt, const tt_optim_slot_t *slot,
                                        tutti_tensor_t *rounded, tutti_tensor_t *exact)

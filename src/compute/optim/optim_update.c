@@ -93,13 +93,18 @@ static tutti_status_t run_step(tt_threads_t *threads, const void *arguments)
 
 #define MOMENT(i) TT_POINTER(step_t, piece.moments[i])
 
-static const tt_kernel_t kernel_step = {
-    .name = "optim_step",
-    .bytes = sizeof(step_t),
-    .run = run_step,
-    .pointers = {TT_POINTER(step_t, piece.weight), TT_POINTER(step_t, piece.gradient), MOMENT(0),
-                 MOMENT(1), MOMENT(2), MOMENT(3), MOMENT(4), MOMENT(5), MOMENT(6), MOMENT(7)},
-};
+static const tt_pointer_t step_pointers[] = {TT_POINTER(step_t, piece.weight),
+                                             TT_POINTER(step_t, piece.gradient),
+                                             MOMENT(0),
+                                             MOMENT(1),
+                                             MOMENT(2),
+                                             MOMENT(3),
+                                             MOMENT(4),
+                                             MOMENT(5),
+                                             MOMENT(6),
+                                             MOMENT(7),
+                                             TT_NO_POINTER};
+static const tt_kernel_t kernel_step = TT_KERNEL("optim_step", step_t, run_step, step_pointers);
 
 tt_update_buffers_t tt_optim_buffers(const tutti_optim_piece_t *piece, size_t i)
 {

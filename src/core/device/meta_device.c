@@ -32,8 +32,7 @@ static bool is_inside(const void *pointer)
 static tutti_status_t launch_meta(tt_exec_t *exec, const tt_kernel_t *kernel, const void *arguments)
 {
     meta_t *meta = exec->device;
-    for (const tt_pointer_t *p = kernel->pointers;
-         p < kernel->pointers + TT_POINTERS_MAX && p->name != NULL; p++) {
+    for (const tt_pointer_t *p = kernel->pointers; p->name != NULL; p++) {
         void *pointer;
         memcpy(&pointer, (const char *)arguments + p->offset, sizeof pointer);
         if (pointer != NULL && !is_inside(pointer)) {
@@ -42,7 +41,7 @@ static tutti_status_t launch_meta(tt_exec_t *exec, const tt_kernel_t *kernel, co
         }
     }
     atomic_fetch_add_explicit(&meta->launches, 1, memory_order_relaxed);
-    return kernel->check == NULL ? TUTTI_OK : kernel->check(arguments);
+    return TUTTI_OK;
 }
 
 static void *alloc_meta(void *state, size_t bytes, const char *what)

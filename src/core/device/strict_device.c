@@ -59,8 +59,7 @@ static void *inside(const strict_t *strict, const void *pointer)
 static tutti_status_t translate(const strict_t *strict, const tt_kernel_t *kernel,
                                 unsigned char *arguments)
 {
-    for (const tt_pointer_t *p = kernel->pointers;
-         p < kernel->pointers + TT_POINTERS_MAX && p->name != NULL; p++) {
+    for (const tt_pointer_t *p = kernel->pointers; p->name != NULL; p++) {
         void *pointer;
         memcpy(&pointer, arguments + p->offset, sizeof pointer);
         if (pointer == NULL) {
@@ -83,9 +82,6 @@ static tutti_status_t launch_strict(tt_exec_t *exec, const tt_kernel_t *kernel,
     _Alignas(16) unsigned char room[TT_WORK_BYTES_MAX];
     launch_t *launch = (void *)room;
     TT_ASSERT(kernel->bytes <= ARGUMENTS_MAX);
-    if (kernel->check != NULL) {
-        TT_TRY(kernel->check(arguments));
-    }
     *launch = (launch_t){.strict = strict, .kernel = kernel};
     memcpy(launch->arguments, arguments, kernel->bytes);
     TT_TRY(translate(strict, kernel, launch->arguments));

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "core/device/strict_device.h"
+#include "core/kernel/matmul/matmul.h"
 
 enum { COUNT = 1000 };
 
@@ -18,13 +19,6 @@ typedef struct {
     size_t count;
     float factor;
 } scale_t;
-
-static tutti_status_t check_scale(const void *arguments)
-{
-    const scale_t *scale = arguments;
-    return scale->count <= COUNT ? TUTTI_OK
-                                 : TT_FAIL(TUTTI_ERR_SHAPE, "scale: %zu elements", scale->count);
-}
 
 /* As a kernel does it: scratch memory of the threads, a failure that the values decide. */
 static tutti_status_t run_scale(tt_threads_t *threads, const void *arguments)
@@ -46,13 +40,9 @@ static tutti_status_t run_scale(tt_threads_t *threads, const void *arguments)
     return status;
 }
 
-static const tt_kernel_t scale_kernel = {
-    .name = "scale",
-    .bytes = sizeof(scale_t),
-    .check = check_scale,
-    .run = run_scale,
-    .pointers = {TT_POINTER(scale_t, out), TT_POINTER(scale_t, x), TT_POINTER(scale_t, bias)},
-};
+static const tt_pointer_t scale_pointers[] = {TT_POINTER(scale_t, out), TT_POINTER(scale_t, x),
+                                              TT_POINTER(scale_t, bias), TT_NO_POINTER};
+static const tt_kernel_t scale_kernel = TT_KERNEL("scale", scale_t, run_scale, scale_pointers);
 
 static tt_device_t *open_strict(int index)
 {
@@ -185,14 +175,13 @@ static void the_host_crashes_where_it_touches_the_memory(void **state)
     tutti_device_release(device);
 }
 
-static void what_shapes_decide_fails_at_launch_and_what_values_decide_later(void **state)
+static void what_dtypes_decide_fails_at_launch_and_what_values_decide_later(void **state)
 {
     (void)state;
     tt_device_t *device = open_strict(0);
     float *x = ramp_on(device, -1), *y = ramp_on(device, 5);
-    assert_int_equal(tt_launch(tt_device_exec(device), &scale_kernel,
-                               &(scale_t){.out = y, .x = x, .count = COUNT + 1}),
-                     TUTTI_ERR_SHAPE);
+    const tt_matmul_t whole = {.dtype = TUTTI_I32, .out_dtype = TUTTI_I32};
+    assert_int_equal(tt_matmul(tt_device_exec(device), &whole), TUTTI_ERR_DTYPE);
     assert_int_equal(scale_by(device, y, x, 2), TUTTI_OK);
     assert_int_equal(scale_by(device, y, y, 2), TUTTI_OK);
     assert_int_equal(tt_device_synchronize(device, TT_NEVER), TUTTI_ERR_ARG);
@@ -304,7 +293,7 @@ int main(void)
         cmocka_unit_test(a_freed_block_may_be_used_again_at_once),
         cmocka_unit_test(pointers_of_others_are_refused_by_name),
         cmocka_unit_test(the_host_crashes_where_it_touches_the_memory),
-        cmocka_unit_test(what_shapes_decide_fails_at_launch_and_what_values_decide_later),
+        cmocka_unit_test(what_dtypes_decide_fails_at_launch_and_what_values_decide_later),
         cmocka_unit_test(memory_ends_with_what_was_asked_and_what_is_free),
         cmocka_unit_test(memory_in_pieces_is_told),
         cmocka_unit_test(memory_is_taken_as_it_is_used),

@@ -8,9 +8,9 @@
  *
  *     static tutti_status_t run_scale(tt_threads_t *threads, const void *arguments) { … }
  *
- *     static const tt_kernel_t scale = {
- *         .name = "scale", .bytes = sizeof(scale_t), .run = run_scale,
- *         .pointers = {TT_POINTER(scale_t, out.data), TT_POINTER(scale_t, x.data)}};
+ *     static const tt_pointer_t pointers[] = {TT_POINTER(scale_t, out.data),
+ *                                             TT_POINTER(scale_t, x.data), TT_NO_POINTER};
+ *     static const tt_kernel_t scale = TT_KERNEL("scale", scale_t, run_scale, pointers);
  *
  *     TT_TRY(tt_launch(exec, &scale, &(scale_t){*out, *x, factor}));
  *
@@ -26,11 +26,9 @@
 #include "core/base/fail.h"
 #include "core/base/threads.h"
 
-enum { TT_POINTERS_MAX = 14 };
-
 /* Which of a kernel's arguments is a pointer to memory of the device. It may be NULL. */
 typedef struct {
-    const char *name; /* NULL: the list has ended */
+    const char *name; /* NULL: the list ends */
     size_t offset;
 } tt_pointer_t;
 
@@ -38,21 +36,27 @@ typedef struct {
     {                                                                                              \
         .name = #member, .offset = offsetof(type, member)                                          \
     }
+#define TT_NO_POINTER                                                                              \
+    {                                                                                              \
+        .name = NULL                                                                               \
+    }
 
 typedef struct {
     const char *name; /* in failures and counts */
     size_t bytes;     /* of the arguments */
 
-    /* What shapes and dtypes decide: in the caller, before anything is launched, without reading
-     * memory of the device. NULL: they always fit. */
-    tutti_status_t (*check)(const void *arguments);
-
     /* What it does on a CPU: with the threads, or in the caller alone (NULL). Its failures are
-     * those that the operands' values decide, and lack of scratch memory. */
+     * those that the operands' values decide, and lack of scratch memory: what shapes and dtypes
+     * decide has been checked by who launches it. */
     tutti_status_t (*run)(tt_threads_t *threads, const void *arguments);
 
-    tt_pointer_t pointers[TT_POINTERS_MAX];
+    const tt_pointer_t *pointers; /* ended by TT_NO_POINTER */
 } tt_kernel_t;
+
+#define TT_KERNEL(title, type, does, list)                                                         \
+    {                                                                                              \
+        .name = title, .bytes = sizeof(type), .run = does, .pointers = list                        \
+    }
 
 typedef struct tt_exec {
     tt_threads_t *threads; /* NULL: the caller alone */
@@ -65,19 +69,24 @@ typedef struct tt_exec {
 
 /* Run a kernel, or hand it over to be run: in the order of launches. The arguments are copied where
  * it runs later. exec NULL: in the caller, at once.
- * Errors: those of check; of run, if it runs at once; of the device (ARG: a pointer is not its
- * memory). Cost: that of run; on a stream about 0.2 us. */
+ * Errors: those of run, if it runs at once; of the device (ARG: a pointer is not its memory). Cost:
+ * that of run; on a stream about 0.2 us. */
 static inline tutti_status_t tt_launch(tt_exec_t *exec, const tt_kernel_t *kernel,
                                        const void *arguments)
 {
     if (exec != NULL && exec->launch != NULL) {
         return exec->launch(exec, kernel, arguments);
     }
-    if (kernel->check != NULL) {
-        TT_TRY(kernel->check(arguments));
-    }
     return kernel->run(exec == NULL ? NULL : exec->threads, arguments);
 }
+
+/* The entry of a kernel that takes no more than its arguments. */
+#define TT_LAUNCHER(entry, title, type, does, list)                                                \
+    tutti_status_t entry(tt_exec_t *exec, const type *arguments)                                   \
+    {                                                                                              \
+        static const tt_kernel_t kernel = TT_KERNEL(title, type, does, list);                      \
+        return tt_launch(exec, &kernel, arguments);                                                \
+    }
 
 /* A kernel's entry: its launch must not be forgotten. */
 #define TT_LAUNCHES __attribute__((warn_unused_result))

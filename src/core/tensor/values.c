@@ -331,10 +331,8 @@ static tutti_status_t run_arange(tt_threads_t *threads, const void *arguments)
 tutti_tensor_t *tutti_arange(tutti_scope_t *s, tutti_dtype_t dtype, double start, double step,
                              int64_t n)
 {
-    static const tt_kernel_t kernel = {.name = "arange",
-                                       .bytes = sizeof(arange_t),
-                                       .run = run_arange,
-                                       .pointers = {TT_POINTER(arange_t, out)}};
+    static const tt_pointer_t pointers[] = {TT_POINTER(arange_t, out), TT_NO_POINTER};
+    static const tt_kernel_t kernel = TT_KERNEL("arange", arange_t, run_arange, pointers);
     tutti_tensor_t *x = make(s, dtype, TUTTI_SHAPE(n), false);
     if (x->status < 0) {
         return x;

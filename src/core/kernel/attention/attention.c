@@ -50,9 +50,8 @@ static void take_heads(void *arg, size_t piece)
     tt_gemm_end(head.gemm);
 }
 
-static tutti_status_t check(const void *arguments)
+static tutti_status_t check(const tt_attention_t *a)
 {
-    const tt_attention_t *a = arguments;
     if (!tutti_dtype_is_float(a->dtype)) {
         return TT_FAIL(TUTTI_ERR_DTYPE, "attention takes f32, f64, bf16 or f16, not %s",
                        tutti_dtype_name(a->dtype));
@@ -132,39 +131,38 @@ static tutti_status_t run_hidden(tt_threads_t *threads, const void *arguments)
 
 /* ---- the kernels ----------------------------------------------------------------------------- */
 
-#define POINTER(member) TT_POINTER(tt_attention_t, member)
-
-#define KERNEL(title, does)                                                                        \
-    {                                                                                              \
-        .name = title, .bytes = sizeof(tt_attention_t), .check = check, .run = does, .pointers = { \
-            POINTER(q.data),                                                                       \
-            POINTER(k.data),                                                                       \
-            POINTER(v.data),                                                                       \
-            POINTER(key_padding),                                                                  \
-            POINTER(out.data),                                                                     \
-            POINTER(max_sum),                                                                      \
-            POINTER(dout.data),                                                                    \
-            POINTER(dq.data),                                                                      \
-            POINTER(dk.data),                                                                      \
-            POINTER(dv.data)                                                                       \
-        }                                                                                          \
-    }
-
-static const tt_kernel_t forward_kernel = KERNEL("attention", run_forward);
-static const tt_kernel_t backward_kernel = KERNEL("attention_backward", run_backward);
-static const tt_kernel_t hidden_kernel = KERNEL("attention_hidden", run_hidden);
+static const tt_pointer_t pointers[] = {TT_POINTER(tt_attention_t, q.data),
+                                        TT_POINTER(tt_attention_t, k.data),
+                                        TT_POINTER(tt_attention_t, v.data),
+                                        TT_POINTER(tt_attention_t, key_padding),
+                                        TT_POINTER(tt_attention_t, out.data),
+                                        TT_POINTER(tt_attention_t, max_sum),
+                                        TT_POINTER(tt_attention_t, dout.data),
+                                        TT_POINTER(tt_attention_t, dq.data),
+                                        TT_POINTER(tt_attention_t, dk.data),
+                                        TT_POINTER(tt_attention_t, dv.data),
+                                        TT_NO_POINTER};
+static const tt_kernel_t forward_kernel =
+    TT_KERNEL("attention", tt_attention_t, run_forward, pointers);
+static const tt_kernel_t backward_kernel =
+    TT_KERNEL("attention_backward", tt_attention_t, run_backward, pointers);
+static const tt_kernel_t hidden_kernel =
+    TT_KERNEL("attention_hidden", tt_attention_t, run_hidden, pointers);
 
 tutti_status_t tt_attention_forward(tt_exec_t *exec, const tt_attention_t *attention)
 {
+    TT_TRY(check(attention));
     return tt_launch(exec, &forward_kernel, attention);
 }
 
 tutti_status_t tt_attention_backward(tt_exec_t *exec, const tt_attention_t *attention)
 {
+    TT_TRY(check(attention));
     return tt_launch(exec, &backward_kernel, attention);
 }
 
 tutti_status_t tt_attention_hidden(tt_exec_t *exec, const tt_attention_t *attention)
 {
+    TT_TRY(check(attention));
     return tt_launch(exec, &hidden_kernel, attention);
 }

@@ -28,17 +28,9 @@ static tutti_status_t run_table(tt_threads_t *threads, const void *arguments)
     return TUTTI_OK;
 }
 
-static const tt_kernel_t table_kernel = {
-    .name = "rotary_table",
-    .bytes = sizeof(tt_rotary_table_t),
-    .run = run_table,
-    .pointers = {TT_POINTER(tt_rotary_table_t, cosine), TT_POINTER(tt_rotary_table_t, sine)},
-};
-
-tutti_status_t tt_rotary_table(tt_exec_t *exec, const tt_rotary_table_t *table)
-{
-    return tt_launch(exec, &table_kernel, table);
-}
+static const tt_pointer_t table_pointers[] = {TT_POINTER(tt_rotary_table_t, cosine),
+                                              TT_POINTER(tt_rotary_table_t, sine), TT_NO_POINTER};
+TT_LAUNCHER(tt_rotary_table, "rotary_table", tt_rotary_table_t, run_table, table_pointers)
 
 /* ---- turning --------------------------------------------------------------------------------- */
 
@@ -152,13 +144,10 @@ static tutti_status_t run_turn(tt_threads_t *threads, const void *arguments)
     return TUTTI_OK;
 }
 
-static const tt_kernel_t turn_kernel = {
-    .name = "rotary",
-    .bytes = sizeof(turn_t),
-    .run = run_turn,
-    .pointers = {TT_POINTER(turn_t, rotary.cosine), TT_POINTER(turn_t, rotary.sine),
-                 TT_POINTER(turn_t, out.data), TT_POINTER(turn_t, x.data)},
-};
+static const tt_pointer_t turn_pointers[] = {
+    TT_POINTER(turn_t, rotary.cosine), TT_POINTER(turn_t, rotary.sine),
+    TT_POINTER(turn_t, out.data), TT_POINTER(turn_t, x.data), TT_NO_POINTER};
+static const tt_kernel_t turn_kernel = TT_KERNEL("rotary", turn_t, run_turn, turn_pointers);
 
 tutti_status_t tt_rotary(tt_exec_t *exec, const tt_rotary_t *rotary, const tt_strided_t *out,
                          const tt_strided_t *x)

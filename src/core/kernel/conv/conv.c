@@ -382,16 +382,11 @@ static tutti_status_t run_to_x(tt_threads_t *threads, const void *arguments)
     return correlate(threads, &c);
 }
 
-#define POINTERS                                                                                   \
-    {                                                                                              \
-        TT_POINTER(operands_t, x), TT_POINTER(operands_t, weight), TT_POINTER(operands_t, bias),   \
-            TT_POINTER(operands_t, y)                                                              \
-    }
-
-static const tt_kernel_t forward_kernel = {
-    .name = "conv", .bytes = sizeof(operands_t), .run = run_forward, .pointers = POINTERS};
-static const tt_kernel_t to_x_kernel = {
-    .name = "conv_transpose", .bytes = sizeof(operands_t), .run = run_to_x, .pointers = POINTERS};
+static const tt_pointer_t pointers[] = {TT_POINTER(operands_t, x), TT_POINTER(operands_t, weight),
+                                        TT_POINTER(operands_t, bias), TT_POINTER(operands_t, y),
+                                        TT_NO_POINTER};
+static const tt_kernel_t forward_kernel = TT_KERNEL("conv", operands_t, run_forward, pointers);
+static const tt_kernel_t to_x_kernel = TT_KERNEL("conv_transpose", operands_t, run_to_x, pointers);
 
 tutti_status_t tt_conv_forward(tt_exec_t *exec, const tt_conv_t *conv, const void *x,
                                const void *weight, const void *bias, void *y)

@@ -455,12 +455,11 @@ static tutti_status_t run_to_weight(tt_threads_t *threads, const void *arguments
     return run_job(threads, &j);
 }
 
-static const tt_kernel_t weight_kernel = {
-    .name = "conv_backward_weight",
-    .bytes = sizeof(operands_t),
-    .run = run_to_weight,
-    .pointers = {TT_POINTER(operands_t, x), TT_POINTER(operands_t, dy), TT_POINTER(operands_t, dw)},
-};
+static const tt_pointer_t weight_pointers[] = {TT_POINTER(operands_t, x),
+                                               TT_POINTER(operands_t, dy),
+                                               TT_POINTER(operands_t, dw), TT_NO_POINTER};
+static const tt_kernel_t weight_kernel =
+    TT_KERNEL("conv_backward_weight", operands_t, run_to_weight, weight_pointers);
 
 tutti_status_t tt_conv_to_weight(tt_exec_t *exec, const tt_conv_t *conv, const void *x,
                                  const void *dy, void *dw)

@@ -152,12 +152,9 @@ static tutti_status_t run_copy(tt_threads_t *threads, const void *arguments)
     return TUTTI_OK;
 }
 
-static const tt_kernel_t copy_kernel = {
-    .name = "copy",
-    .bytes = sizeof(copy_t),
-    .run = run_copy,
-    .pointers = {TT_POINTER(copy_t, out.data), TT_POINTER(copy_t, x.data)},
-};
+static const tt_pointer_t copy_pointers[] = {TT_POINTER(copy_t, out.data),
+                                             TT_POINTER(copy_t, x.data), TT_NO_POINTER};
+static const tt_kernel_t copy_kernel = TT_KERNEL("copy", copy_t, run_copy, copy_pointers);
 
 tutti_status_t tt_copy(tt_exec_t *exec, const tt_strided_t *out, const tt_strided_t *x)
 {

@@ -215,21 +215,14 @@ static tutti_status_t run_map(tt_threads_t *threads, const void *arguments)
     return TUTTI_OK;
 }
 
-#define POINTER(k) TT_POINTER(map_t, operands[k].data)
-
+/* Those that a kernel of fewer operands has are the last ones. */
+static const tt_pointer_t pointers[] = {
+    TT_POINTER(map_t, operands[3].data), TT_POINTER(map_t, operands[2].data),
+    TT_POINTER(map_t, operands[1].data), TT_POINTER(map_t, operands[0].data), TT_NO_POINTER};
 static const tt_kernel_t map_kernels[ARITY_MAX] = {
-    {.name = "map_unary",
-     .bytes = offsetof(map_t, operands[2]),
-     .run = run_map,
-     .pointers = {POINTER(0), POINTER(1)}},
-    {.name = "map_binary",
-     .bytes = offsetof(map_t, operands[3]),
-     .run = run_map,
-     .pointers = {POINTER(0), POINTER(1), POINTER(2)}},
-    {.name = "map_ternary",
-     .bytes = sizeof(map_t),
-     .run = run_map,
-     .pointers = {POINTER(0), POINTER(1), POINTER(2), POINTER(3)}},
+    {"map_unary", offsetof(map_t, operands[2]), run_map, pointers + 2},
+    {"map_binary", offsetof(map_t, operands[3]), run_map, pointers + 1},
+    {"map_ternary", sizeof(map_t), run_map, pointers},
 };
 
 tutti_status_t tt_map_unary(tt_exec_t *exec, tt_unary_t kind, tt_map_params_t params,

@@ -136,28 +136,21 @@ static tutti_status_t run_add_rows(tt_threads_t *threads, const void *arguments)
     return TUTTI_OK;
 }
 
-#define ROWS_POINTERS                                                                              \
-    {                                                                                              \
-        TT_POINTER(rows_t, at.indices), TT_POINTER(rows_t, out), TT_POINTER(rows_t, in)            \
-    }
+static const tt_pointer_t rows_pointers[] = {
+    TT_POINTER(rows_t, at.indices), TT_POINTER(rows_t, out), TT_POINTER(rows_t, in), TT_NO_POINTER};
 
 tutti_status_t tt_take_rows(tt_exec_t *exec, const tt_rows_by_index_t *at, void *out,
                             const void *table)
 {
-    static const tt_kernel_t kernel = {.name = "embedding",
-                                       .bytes = sizeof(rows_t),
-                                       .run = run_take_rows,
-                                       .pointers = ROWS_POINTERS};
+    static const tt_kernel_t kernel = TT_KERNEL("embedding", rows_t, run_take_rows, rows_pointers);
     return tt_launch(exec, &kernel, &(rows_t){*at, out, table, -1});
 }
 
 tutti_status_t tt_add_rows(tt_exec_t *exec, const tt_rows_by_index_t *at, void *table,
                            const void *rows, int64_t skip)
 {
-    static const tt_kernel_t kernel = {.name = "embedding_backward",
-                                       .bytes = sizeof(rows_t),
-                                       .run = run_add_rows,
-                                       .pointers = ROWS_POINTERS};
+    static const tt_kernel_t kernel =
+        TT_KERNEL("embedding_backward", rows_t, run_add_rows, rows_pointers);
     return tt_launch(exec, &kernel, &(rows_t){*at, table, rows, skip});
 }
 
@@ -346,19 +339,16 @@ static tutti_status_t run_scatter_add(tt_threads_t *threads, const void *argumen
 
 /* ---- the kernels ----------------------------------------------------------------------------- */
 
-#define ALONG(text, function)                                                                      \
-    {                                                                                              \
-        .name = text, .bytes = sizeof(along_t), .run = function, .pointers = {                     \
-            TT_POINTER(along_t, out.data),                                                         \
-            TT_POINTER(along_t, x.data),                                                           \
-            TT_POINTER(along_t, index.data)                                                        \
-        }                                                                                          \
-    }
-
-static const tt_kernel_t select_kernel = ALONG("index_select", run_index_select);
-static const tt_kernel_t add_kernel = ALONG("index_add", run_index_add);
-static const tt_kernel_t gather_kernel = ALONG("gather", run_gather);
-static const tt_kernel_t scatter_kernel = ALONG("scatter_add", run_scatter_add);
+static const tt_pointer_t along_pointers[] = {TT_POINTER(along_t, out.data),
+                                              TT_POINTER(along_t, x.data),
+                                              TT_POINTER(along_t, index.data), TT_NO_POINTER};
+static const tt_kernel_t select_kernel =
+    TT_KERNEL("index_select", along_t, run_index_select, along_pointers);
+static const tt_kernel_t add_kernel =
+    TT_KERNEL("index_add", along_t, run_index_add, along_pointers);
+static const tt_kernel_t gather_kernel = TT_KERNEL("gather", along_t, run_gather, along_pointers);
+static const tt_kernel_t scatter_kernel =
+    TT_KERNEL("scatter_add", along_t, run_scatter_add, along_pointers);
 
 static tt_strided_t list_of(const int64_t *indices, int64_t count)
 {

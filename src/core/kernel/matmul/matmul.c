@@ -410,9 +410,8 @@ static tutti_status_t multiply_widened(tt_threads_t *threads, tt_matmul_t *m)
     return status;
 }
 
-static tutti_status_t check(const void *arguments)
+static tutti_status_t check(const tt_matmul_t *m)
 {
-    const tt_matmul_t *m = arguments;
     const bool is_widening = m->out_dtype == TUTTI_F32 && m->dtype != TUTTI_F64;
     if (!tutti_dtype_is_float(m->dtype) || (m->out_dtype != m->dtype && !is_widening)) {
         return TT_FAIL(TUTTI_ERR_DTYPE, "matmul cannot multiply %s into %s",
@@ -445,19 +444,19 @@ static tutti_status_t run_matmul(tt_threads_t *threads, const void *arguments)
     return is_direct ? multiply_batches(threads, &m) : multiply_widened(threads, &m);
 }
 
-#define POINTER(member) TT_POINTER(tt_matmul_t, member)
-
-static const tt_kernel_t matmul_kernel = {
-    .name = "matmul",
-    .bytes = sizeof(tt_matmul_t),
-    .check = check,
-    .run = run_matmul,
-    .pointers = {POINTER(a.data), POINTER(b.data), POINTER(packed), POINTER(c), POINTER(bias),
-                 POINTER(pre)},
-};
+static const tt_pointer_t matmul_pointers[] = {TT_POINTER(tt_matmul_t, a.data),
+                                               TT_POINTER(tt_matmul_t, b.data),
+                                               TT_POINTER(tt_matmul_t, packed),
+                                               TT_POINTER(tt_matmul_t, c),
+                                               TT_POINTER(tt_matmul_t, bias),
+                                               TT_POINTER(tt_matmul_t, pre),
+                                               TT_NO_POINTER};
+static const tt_kernel_t matmul_kernel =
+    TT_KERNEL("matmul", tt_matmul_t, run_matmul, matmul_pointers);
 
 tutti_status_t tt_matmul(tt_exec_t *exec, const tt_matmul_t *matmul)
 {
+    TT_TRY(check(matmul));
     return tt_launch(exec, &matmul_kernel, matmul);
 }
 
@@ -487,12 +486,10 @@ static tutti_status_t run_pack(tt_threads_t *threads, const void *arguments)
     return TUTTI_OK;
 }
 
-static const tt_kernel_t pack_kernel = {
-    .name = "matmul_pack",
-    .bytes = sizeof(tt_matmul_t),
-    .run = run_pack,
-    .pointers = {POINTER(b.data), POINTER(packed)},
-};
+static const tt_pointer_t pack_pointers[] = {TT_POINTER(tt_matmul_t, b.data),
+                                             TT_POINTER(tt_matmul_t, packed), TT_NO_POINTER};
+static const tt_kernel_t pack_kernel =
+    TT_KERNEL("matmul_pack", tt_matmul_t, run_pack, pack_pointers);
 
 tutti_status_t tt_matmul_pack(tt_exec_t *exec, const tt_matmul_t *matmul, void *to)
 {

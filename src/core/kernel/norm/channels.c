@@ -169,62 +169,30 @@ static tutti_status_t run_backward(tt_threads_t *threads, const void *arguments)
     return run(threads, c, dot_channel, c->dx == NULL ? NULL : slope_channel);
 }
 
-#define CHANNELS_KERNEL(title, function)                                                           \
-    {                                                                                              \
-        .name = title, .bytes = sizeof(tt_channels_t), .run = function, .pointers = {              \
-            TT_POINTER(tt_channels_t, x),                                                          \
-            TT_POINTER(tt_channels_t, gamma),                                                      \
-            TT_POINTER(tt_channels_t, beta),                                                       \
-            TT_POINTER(tt_channels_t, mean),                                                       \
-            TT_POINTER(tt_channels_t, variance),                                                   \
-            TT_POINTER(tt_channels_t, residual),                                                   \
-            TT_POINTER(tt_channels_t, y),                                                          \
-            TT_POINTER(tt_channels_t, dy),                                                         \
-            TT_POINTER(tt_channels_t, sum),                                                        \
-            TT_POINTER(tt_channels_t, dot),                                                        \
-            TT_POINTER(tt_channels_t, dgamma),                                                     \
-            TT_POINTER(tt_channels_t, dbeta),                                                      \
-            TT_POINTER(tt_channels_t, dz),                                                         \
-            TT_POINTER(tt_channels_t, dx)                                                          \
-        }                                                                                          \
-    }
-
-static const tt_kernel_t measure_kernel = CHANNELS_KERNEL("batch_norm_measure", run_measure);
-static const tt_kernel_t normalize_kernel = CHANNELS_KERNEL("batch_norm_normalize", run_normalize);
-static const tt_kernel_t forward_kernel = CHANNELS_KERNEL("batch_norm", run_forward);
-static const tt_kernel_t dot_kernel = CHANNELS_KERNEL("batch_norm_dot", run_dot);
-static const tt_kernel_t slope_kernel = CHANNELS_KERNEL("batch_norm_slope", run_slope);
-static const tt_kernel_t backward_kernel = CHANNELS_KERNEL("batch_norm_backward", run_backward);
-
-tutti_status_t tt_channels_measure(tt_exec_t *exec, const tt_channels_t *c)
-{
-    return tt_launch(exec, &measure_kernel, c);
-}
-
-tutti_status_t tt_channels_normalize(tt_exec_t *exec, const tt_channels_t *c)
-{
-    return tt_launch(exec, &normalize_kernel, c);
-}
-
-tutti_status_t tt_channels_forward(tt_exec_t *exec, const tt_channels_t *c)
-{
-    return tt_launch(exec, &forward_kernel, c);
-}
-
-tutti_status_t tt_channels_dot(tt_exec_t *exec, const tt_channels_t *c)
-{
-    return tt_launch(exec, &dot_kernel, c);
-}
-
-tutti_status_t tt_channels_slope(tt_exec_t *exec, const tt_channels_t *c)
-{
-    return tt_launch(exec, &slope_kernel, c);
-}
-
-tutti_status_t tt_channels_backward(tt_exec_t *exec, const tt_channels_t *c)
-{
-    return tt_launch(exec, &backward_kernel, c);
-}
+static const tt_pointer_t channels_pointers[] = {TT_POINTER(tt_channels_t, x),
+                                                 TT_POINTER(tt_channels_t, gamma),
+                                                 TT_POINTER(tt_channels_t, beta),
+                                                 TT_POINTER(tt_channels_t, mean),
+                                                 TT_POINTER(tt_channels_t, variance),
+                                                 TT_POINTER(tt_channels_t, residual),
+                                                 TT_POINTER(tt_channels_t, y),
+                                                 TT_POINTER(tt_channels_t, dy),
+                                                 TT_POINTER(tt_channels_t, sum),
+                                                 TT_POINTER(tt_channels_t, dot),
+                                                 TT_POINTER(tt_channels_t, dgamma),
+                                                 TT_POINTER(tt_channels_t, dbeta),
+                                                 TT_POINTER(tt_channels_t, dz),
+                                                 TT_POINTER(tt_channels_t, dx),
+                                                 TT_NO_POINTER};
+TT_LAUNCHER(tt_channels_measure, "batch_norm_measure", tt_channels_t, run_measure,
+            channels_pointers)
+TT_LAUNCHER(tt_channels_normalize, "batch_norm_normalize", tt_channels_t, run_normalize,
+            channels_pointers)
+TT_LAUNCHER(tt_channels_forward, "batch_norm", tt_channels_t, run_forward, channels_pointers)
+TT_LAUNCHER(tt_channels_dot, "batch_norm_dot", tt_channels_t, run_dot, channels_pointers)
+TT_LAUNCHER(tt_channels_slope, "batch_norm_slope", tt_channels_t, run_slope, channels_pointers)
+TT_LAUNCHER(tt_channels_backward, "batch_norm_backward", tt_channels_t, run_backward,
+            channels_pointers)
 
 typedef struct {
     size_t n;
@@ -243,12 +211,10 @@ static tutti_status_t run_move(tt_threads_t *threads, const void *arguments)
     return TUTTI_OK;
 }
 
-static const tt_kernel_t move_kernel = {
-    .name = "batch_norm_update",
-    .bytes = sizeof(move_t),
-    .run = run_move,
-    .pointers = {TT_POINTER(move_t, to), TT_POINTER(move_t, from)},
-};
+static const tt_pointer_t move_pointers[] = {TT_POINTER(move_t, to), TT_POINTER(move_t, from),
+                                             TT_NO_POINTER};
+static const tt_kernel_t move_kernel =
+    TT_KERNEL("batch_norm_update", move_t, run_move, move_pointers);
 
 tutti_status_t tt_channels_move(tt_exec_t *exec, size_t n, double *to, const double *from,
                                 const double weights[2])
@@ -359,32 +325,17 @@ static tutti_status_t run_groups_backward(tt_threads_t *threads, const void *g)
     return run_groups(threads, g, backward_group);
 }
 
-#define GROUPS_KERNEL(title, function)                                                             \
-    {                                                                                              \
-        .name = title, .bytes = sizeof(tt_groups_t), .run = function, .pointers = {                \
-            TT_POINTER(tt_groups_t, x),                                                            \
-            TT_POINTER(tt_groups_t, gamma),                                                        \
-            TT_POINTER(tt_groups_t, beta),                                                         \
-            TT_POINTER(tt_groups_t, mean),                                                         \
-            TT_POINTER(tt_groups_t, rstd),                                                         \
-            TT_POINTER(tt_groups_t, y),                                                            \
-            TT_POINTER(tt_groups_t, dy),                                                           \
-            TT_POINTER(tt_groups_t, sum),                                                          \
-            TT_POINTER(tt_groups_t, dot),                                                          \
-            TT_POINTER(tt_groups_t, dx)                                                            \
-        }                                                                                          \
-    }
-
-static const tt_kernel_t groups_forward_kernel = GROUPS_KERNEL("group_norm", run_groups_forward);
-static const tt_kernel_t groups_backward_kernel =
-    GROUPS_KERNEL("group_norm_backward", run_groups_backward);
-
-tutti_status_t tt_groups_forward(tt_exec_t *exec, const tt_groups_t *g)
-{
-    return tt_launch(exec, &groups_forward_kernel, g);
-}
-
-tutti_status_t tt_groups_backward(tt_exec_t *exec, const tt_groups_t *g)
-{
-    return tt_launch(exec, &groups_backward_kernel, g);
-}
+static const tt_pointer_t groups_pointers[] = {TT_POINTER(tt_groups_t, x),
+                                               TT_POINTER(tt_groups_t, gamma),
+                                               TT_POINTER(tt_groups_t, beta),
+                                               TT_POINTER(tt_groups_t, mean),
+                                               TT_POINTER(tt_groups_t, rstd),
+                                               TT_POINTER(tt_groups_t, y),
+                                               TT_POINTER(tt_groups_t, dy),
+                                               TT_POINTER(tt_groups_t, sum),
+                                               TT_POINTER(tt_groups_t, dot),
+                                               TT_POINTER(tt_groups_t, dx),
+                                               TT_NO_POINTER};
+TT_LAUNCHER(tt_groups_forward, "group_norm", tt_groups_t, run_groups_forward, groups_pointers)
+TT_LAUNCHER(tt_groups_backward, "group_norm_backward", tt_groups_t, run_groups_backward,
+            groups_pointers)

@@ -171,43 +171,19 @@ static tutti_status_t run_rms_norm_backward(tt_threads_t *threads, const void *n
     return backward(threads, job_of(norm, true));
 }
 
-#define KERNEL(kind)                                                                               \
-    {                                                                                              \
-        .name = #kind, .bytes = sizeof(tt_norm_t), .run = run_##kind, .pointers = {                \
-            TT_POINTER(tt_norm_t, x),                                                              \
-            TT_POINTER(tt_norm_t, gamma),                                                          \
-            TT_POINTER(tt_norm_t, beta),                                                           \
-            TT_POINTER(tt_norm_t, y),                                                              \
-            TT_POINTER(tt_norm_t, mean),                                                           \
-            TT_POINTER(tt_norm_t, rstd),                                                           \
-            TT_POINTER(tt_norm_t, dy),                                                             \
-            TT_POINTER(tt_norm_t, dx),                                                             \
-            TT_POINTER(tt_norm_t, dgamma),                                                         \
-            TT_POINTER(tt_norm_t, dbeta)                                                           \
-        }                                                                                          \
-    }
-
-static const tt_kernel_t layer_norm_kernel = KERNEL(layer_norm);
-static const tt_kernel_t rms_norm_kernel = KERNEL(rms_norm);
-static const tt_kernel_t layer_norm_backward_kernel = KERNEL(layer_norm_backward);
-static const tt_kernel_t rms_norm_backward_kernel = KERNEL(rms_norm_backward);
-
-tutti_status_t tt_layer_norm(tt_exec_t *exec, const tt_norm_t *norm)
-{
-    return tt_launch(exec, &layer_norm_kernel, norm);
-}
-
-tutti_status_t tt_rms_norm(tt_exec_t *exec, const tt_norm_t *norm)
-{
-    return tt_launch(exec, &rms_norm_kernel, norm);
-}
-
-tutti_status_t tt_layer_norm_backward(tt_exec_t *exec, const tt_norm_t *norm)
-{
-    return tt_launch(exec, &layer_norm_backward_kernel, norm);
-}
-
-tutti_status_t tt_rms_norm_backward(tt_exec_t *exec, const tt_norm_t *norm)
-{
-    return tt_launch(exec, &rms_norm_backward_kernel, norm);
-}
+static const tt_pointer_t pointers[] = {TT_POINTER(tt_norm_t, x),
+                                        TT_POINTER(tt_norm_t, gamma),
+                                        TT_POINTER(tt_norm_t, beta),
+                                        TT_POINTER(tt_norm_t, y),
+                                        TT_POINTER(tt_norm_t, mean),
+                                        TT_POINTER(tt_norm_t, rstd),
+                                        TT_POINTER(tt_norm_t, dy),
+                                        TT_POINTER(tt_norm_t, dx),
+                                        TT_POINTER(tt_norm_t, dgamma),
+                                        TT_POINTER(tt_norm_t, dbeta),
+                                        TT_NO_POINTER};
+TT_LAUNCHER(tt_layer_norm, "layer_norm", tt_norm_t, run_layer_norm, pointers)
+TT_LAUNCHER(tt_rms_norm, "rms_norm", tt_norm_t, run_rms_norm, pointers)
+TT_LAUNCHER(tt_layer_norm_backward, "layer_norm_backward", tt_norm_t, run_layer_norm_backward,
+            pointers)
+TT_LAUNCHER(tt_rms_norm_backward, "rms_norm_backward", tt_norm_t, run_rms_norm_backward, pointers)

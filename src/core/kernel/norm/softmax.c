@@ -98,19 +98,15 @@ static tutti_status_t run_log_softmax_backward(tt_threads_t *threads, const void
                     (rows_job_t){.two = rows_of(rows->shape.dtype)->log_softmax_backward});
 }
 
-#define ROWS_KERNEL(kind)                                                                          \
-    {                                                                                              \
-        .name = #kind, .bytes = sizeof(rows_t), .run = run_##kind, .pointers = {                   \
-            TT_POINTER(rows_t, out),                                                               \
-            TT_POINTER(rows_t, a),                                                                 \
-            TT_POINTER(rows_t, b)                                                                  \
-        }                                                                                          \
-    }
-
-static const tt_kernel_t softmax_kernel = ROWS_KERNEL(softmax);
-static const tt_kernel_t softmax_backward_kernel = ROWS_KERNEL(softmax_backward);
-static const tt_kernel_t log_softmax_kernel = ROWS_KERNEL(log_softmax);
-static const tt_kernel_t log_softmax_backward_kernel = ROWS_KERNEL(log_softmax_backward);
+static const tt_pointer_t rows_pointers[] = {TT_POINTER(rows_t, out), TT_POINTER(rows_t, a),
+                                             TT_POINTER(rows_t, b), TT_NO_POINTER};
+static const tt_kernel_t softmax_kernel = TT_KERNEL("softmax", rows_t, run_softmax, rows_pointers);
+static const tt_kernel_t softmax_backward_kernel =
+    TT_KERNEL("softmax_backward", rows_t, run_softmax_backward, rows_pointers);
+static const tt_kernel_t log_softmax_kernel =
+    TT_KERNEL("log_softmax", rows_t, run_log_softmax, rows_pointers);
+static const tt_kernel_t log_softmax_backward_kernel =
+    TT_KERNEL("log_softmax_backward", rows_t, run_log_softmax_backward, rows_pointers);
 
 tutti_status_t tt_softmax(tt_exec_t *exec, tt_rows_t shape, void *y, const void *x)
 {
@@ -242,28 +238,11 @@ static tutti_status_t run_cross_entropy_backward(tt_threads_t *threads, const vo
     return TUTTI_OK;
 }
 
-#define LOSS_KERNEL(kind)                                                                          \
-    {                                                                                              \
-        .name = #kind, .bytes = sizeof(tt_cross_entropy_t), .run = run_##kind, .pointers = {       \
-            TT_POINTER(tt_cross_entropy_t, logits),                                                \
-            TT_POINTER(tt_cross_entropy_t, targets),                                               \
-            TT_POINTER(tt_cross_entropy_t, loss),                                                  \
-            TT_POINTER(tt_cross_entropy_t, max_sum),                                               \
-            TT_POINTER(tt_cross_entropy_t, weight),                                                \
-            TT_POINTER(tt_cross_entropy_t, dlogits),                                               \
-            TT_POINTER(tt_cross_entropy_t, scale)                                                  \
-        }                                                                                          \
-    }
-
-static const tt_kernel_t cross_entropy_kernel = LOSS_KERNEL(cross_entropy);
-static const tt_kernel_t cross_entropy_backward_kernel = LOSS_KERNEL(cross_entropy_backward);
-
-tutti_status_t tt_cross_entropy(tt_exec_t *exec, const tt_cross_entropy_t *ce)
-{
-    return tt_launch(exec, &cross_entropy_kernel, ce);
-}
-
-tutti_status_t tt_cross_entropy_backward(tt_exec_t *exec, const tt_cross_entropy_t *ce)
-{
-    return tt_launch(exec, &cross_entropy_backward_kernel, ce);
-}
+static const tt_pointer_t loss_pointers[] = {
+    TT_POINTER(tt_cross_entropy_t, logits), TT_POINTER(tt_cross_entropy_t, targets),
+    TT_POINTER(tt_cross_entropy_t, loss),   TT_POINTER(tt_cross_entropy_t, max_sum),
+    TT_POINTER(tt_cross_entropy_t, weight), TT_POINTER(tt_cross_entropy_t, dlogits),
+    TT_POINTER(tt_cross_entropy_t, scale),  TT_NO_POINTER};
+TT_LAUNCHER(tt_cross_entropy, "cross_entropy", tt_cross_entropy_t, run_cross_entropy, loss_pointers)
+TT_LAUNCHER(tt_cross_entropy_backward, "cross_entropy_backward", tt_cross_entropy_t,
+            run_cross_entropy_backward, loss_pointers)

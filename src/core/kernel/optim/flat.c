@@ -104,13 +104,8 @@ typedef struct {
     bool is_largest;
 } flat_t;
 
-#define KERNEL(text, function)                                                                     \
-    {                                                                                              \
-        .name = text, .bytes = sizeof(flat_t), .run = function, .pointers = {                      \
-            TT_POINTER(flat_t, x),                                                                 \
-            TT_POINTER(flat_t, cell)                                                               \
-        }                                                                                          \
-    }
+static const tt_pointer_t pointers[] = {TT_POINTER(flat_t, x), TT_POINTER(flat_t, cell),
+                                        TT_NO_POINTER};
 
 static tutti_status_t run_scale(tt_threads_t *threads, const void *arguments)
 {
@@ -121,7 +116,7 @@ static tutti_status_t run_scale(tt_threads_t *threads, const void *arguments)
 
 tutti_status_t tt_flat_scale(tt_exec_t *exec, float *x, size_t n, float factor)
 {
-    static const tt_kernel_t kernel = KERNEL("scale", run_scale);
+    static const tt_kernel_t kernel = TT_KERNEL("scale", flat_t, run_scale, pointers);
     return tt_launch(exec, &kernel, &(flat_t){.x = x, .n = n, .number = (double)factor});
 }
 
@@ -136,7 +131,7 @@ static tutti_status_t run_measure(tt_threads_t *threads, const void *arguments)
 tutti_status_t tt_flat_measure(tt_exec_t *exec, const float *x, size_t n, bool is_largest,
                                double *total)
 {
-    static const tt_kernel_t kernel = KERNEL("grad_norm", run_measure);
+    static const tt_kernel_t kernel = TT_KERNEL("grad_norm", flat_t, run_measure, pointers);
     union {
         const float *read;
         float *x;
@@ -164,7 +159,7 @@ static tutti_status_t run_clip(tt_threads_t *threads, const void *arguments)
 tutti_status_t tt_flat_clip(tt_exec_t *exec, float *x, size_t n, const double *total,
                             bool is_largest, double max_norm)
 {
-    static const tt_kernel_t kernel = KERNEL("clip_grad_norm", run_clip);
+    static const tt_kernel_t kernel = TT_KERNEL("clip_grad_norm", flat_t, run_clip, pointers);
     union {
         const double *read;
         double *cell;
@@ -184,7 +179,7 @@ static tutti_status_t run_unscale(tt_threads_t *threads, const void *arguments)
 
 tutti_status_t tt_flat_unscale(tt_exec_t *exec, float *x, size_t n, float factor, double *bad)
 {
-    static const tt_kernel_t kernel = KERNEL("unscale", run_unscale);
+    static const tt_kernel_t kernel = TT_KERNEL("unscale", flat_t, run_unscale, pointers);
     return tt_launch(exec, &kernel,
                      &(flat_t){.x = x, .n = n, .cell = bad, .number = (double)factor});
 }

@@ -246,18 +246,12 @@ static tutti_status_t run_backward(tt_threads_t *threads, const void *arguments)
     return run(threads, &job);
 }
 
-static const tt_kernel_t forward_kernel = {
-    .name = "interpolate",
-    .bytes = sizeof(operands_t),
-    .run = run_forward,
-    .pointers = {TT_POINTER(operands_t, from), TT_POINTER(operands_t, to)},
-};
-static const tt_kernel_t backward_kernel = {
-    .name = "interpolate_backward",
-    .bytes = sizeof(operands_t),
-    .run = run_backward,
-    .pointers = {TT_POINTER(operands_t, from), TT_POINTER(operands_t, to)},
-};
+static const tt_pointer_t pointers[] = {TT_POINTER(operands_t, from), TT_POINTER(operands_t, to),
+                                        TT_NO_POINTER};
+static const tt_kernel_t forward_kernel =
+    TT_KERNEL("interpolate", operands_t, run_forward, pointers);
+static const tt_kernel_t backward_kernel =
+    TT_KERNEL("interpolate_backward", operands_t, run_backward, pointers);
 
 tutti_status_t tt_interpolate(tt_exec_t *exec, const tt_interpolate_t *t, const void *x, void *y)
 {

@@ -297,16 +297,12 @@ static tutti_status_t run_pool(tt_threads_t *threads, const void *arguments)
     return run(threads, &job);
 }
 
-#define POOL(title)                                                                                \
-    {                                                                                              \
-        .name = title, .bytes = sizeof(pool_t), .run = run_pool,                                   \
-        .pointers = {TT_POINTER(pool_t, from), TT_POINTER(pool_t, to), TT_POINTER(pool_t, at)},    \
-    }
-
+static const tt_pointer_t pool_pointers[] = {TT_POINTER(pool_t, from), TT_POINTER(pool_t, to),
+                                             TT_POINTER(pool_t, at), TT_NO_POINTER};
 static const tt_kernel_t pool_kernels[] = {
-    [TT_POOLING_MAX] = POOL("max_pool"),
-    [TT_POOLING_AVERAGE] = POOL("avg_pool"),
-    [TT_POOLING_AVERAGE_BACKWARD] = POOL("avg_pool_backward"),
+    [TT_POOLING_MAX] = TT_KERNEL("max_pool", pool_t, run_pool, pool_pointers),
+    [TT_POOLING_AVERAGE] = TT_KERNEL("avg_pool", pool_t, run_pool, pool_pointers),
+    [TT_POOLING_AVERAGE_BACKWARD] = TT_KERNEL("avg_pool_backward", pool_t, run_pool, pool_pointers),
 };
 
 tutti_status_t tt_pooling_max(tt_exec_t *exec, const tt_pooling_t *p, const void *x, void *y,
@@ -359,13 +355,11 @@ static tutti_status_t run_max_backward(tt_threads_t *threads, const void *argume
     return TUTTI_OK;
 }
 
-static const tt_kernel_t max_backward_kernel = {
-    .name = "max_pool_backward",
-    .bytes = sizeof(max_backward_t),
-    .run = run_max_backward,
-    .pointers = {TT_POINTER(max_backward_t, dy), TT_POINTER(max_backward_t, at),
-                 TT_POINTER(max_backward_t, dx)},
-};
+static const tt_pointer_t max_backward_pointers[] = {TT_POINTER(max_backward_t, dy),
+                                                     TT_POINTER(max_backward_t, at),
+                                                     TT_POINTER(max_backward_t, dx), TT_NO_POINTER};
+static const tt_kernel_t max_backward_kernel =
+    TT_KERNEL("max_pool_backward", max_backward_t, run_max_backward, max_backward_pointers);
 
 tutti_status_t tt_pooling_max_backward(tt_exec_t *exec, const tt_pooling_t *p, const void *dy,
                                        const int32_t *at, void *dx)

@@ -120,16 +120,11 @@ static tutti_status_t run_job(tt_threads_t *threads, const void *arguments)
     return TUTTI_OK;
 }
 
-#define KERNEL(text)                                                                               \
-    {                                                                                              \
-        .name = text, .bytes = sizeof(random_job_t), .run = run_job, .pointers = {                 \
-            TT_POINTER(random_job_t, out),                                                         \
-            TT_POINTER(random_job_t, x)                                                            \
-        }                                                                                          \
-    }
-
-static const tt_kernel_t uniform_kernel = KERNEL("uniform"), normal_kernel = KERNEL("normal"),
-                         dropout_kernel = KERNEL("dropout");
+static const tt_pointer_t pointers[] = {TT_POINTER(random_job_t, out), TT_POINTER(random_job_t, x),
+                                        TT_NO_POINTER};
+static const tt_kernel_t uniform_kernel = TT_KERNEL("uniform", random_job_t, run_job, pointers);
+static const tt_kernel_t normal_kernel = TT_KERNEL("normal", random_job_t, run_job, pointers);
+static const tt_kernel_t dropout_kernel = TT_KERNEL("dropout", random_job_t, run_job, pointers);
 
 /* x as the dtype has it, or, with a step of ±1, the number next to that in its direction: the bits
  * of a floating number's size count upwards. */

@@ -31,9 +31,7 @@ static tutti_status_t run_whole(tt_threads_t *threads, const void *arguments)
 tutti_status_t tt_fill_whole(tt_exec_t *exec, tt_random_t at, int64_t *out, size_t count,
                              int64_t low, uint64_t bound)
 {
-    static const tt_kernel_t kernel = {.name = "randint",
-                                       .bytes = sizeof(whole_job_t),
-                                       .run = run_whole,
-                                       .pointers = {TT_POINTER(whole_job_t, out)}};
+    static const tt_pointer_t pointers[] = {TT_POINTER(whole_job_t, out), TT_NO_POINTER};
+    static const tt_kernel_t kernel = TT_KERNEL("randint", whole_job_t, run_whole, pointers);
     return tt_launch(exec, &kernel, &(whole_job_t){at, out, count, low, bound});
 }

@@ -54,29 +54,19 @@ static tutti_status_t run_backward(tt_threads_t *threads, const void *arguments)
     return TUTTI_OK;
 }
 
-#define POINTER(member) TT_POINTER(tt_recurrent_step_t, member)
+static const tt_pointer_t forward_pointers[] = {
+    TT_POINTER(tt_recurrent_step_t, x),    TT_POINTER(tt_recurrent_step_t, product),
+    TT_POINTER(tt_recurrent_step_t, h),    TT_POINTER(tt_recurrent_step_t, c),
+    TT_POINTER(tt_recurrent_step_t, kept), TT_POINTER(tt_recurrent_step_t, c_next),
+    TT_POINTER(tt_recurrent_step_t, y),    TT_NO_POINTER};
+TT_LAUNCHER(tt_recurrent_forward, "recurrent_step", tt_recurrent_step_t, run_forward,
+            forward_pointers)
 
-static const tt_kernel_t forward_kernel = {
-    .name = "recurrent_step",
-    .bytes = sizeof(tt_recurrent_step_t),
-    .run = run_forward,
-    .pointers = {POINTER(x), POINTER(product), POINTER(h), POINTER(c), POINTER(kept),
-                 POINTER(c_next), POINTER(y)},
-};
-static const tt_kernel_t backward_kernel = {
-    .name = "recurrent_step_backward",
-    .bytes = sizeof(tt_recurrent_step_t),
-    .run = run_backward,
-    .pointers = {POINTER(h), POINTER(c), POINTER(kept), POINTER(c_next), POINTER(dy), POINTER(dh),
-                 POINTER(dc), POINTER(dx), POINTER(dproduct)},
-};
-
-tutti_status_t tt_recurrent_forward(tt_exec_t *exec, const tt_recurrent_step_t *step)
-{
-    return tt_launch(exec, &forward_kernel, step);
-}
-
-tutti_status_t tt_recurrent_backward(tt_exec_t *exec, const tt_recurrent_step_t *step)
-{
-    return tt_launch(exec, &backward_kernel, step);
-}
+static const tt_pointer_t backward_pointers[] = {
+    TT_POINTER(tt_recurrent_step_t, h),        TT_POINTER(tt_recurrent_step_t, c),
+    TT_POINTER(tt_recurrent_step_t, kept),     TT_POINTER(tt_recurrent_step_t, c_next),
+    TT_POINTER(tt_recurrent_step_t, dy),       TT_POINTER(tt_recurrent_step_t, dh),
+    TT_POINTER(tt_recurrent_step_t, dc),       TT_POINTER(tt_recurrent_step_t, dx),
+    TT_POINTER(tt_recurrent_step_t, dproduct), TT_NO_POINTER};
+TT_LAUNCHER(tt_recurrent_backward, "recurrent_step_backward", tt_recurrent_step_t, run_backward,
+            backward_pointers)

@@ -465,12 +465,9 @@ static tutti_status_t run_reduce(tt_threads_t *threads, const void *arguments)
     return TUTTI_OK;
 }
 
-static const tt_kernel_t reduce_kernel = {
-    .name = "reduce",
-    .bytes = sizeof(reduce_t),
-    .run = run_reduce,
-    .pointers = {TT_POINTER(reduce_t, out.data), TT_POINTER(reduce_t, x.data)},
-};
+static const tt_pointer_t reduce_pointers[] = {TT_POINTER(reduce_t, out.data),
+                                               TT_POINTER(reduce_t, x.data), TT_NO_POINTER};
+static const tt_kernel_t reduce_kernel = TT_KERNEL("reduce", reduce_t, run_reduce, reduce_pointers);
 
 tutti_status_t tt_reduce(tt_exec_t *exec, tt_reduce_t kind, tt_reduce_params_t params,
                          const tt_strided_t *out, const tt_strided_t *x, unsigned dims)

@@ -130,8 +130,11 @@ tutti_status_t tutti_module_new_parameter(tutti_module_t *m, const char *name, t
                                           tutti_init_t init, tutti_tensor_t **out)
 {
     tutti_tensor_t *x;
-    TT_TRY(tt_tensor_new(m->ctx->home, TUTTI_F32, shape, false, &x));
-    tutti_status_t status = tt_init_run(m->ctx, x, tt_init_filler(m->ctx, init));
+    tutti_status_t status = tt_tensor_new(m->ctx->home, TUTTI_F32, shape, false, &x);
+    if (status < 0) {
+        return TT_FAIL(status, "module %s: %s: %s", m->ops->name, name, tutti_last_error());
+    }
+    status = tt_init_run(m->ctx, x, tt_init_filler(m->ctx, init));
     if (status >= 0) {
         status = tutti_tensor_set_requires_grad(x, true);
     }

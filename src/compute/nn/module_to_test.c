@@ -179,6 +179,26 @@ static void an_optimizer_of_before_says_where_its_state_lies(void **state)
     }
 }
 
+static void a_parameter_that_does_not_fit_says_so(void **state)
+{
+    (void)state;
+    tutti_device_t *small;
+    tutti_context_t *ctx;
+    tutti_module_t *linear;
+    assert_int_equal(
+        tutti_device_open("strict:5", &(tutti_device_options_t){.memory_bytes = 1 << 16}, &small),
+        0);
+    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.device = small}, &ctx), 0);
+    assert_int_equal(tutti_module_create(ctx, &tutti_linear_layer,
+                                         &(tutti_linear_options_t){.in = 128, .out = 256}, &linear),
+                     TUTTI_ERR_NOMEM);
+    tt_expect_error("module linear: weight: strict:5: 131072 bytes for tensor data: 65536 of 65536 "
+                    "are free");
+    assert_int_equal(tutti_device_stats(small).live_bytes, 0);
+    tutti_context_release(ctx);
+    tutti_device_release(small);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -188,6 +208,7 @@ int main(void)
         TEST(tied_parameters_stay_tied),
         TEST(what_lies_there_is_left_alone),
         TEST(an_optimizer_of_before_says_where_its_state_lies),
+        TEST(a_parameter_that_does_not_fit_says_so),
     };
 #undef TEST
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

@@ -11,7 +11,8 @@
  * An operation is computed where its inputs lie; inputs on two devices are an error that names
  * both. What has no inputs (tutti_zeros(), parameters) lies on the context's device. Launching does
  * not wait; reading to the host does (tutti_tensor_item(), tutti_tensor_copy() to the host). What
- * an operation's values decide, such as an index outside, is told by the next call that waits.
+ * an operation's values decide, such as an index outside, is told by each read of what is lost by
+ * it, on any thread; the work behind it is skipped until tutti_device_synchronize() has told it.
  *
  * Example:
  *
@@ -68,7 +69,7 @@ TUTTI_API tutti_status_t tutti_device_open(const char *name, const tutti_device_
 TUTTI_API tutti_device_t *tutti_device_retain(tutti_device_t *device);
 
 /** Give a device back; NULL does nothing. It closes, when its tensors are gone, too. @thread any
- *  @errors none (a failure of its work that nobody waited for is logged) */
+ *  @errors none (a failure of its work that nobody was told of is logged) */
 TUTTI_API void tutti_device_release(tutti_device_t *device);
 
 /** "strict:0". @return borrowed @thread any @errors none */
@@ -84,10 +85,12 @@ typedef struct {
 /** What was done on it. @thread any @errors none @source torch.cuda.memory_stats */
 TUTTI_API tutti_device_stats_t tutti_device_stats(tutti_device_t *device);
 
-/** Wait until all that was launched on it is done. @thread any
+/** Wait until all that was launched on it is done. It alone ends what a failure began: the work
+ *  behind that is skipped until then, and what is launched from now on is done. @thread any
  *  @param timeout_ms  0: TUTTI_TIMEOUT_MS
- *  @errors  TIMEOUT; the first failure of its work that nobody was told of, with the operation;
- *           STATE (it was opened before fork()) @source torch.cuda.synchronize */
+ *  @errors  TIMEOUT; the first failure of its work since it was synchronized last, with the
+ *           operation, once, to all that wait at that time; STATE (it was opened before fork())
+ *  @source torch.cuda.synchronize */
 TUTTI_API tutti_status_t tutti_device_synchronize(tutti_device_t *device, int64_t timeout_ms);
 
 /* ---- tensors and modules --------------------------------------------------------------------- */
@@ -99,7 +102,8 @@ TUTTI_API tutti_device_t *tutti_tensor_device(const tutti_tensor_t *x);
 
 /** The tensor on a device (NULL: the host): x itself if it lies there. Copies to the host wait, and
  *  so do those of memory of the host that is not pinned. Its gradient is copied back.
- *  @thread the scope's @errors NOMEM; to the host those of tutti_device_synchronize()
+ *  @thread the scope's @errors NOMEM; those that wait: TIMEOUT, STATE, a failure of the device's
+ *  work, which tutti_device_synchronize() ends
  *  @source torch.Tensor.to */
 TUTTI_API tutti_tensor_t *tutti_tensor_to(tutti_scope_t *s, tutti_tensor_t *x,
                                           tutti_device_t *device);
@@ -130,7 +134,7 @@ TUTTI_API bool tutti_tensor_is_pinned(const tutti_tensor_t *x);
  *
  * @param device  retained by the tensors; NULL: the host
  * @thread        the context's
- * @errors        NOMEM, STATE (a parameter is not in memory), those of tutti_device_synchronize();
+ * @errors        NOMEM, STATE (a parameter is not in memory), those of tutti_tensor_to();
  *                nothing is changed then
  * @source        torch.nn.Module.to
  */

@@ -116,9 +116,13 @@ TUTTI_API bool tutti_tensor_is_contiguous(const tutti_tensor_t *x);
  *  parameter stays as it was. tutti_tensor_copy_from() is seen, and so is every other call that
  *  writes a tensor, collectives and messages too. @thread any @errors none */
 TUTTI_API void *tutti_tensor_data(const tutti_tensor_t *x);
-/** The only element, as a double; NaN if there is not exactly one. @thread any @errors none */
+/** The only element, as a double; NaN if there is not exactly one. Waits where x lies on a device;
+ *  NaN where it cannot be had: tutti_last_error() says why. A failure of the device's work stays
+ * for tutti_device_synchronize(), and what is launched is skipped meanwhile. @thread any @errors
+ * none */
 TUTTI_API double tutti_tensor_item(const tutti_tensor_t *x);
-/** The element at a flat (row-major) index, as a double; NaN outside. @thread any @errors none */
+/** The element at a flat (row-major) index, as a double; NaN outside, and as tutti_tensor_item().
+ *  @thread any @errors none */
 TUTTI_API double tutti_tensor_at(const tutti_tensor_t *x, int64_t index);
 /** "f32[2, 3]" into text; returns text. @thread any @errors none */
 TUTTI_API char *tutti_tensor_describe(const tutti_tensor_t *x, char *text, size_t bytes);

@@ -111,7 +111,7 @@ void tt_group_stream_free(tt_group_stream_t *stream)
         return;
     }
     for (int i = 0; i < stream->used_count; i++) {
-        tt_event_pass(stream->used[i].last);
+        (void)tt_event_pass(stream->used[i].last, TT_NEVER); /* forked: nobody looks */
     }
     tt_stream_release(stream->stream);
     reap(stream);

@@ -213,6 +213,17 @@ tutti_device_stats_t tutti_device_stats(tutti_device_t *device)
                                   .peak_bytes = stats.peak_bytes};
 }
 
+/* 0: TUTTI_TIMEOUT_MS. */
+static tutti_status_t find_deadline(int64_t timeout_ms, tt_deadline_t *out)
+{
+    int64_t limit = timeout_ms;
+    if (limit == 0) {
+        TT_TRY(tt_config_int(TT_CONFIG_TIMEOUT_MS, 1, INT32_MAX, &limit));
+    }
+    *out = tt_deadline_in_ms(limit);
+    return TUTTI_OK;
+}
+
 tutti_status_t tutti_device_synchronize(tutti_device_t *device, int64_t timeout_ms)
 {
     if (timeout_ms < 0) {
@@ -220,11 +231,9 @@ tutti_status_t tutti_device_synchronize(tutti_device_t *device, int64_t timeout_
                        "device_synchronize: timeout_ms is %" PRId64 ": want at least 0",
                        timeout_ms);
     }
-    int64_t limit = timeout_ms;
-    if (limit == 0) {
-        TT_TRY(tt_config_int(TT_CONFIG_TIMEOUT_MS, 1, INT32_MAX, &limit));
-    }
-    return tt_device_synchronize(device, tt_deadline_in_ms(limit));
+    tt_deadline_t deadline;
+    TT_TRY(find_deadline(timeout_ms, &deadline));
+    return tt_device_synchronize(device, deadline);
 }
 
 tutti_status_t tt_device_push_release(tt_device_t *device, void (*release)(void *object),
@@ -253,6 +262,36 @@ static tutti_status_t copy_across(tt_device_t *device, void *to, tt_device_t *ot
     return tt_stream_wait_event(others, tt_stream_event(stream));
 }
 
+static tutti_status_t push_with_host(tt_device_t *device, void *to, tt_device_t *other,
+                                     const void *from, size_t bytes)
+{
+    return device != NULL ? tt_device_copy_in(device, to, from, bytes)
+                          : tt_device_copy_out(other, to, from, bytes);
+}
+
+/* One of the devices is NULL: the host. What is launched already is passed before the copy is:
+ * where that takes too long, nothing uses the memory of the host. */
+static tutti_status_t copy_with_host(tt_device_t *device, void *to, tt_device_t *other,
+                                     const void *from, size_t bytes)
+{
+    tt_device_t *accelerator = device != NULL ? device : other;
+    if (!tt_device_is_accelerator(accelerator) || !tt_device_has_values(accelerator)) {
+        return push_with_host(device, to, other, from, bytes);
+    }
+    tt_deadline_t deadline;
+    const tt_event_t before = tt_stream_event(tt_device_stream(accelerator));
+    TT_TRY(find_deadline(0, &deadline));
+    TT_TRY(tt_event_pass(before, deadline));
+    TT_TRY(push_with_host(device, to, other, from, bytes));
+    const tt_event_t after = tt_stream_event(before.stream);
+    const tutti_status_t status = tt_event_pass(after, deadline);
+    if (status < 0) {
+        (void)tt_event_pass(after, TT_NEVER); /* behind another thread's work: it is in use */
+        return status;
+    }
+    return tt_stream_check(before, after);
+}
+
 tutti_status_t tt_device_move(tt_device_t *device, void *to, tt_device_t *other, const void *from,
                               size_t bytes)
 {
@@ -263,12 +302,5 @@ tutti_status_t tt_device_move(tt_device_t *device, void *to, tt_device_t *other,
     if (device != NULL && other != NULL) {
         return copy_across(device, to, other, from, bytes);
     }
-    TT_TRY(device != NULL ? tt_device_copy_in(device, to, from, bytes)
-                          : tt_device_copy_out(other, to, from, bytes));
-    tt_device_t *accelerator = device != NULL ? device : other;
-    const tutti_status_t status = tutti_device_synchronize(accelerator, 0);
-    if (status < 0 && tt_device_is_accelerator(accelerator) && tt_device_has_values(accelerator)) {
-        tt_event_pass(tt_stream_event(tt_device_stream(accelerator))); /* the memory is in use */
-    }
-    return status;
+    return copy_with_host(device, to, other, from, bytes);
 }

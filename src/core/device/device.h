@@ -120,8 +120,9 @@ tutti_status_t tt_device_copy_in(tt_device_t *device, void *to, const void *host
 tutti_status_t tt_device_copy_out(tt_device_t *device, void *host, const void *from, size_t bytes);
 
 /* Bytes from one device to another; NULL: the host's memory. Waits where the host is one of them:
- * the caller may use and free its memory then. Errors: those of synchronizing; UNSUPPORTED (two
- * kinds of accelerators). */
+ * the caller may use and free its memory then. Errors: TIMEOUT (TUTTI_TIMEOUT_MS); the failure for
+ * which what it waited for is lost, which stays until somebody synchronizes; STATE (forked);
+ * UNSUPPORTED (two kinds of accelerators). */
 tutti_status_t tt_device_move(tt_device_t *device, void *to, tt_device_t *other, const void *from,
                               size_t bytes);
 
@@ -130,7 +131,8 @@ tutti_status_t tt_device_move(tt_device_t *device, void *to, tt_device_t *other,
 tutti_status_t tt_device_push_release(tt_device_t *device, void (*release)(void *object),
                                       void *object);
 
-/* Until all that was launched is done. Errors: those of tt_event_wait(). */
+/* Until all that was launched is done. It alone ends the skipping behind a failure. Errors: those
+ * of tt_event_wait(). */
 tutti_status_t tt_device_synchronize(tt_device_t *device, tt_deadline_t deadline);
 
 #endif

@@ -22,7 +22,7 @@
 #include "core/base/ref.h"
 #include "core/base/thread.h"
 
-enum { RING_BYTES = 1 << 20, RECORD_ALIGN = 64, SPINS = 2000, SLEEP_NS = 100000 };
+enum { RING_BYTES = 1 << 20, RECORD_ALIGN = 64, SPINS = 2000, SLEEP_NS = 100000, LOST_KEPT = 4 };
 
 /* Without a name: the rest of the ring is empty. */
 typedef struct {
@@ -33,6 +33,14 @@ typedef struct {
     bool is_always; /* not skipped: releases, and waits, which keep what others use */
     _Alignas(16) unsigned char arguments[];
 } record_t;
+
+/* What a failure spoiled: the values of records [begin, end) are not there. */
+typedef struct {
+    uint64_t begin, end; /* no end before the failure has been told */
+    tutti_status_t status;
+    bool is_seen; /* by one who asked for the values */
+    char text[TT_ERROR_TEXT_BYTES];
+} lost_t;
 
 struct tt_stream {
     tt_ref_t ref; /* of its owner, and of those on other streams that wait for an event */
@@ -50,11 +58,9 @@ struct tt_stream {
     pthread_mutex_t failure_lock;
     _Atomic int failure;         /* the status of the first work that failed; 0: none to tell */
     _Atomic uint64_t skip_until; /* records before this one are skipped */
-    /* Of the last failure, also when it has been told: the values of records [lost, lost_end) are
-     * not there. Under failure_lock, as the text. */
-    uint64_t lost, lost_end;
-    tutti_status_t lost_status;
-    char text[TT_ERROR_TEXT_BYTES];
+    _Atomic uint32_t told;       /* failures */
+    lost_t lost[LOST_KEPT];      /* of the last failures, told or not; under failure_lock */
+    uint64_t lost_count;         /* ever */
     unsigned char *ring;
 };
 
@@ -85,17 +91,22 @@ static void move(_Atomic uint32_t *word, _Atomic uint32_t *asleep)
 
 /* ---- the stream's thread --------------------------------------------------------------------- */
 
+/* Of those that there are. */
+static lost_t *newest(tt_stream_t *stream)
+{
+    return &stream->lost[(stream->lost_count - 1) % LOST_KEPT];
+}
+
 static void keep_failure(tt_stream_t *stream, const record_t *record, tutti_status_t status)
 {
     const char *text = tutti_last_error();
     const size_t length = strlen(record->name);
     const bool is_named = strncmp(text, record->name, length) == 0 && text[length] == ':';
     pthread_mutex_lock(&stream->failure_lock);
-    snprintf(stream->text, sizeof stream->text, "%s: %s%s%s", stream->name,
+    lost_t *lost = &stream->lost[stream->lost_count++ % LOST_KEPT];
+    *lost = (lost_t){.begin = atomic_load(&stream->done), .end = UINT64_MAX, .status = status};
+    snprintf(lost->text, sizeof lost->text, "%s: %s%s%s", stream->name,
              is_named ? "" : record->name, is_named ? "" : ": ", text);
-    stream->lost = atomic_load(&stream->done);
-    stream->lost_end = UINT64_MAX;
-    stream->lost_status = status;
     atomic_store(&stream->failure, status);
     pthread_mutex_unlock(&stream->failure_lock);
 }
@@ -194,7 +205,7 @@ void tt_stream_release(tt_stream_t *stream)
         return;
     }
     if (stream->owner == getpid()) {
-        if (tt_event_wait(tt_stream_event(stream), TT_NEVER) < 0) {
+        if (tt_event_wait(tt_stream_event(stream), TT_NEVER) < 0 && !newest(stream)->is_seen) {
             tt_log(TT_LOG_ERROR, "%s, and nobody waited for it", tutti_last_error());
         }
         atomic_store(&stream->stops, true);
@@ -304,25 +315,56 @@ static tutti_status_t take_failure(tt_stream_t *stream)
     pthread_mutex_lock(&stream->failure_lock);
     tutti_status_t status = (tutti_status_t)atomic_load(&stream->failure);
     if (status < 0) {
-        status = TT_FAIL(status, "%s", stream->text);
-        stream->lost_end = atomic_load(&stream->pushed);
-        atomic_store(&stream->skip_until, stream->lost_end);
+        lost_t *lost = newest(stream);
+        status = TT_FAIL(status, "%s", lost->text);
+        lost->end = atomic_load(&stream->pushed);
+        atomic_store(&stream->skip_until, lost->end);
+        atomic_fetch_add(&stream->told, 1);
         atomic_store(&stream->failure, 0);
     }
     pthread_mutex_unlock(&stream->failure_lock);
     return status;
 }
 
-/* Whether what was to be done before an event was. */
-static tutti_status_t check_event(tt_event_t event)
+/* The failure that spoiled one of the records [begin, end); NULL: none did. What lies before the
+ * last failures that are kept is taken for spoiled. failure_lock is held. */
+static lost_t *find_lost(tt_stream_t *stream, uint64_t begin, uint64_t end)
 {
-    tt_stream_t *stream = event.stream;
+    const uint64_t count = stream->lost_count;
+    const uint64_t kept = count < LOST_KEPT ? count : LOST_KEPT;
+    for (uint64_t i = 1; i <= kept; i++) {
+        lost_t *lost = &stream->lost[(count - i) % LOST_KEPT];
+        if ((begin < lost->end && lost->begin < end) ||
+            (i == LOST_KEPT && count > LOST_KEPT && begin < lost->begin)) {
+            return lost;
+        }
+    }
+    return NULL;
+}
+
+static tutti_status_t check(tt_stream_t *stream, uint64_t begin, uint64_t end, bool is_seen)
+{
+    tutti_status_t status = TUTTI_OK;
     pthread_mutex_lock(&stream->failure_lock);
-    const bool is_lost = event.count > stream->lost && event.count <= stream->lost_end;
-    const tutti_status_t status =
-        is_lost ? TT_FAIL(stream->lost_status, "%s", stream->text) : TUTTI_OK;
+    lost_t *lost = find_lost(stream, begin, end);
+    if (lost != NULL) {
+        lost->is_seen |= is_seen;
+        status = TT_FAIL(lost->status, "%s", lost->text);
+    }
     pthread_mutex_unlock(&stream->failure_lock);
     return status;
+}
+
+/* Whether what was to be done before an event was: its last record. */
+static tutti_status_t check_event(tt_event_t event)
+{
+    return event.count == 0 ? TUTTI_OK : check(event.stream, event.count - 1, event.count, false);
+}
+
+tutti_status_t tt_stream_check(tt_event_t before, tt_event_t after)
+{
+    TT_ASSERT(before.stream == after.stream);
+    return check(before.stream, before.count, after.count, true);
 }
 
 static tutti_status_t wait_until_done(tt_event_t event, tt_deadline_t deadline)
@@ -346,13 +388,15 @@ static tutti_status_t wait_until_done(tt_event_t event, tt_deadline_t deadline)
 
 tutti_status_t tt_event_wait(tt_event_t event, tt_deadline_t deadline)
 {
+    const uint32_t told = atomic_load(&event.stream->told);
     TT_TRY(wait_until_done(event, deadline));
-    return take_failure(event.stream);
+    TT_TRY(take_failure(event.stream));
+    return atomic_load(&event.stream->told) == told ? TUTTI_OK : check_event(event);
 }
 
-void tt_event_pass(tt_event_t event)
+tutti_status_t tt_event_pass(tt_event_t event, tt_deadline_t deadline)
 {
-    (void)wait_until_done(event, TT_NEVER);
+    return wait_until_done(event, deadline);
 }
 
 bool tt_stream_is_inside(const tt_stream_t *stream)

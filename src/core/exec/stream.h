@@ -10,9 +10,11 @@
  *     pushed   | 1 | 2 | 3 | 4 | 5 | 6 |
  *                        ^ done      ^ the event: done when the first six are
  *
- * The first work that fails is kept, with its name and text; what stands behind it is skipped. The
- * next wait returns the failure, to one who waits; what is pushed from then on is done again.
- * (CUDA's errors of a kernel stay for ever; here the values are lost, the device is not.)
+ * The first work that fails is kept, with its name and text; what stands behind it is skipped. Who
+ * asks for values looks (tt_stream_check()): all are told who ask for some that are lost, and the
+ * skipping goes on. tt_event_wait() ends it, and tells all who wait at that time; what is pushed
+ * from then on is done again. (CUDA's errors of a kernel stay for ever; here the values are lost,
+ * the device is not.)
  *
  * Any thread may push. After fork() the child has no stream thread: pushing and waiting are STATE.
  */
@@ -44,7 +46,7 @@ enum { TT_WORK_BYTES_MAX = 4096 };
 
 tutti_status_t tt_stream_create(const tt_stream_options_t *options, tt_stream_t **out);
 
-/* Waits for the work that was pushed; a failure that nobody waited for is logged. */
+/* Waits for the work that was pushed; a failure that nobody was told of is logged. */
 void tt_stream_release(tt_stream_t *stream);
 
 /* Returns when the work is in the queue: at once, unless 1 MiB of work is. Errors: STATE (forked).
@@ -66,12 +68,20 @@ tt_event_t tt_stream_event(tt_stream_t *stream);
 
 bool tt_event_is_done(tt_event_t event);
 
-/* Until everything before the event is done. Errors: TIMEOUT; STATE (forked); the first failure
- * since the last wait that returned one, also of work behind the event: "strict:0: gather: …". */
+/* Until everything before the event is done; ends the skipping. Errors: TIMEOUT; STATE (forked);
+ * the first failure since the last wait that returned one, also of work behind the event:
+ * "strict:0: gather: …"; the one that another thread was told of meanwhile, if it spoiled the last
+ * work before the event. */
 tutti_status_t tt_event_wait(tt_event_t event, tt_deadline_t deadline);
 
-/* The same, whatever came of the work: a failure stays for who waits for it. */
-void tt_event_pass(tt_event_t event);
+/* The same, whatever came of the work: failures stay, and are not told. Errors: TIMEOUT; STATE
+ * (forked). */
+tutti_status_t tt_event_pass(tt_event_t event, tt_deadline_t deadline);
+
+/* Whether the work between two events, which has been passed, was done. The skipping goes on.
+ * Errors: the failure for which some of it was not, whether that was told or not. Of work before
+ * the last four failures nobody knows: it is taken for lost. */
+tutti_status_t tt_stream_check(tt_event_t before, tt_event_t after);
 
 /* Whether the caller is work of the stream. */
 bool tt_stream_is_inside(const tt_stream_t *stream);

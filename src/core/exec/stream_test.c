@@ -161,6 +161,79 @@ static void the_first_failure_is_told_and_what_is_behind_it_is_skipped(void **st
     tt_stream_release(stream);
 }
 
+/* Who looks is told, and nothing ends; who looks later is told what was lost, and no more. */
+static void who_looks_at_what_is_lost_is_told_each_time(void **state)
+{
+    (void)state;
+    tt_stream_t *stream = open_stream();
+    const int outside = 7;
+    push_note(stream, 1);
+    const tt_event_t first = tt_stream_event(stream);
+    assert_int_equal(push(stream, fail_by_index, &outside, sizeof outside), TUTTI_OK);
+    const tt_event_t second = tt_stream_event(stream);
+    push_note(stream, 2);
+    const tt_event_t third = tt_stream_event(stream);
+    assert_int_equal(tt_event_pass(third, TT_NEVER), TUTTI_OK);
+    for (int turn = 0; turn < 4; turn++) {
+        assert_int_equal(tt_stream_check((tt_event_t){stream, 0}, first), TUTTI_OK);
+        assert_int_equal(tt_stream_check(first, second), TUTTI_ERR_ARG);
+        assert_int_equal(tt_stream_check((tt_event_t){stream, 0}, second), TUTTI_ERR_ARG);
+        assert_int_equal(tt_stream_check(second, third), TUTTI_ERR_ARG);
+        assert_string_equal(tutti_last_error(), "test:0: note: index 7 is outside");
+        const tt_event_t before = tt_stream_event(stream);
+        push_note(stream, 3);
+        const tt_event_t after = tt_stream_event(stream);
+        assert_int_equal(tt_event_pass(after, TT_NEVER), TUTTI_OK);
+        assert_int_equal(count, turn < 1 ? 1 : turn + 1); /* skipped until it is told */
+        assert_int_equal(tt_stream_check(before, after), turn < 1 ? TUTTI_ERR_ARG : TUTTI_OK);
+        assert_int_equal(synchronize(stream), turn < 1 ? TUTTI_ERR_ARG : TUTTI_OK);
+    }
+    tt_stream_release(stream);
+}
+
+/* Also of the one before the last; what nobody knows any more is taken for lost. */
+static void earlier_failures_are_known_for_a_while(void **state)
+{
+    (void)state;
+    enum { FAILURES = 6 };
+    tt_stream_t *stream = open_stream();
+    tt_event_t before[FAILURES], after[FAILURES], good[FAILURES];
+    for (int i = 0; i < FAILURES; i++) {
+        before[i] = tt_stream_event(stream);
+        assert_int_equal(push(stream, fail_by_index, &i, sizeof i), TUTTI_OK);
+        after[i] = tt_stream_event(stream);
+        assert_int_equal(synchronize(stream), TUTTI_ERR_ARG);
+        push_note(stream, i);
+        good[i] = tt_stream_event(stream);
+        assert_int_equal(synchronize(stream), TUTTI_OK);
+    }
+    for (int i = 0; i < FAILURES; i++) {
+        char want[64];
+        snprintf(want, sizeof want, "test:0: note: index %d is outside", i < 2 ? 2 : i);
+        assert_int_equal(tt_stream_check(before[i], after[i]), TUTTI_ERR_ARG);
+        assert_string_equal(tutti_last_error(), want);
+        assert_int_equal(tt_stream_check(after[i], good[i]), i < 2 ? TUTTI_ERR_ARG : TUTTI_OK);
+    }
+    tt_stream_release(stream);
+}
+
+static void a_wait_that_takes_nothing_has_a_deadline(void **state)
+{
+    (void)state;
+    tt_stream_t *stream = open_stream();
+    atomic_bool gate = false, *at = &gate;
+    const int outside = 7;
+    assert_int_equal(push(stream, wait_for_gate, &at, sizeof at), TUTTI_OK);
+    assert_int_equal(push(stream, fail_by_index, &outside, sizeof outside), TUTTI_OK);
+    const tt_event_t event = tt_stream_event(stream);
+    assert_int_equal(tt_event_pass(event, tt_deadline_in_ms(20)), TUTTI_ERR_TIMEOUT);
+    assert_string_equal(tutti_last_error(), "test:0: 2 of 2 pieces of work are not done");
+    atomic_store(&gate, true);
+    assert_int_equal(tt_event_pass(event, TT_NEVER), TUTTI_OK);
+    assert_int_equal(synchronize(stream), TUTTI_ERR_ARG);
+    tt_stream_release(stream);
+}
+
 /* The failure is told to who waits for earlier work; its own results stay lost. */
 static void what_was_pushed_before_a_failure_was_told_is_skipped(void **state)
 {
@@ -340,6 +413,9 @@ int main(void)
         cmocka_unit_test(records_of_all_sizes_go_around_the_ring),
         cmocka_unit_test(an_event_stands_for_what_was_pushed_before_it),
         cmocka_unit_test(the_first_failure_is_told_and_what_is_behind_it_is_skipped),
+        cmocka_unit_test(who_looks_at_what_is_lost_is_told_each_time),
+        cmocka_unit_test(earlier_failures_are_known_for_a_while),
+        cmocka_unit_test(a_wait_that_takes_nothing_has_a_deadline),
         cmocka_unit_test(what_was_pushed_before_a_failure_was_told_is_skipped),
         cmocka_unit_test(only_what_a_failure_spoiled_spoils_other_streams),
         cmocka_unit_test(a_stream_waits_for_another_ones_event),

@@ -120,6 +120,7 @@ static void cumulative_statistics_tell_what_failed_on_the_device(void **state)
     assert_int_equal(tutti_tensor_status(y), TUTTI_ERR_ARG);
     assert_non_null(strstr(tutti_scope_error(s), "embedding: index 9 at [0] is outside"));
     assert_int_equal(tutti_scope_close(s), TUTTI_ERR_ARG);
+    assert_int_equal(tutti_device_synchronize(device, 0), TUTTI_ERR_ARG);
     assert_true(number(m, "num_batches_tracked") == 0);
     assert_true(number(m, "running_mean") == 0);
     tutti_module_release(m);

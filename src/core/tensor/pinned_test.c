@@ -25,7 +25,8 @@ static tutti_status_t run_gate(tt_threads_t *threads, const void *arguments)
     return ((const gate_t *)arguments)->fails ? TT_FAIL(TUTTI_ERR_ARG, "it fails") : TUTTI_OK;
 }
 
-static const tt_kernel_t gate = {.name = "gate", .bytes = sizeof(gate_t), .run = run_gate};
+static const tt_pointer_t no_pointers[] = {TT_NO_POINTER};
+static const tt_kernel_t gate = TT_KERNEL("gate", gate_t, run_gate, no_pointers);
 
 typedef struct {
     tutti_device_t *device;

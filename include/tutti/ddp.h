@@ -125,9 +125,9 @@ typedef struct tutti_ddp_options {
 } tutti_ddp_options_t;
 
 /**
- * Wrap a module. Checks that it is the same on every rank and copies rank 0's parameters and
- * buffers to all. From then on the parameters' gradients lie in buckets in the memory that ranks
- * share.
+ * Wrap a module. Checks that it is the same on every rank, and cut over devices at the same places
+ * (whatever devices those are), and copies rank 0's parameters and buffers to all. From then on the
+ * parameters' gradients lie in buckets in the memory that ranks share.
  *
  * @param ctx     the module's context; must outlive the result
  * @param module  retained

@@ -11,21 +11,46 @@
 #include "core/base/alloc.h"
 #include "parallel/ddp/ddp_impl.h"
 
-/* Text with room for `bytes`; `used` counts what it wants. */
+/* Text with room for `bytes`; `used` counts what it wants. Devices are numbered as the module comes
+ * to them: those of two ranks have other names, and the same numbers. */
 typedef struct {
     char *text;
     size_t bytes, used;
+    const tt_device_t **devices; /* [device_count] */
+    int device_count;
 } description_t;
+
+static tutti_status_t find_number(description_t *d, const tt_device_t *device, int *number)
+{
+    int i = 0;
+    while (i < d->device_count && d->devices[i] != device) {
+        i++;
+    }
+    if (i == d->device_count) {
+        const tt_device_t **devices =
+            tt_realloc(d->devices, (size_t)(i + 1) * sizeof(*devices), "ddp description");
+        TT_TRY_ALLOC(devices);
+        d->devices = devices;
+        d->devices[d->device_count++] = device;
+    }
+    *number = i;
+    return TUTTI_OK;
+}
 
 static tutti_status_t append_tensor(void *user, const char *name, tutti_tensor_t *tensor)
 {
     description_t *d = user;
-    char what[192];
+    char what[192], where[48] = "";
+    int number;
+    TT_TRY(find_number(d, tensor->storage->device, &number));
+    if (number > 0) {
+        snprintf(where, sizeof where, ", on device %d of the module", number + 1);
+    }
     const bool has_room = d->used < d->bytes;
     d->used +=
         (size_t)snprintf(has_room ? d->text + d->used : NULL, has_room ? d->bytes - d->used : 0,
-                         "%s %s%s\n", name, tutti_tensor_describe(tensor, what, sizeof what),
-                         tutti_tensor_requires_grad(tensor) ? "" : ", no gradient");
+                         "%s %s%s%s\n", name, tutti_tensor_describe(tensor, what, sizeof what),
+                         tutti_tensor_requires_grad(tensor) ? "" : ", no gradient", where);
     return TUTTI_OK;
 }
 
@@ -119,6 +144,7 @@ tutti_status_t tt_ddp_check_model(tutti_ddp_t *ddp, tutti_status_t status)
         status = describe(ddp, &own);
     }
     status = compare_everywhere(ddp, &own, status);
+    tt_free(own.devices);
     tt_free(own.text);
     return status;
 }

@@ -139,6 +139,81 @@ static void copies_of_16_bits_do_too(void **state)
     expect_the_bits_of_the_host((tutti_ddp_options_t){.shards = 2, .reduce_dtype = TUTTI_BF16});
 }
 
+/* ---- modules over two devices ---------------------------------------------------------------- */
+
+typedef struct {
+    tutti_device_t *devices[2];
+    tutti_context_t *ctx;
+    tutti_module_t *model, *layers[3];
+} halves_t;
+
+/* Rank l has strict:2l and strict:2l + 1, in this order or the other; layers from `first` on lie on
+ * the second one. */
+static tutti_status_t open_halves(int rank, int first, bool is_turned, halves_t *h)
+{
+    const tutti_linear_options_t layer = {.in = IN, .out = IN};
+    for (int i = 0; i < 2; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "strict:%d", 2 * rank + (is_turned ? 1 - i : i));
+        TUTTI_CHECK(tutti_device_open(name, NULL, &h->devices[i]));
+    }
+    const tutti_context_options_t options = {.threads = 1, .device = h->devices[0]};
+    TUTTI_CHECK(tutti_context_create(&options, &h->ctx));
+    TUTTI_CHECK(tutti_module_create(h->ctx, &tutti_sequential_layer, NULL, &h->model));
+    for (int i = 0; i < 3; i++) {
+        TUTTI_CHECK(tutti_sequential_add(h->model, &tutti_linear_layer, &layer, &h->layers[i]));
+        TUTTI_CHECK(i >= first ? tutti_module_to(h->layers[i], h->devices[1]) : TUTTI_OK);
+    }
+    return TUTTI_OK;
+}
+
+static void close_halves(halves_t *h)
+{
+    tutti_module_release(h->model);
+    tutti_context_release(h->ctx);
+    tutti_device_release(h->devices[0]);
+    tutti_device_release(h->devices[1]);
+}
+
+static void cut_elsewhere_on_rank_1(tt_member_t *m)
+{
+    halves_t h = {0};
+    tutti_ddp_t *ddp = NULL;
+    TT_EXPECT(m, open_halves(m->rank, m->rank == 1 ? 1 : 2, false, &h) == TUTTI_OK);
+    TT_EXPECT(m, tutti_ddp_create(h.ctx, h.model, m->group, NULL, &ddp) == TUTTI_ERR_MISMATCH);
+    TT_EXPECT(m, strstr(tutti_last_error(),
+                        "rank 1 has \"1.weight f32[10, 10], on device 2 of the module\" where rank "
+                        "0 has \"1.weight f32[10, 10]\"") != NULL);
+    TT_EXPECT(m, tutti_module_to(h.layers[1], h.devices[0]) == TUTTI_OK);
+    TT_EXPECT(m, tutti_ddp_create(h.ctx, h.model, m->group, NULL, &ddp) == TUTTI_OK);
+    tutti_ddp_release(ddp);
+    close_halves(&h);
+}
+
+static void ranks_that_cut_a_module_elsewhere_are_refused(void **state)
+{
+    (void)state;
+    tt_team_expect(2, 20000, cut_elsewhere_on_rank_1, NULL);
+}
+
+/* One layer lies on the first device again, and the ranks' devices have names of another order. */
+static void cut_alike(tt_member_t *m)
+{
+    halves_t h = {0};
+    tutti_ddp_t *ddp = NULL;
+    TT_EXPECT(m, open_halves(m->rank, 1, m->rank == 1, &h) == TUTTI_OK);
+    TT_EXPECT(m, tutti_module_to(h.layers[2], h.devices[0]) == TUTTI_OK);
+    TT_EXPECT(m, tutti_ddp_create(h.ctx, h.model, m->group, NULL, &ddp) == TUTTI_OK);
+    tutti_ddp_release(ddp);
+    close_halves(&h);
+}
+
+static void devices_may_have_any_names(void **state)
+{
+    (void)state;
+    tt_team_expect(2, 20000, cut_alike, NULL);
+}
+
 static int check_leaks(void **state)
 {
     (void)state;
@@ -151,6 +226,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(devices_give_the_bits_of_the_host),
         cmocka_unit_test(copies_of_16_bits_do_too),
+        cmocka_unit_test(ranks_that_cut_a_module_elsewhere_are_refused),
+        cmocka_unit_test(devices_may_have_any_names),
     };
     return cmocka_run_group_tests(tests, NULL, check_leaks);
 }

@@ -3,8 +3,8 @@
  * A case runs on contiguous inputs in f64: forward against the plain reference, backward against
  * central differences. Then the same inputs lie transposed and sliced in memory, and bits must be
  * the same. In f32 and bf16 the results stay near those of f64 on the same values. The strict
- * device gives the host's bits. At last every allocation of the program fails in turn: a status,
- * and nothing left. All of it runs where TUTTI_TEST_DEVICE says (device_testing.h).
+ * device gives the host's bits. At last every launch, and every allocation, fails in turn: a
+ * status, and nothing left. All of it runs where TUTTI_TEST_DEVICE says (device_testing.h).
  */
 #include <math.h>
 
@@ -407,6 +407,61 @@ static void any_allocation_may_fail(void **state)
     for_each_case(torture);
 }
 
+/* The n-th launch fails; the others are handed on. */
+static struct {
+    tutti_status_t (*launch)(tt_exec_t *exec, const tt_kernel_t *kernel, const void *arguments);
+    size_t left;
+    bool has_failed;
+} launches;
+
+static tutti_status_t launch_or_fail(tt_exec_t *exec, const tt_kernel_t *kernel,
+                                     const void *arguments)
+{
+    if (launches.left > 0 && --launches.left == 0) {
+        launches.has_failed = true;
+        return TT_FAIL(TUTTI_ERR_IO, "%s: it cannot be launched", kernel->name);
+    }
+    return launches.launch != NULL ? launches.launch(exec, kernel, arguments)
+                                   : kernel->run(exec->threads, arguments);
+}
+
+/* One run in which launch n fails; whether it was reached. */
+static bool is_not_launched(const op_case_t *c, tutti_dtype_t dtype, layout_t layout, size_t n)
+{
+    run_t run = {.c = c, .dtype = dtype, .layout = layout};
+    assert_int_equal(tt_test_context(&(tutti_context_options_t){.threads = 1}, &run.ctx), 0);
+    assert_int_equal(tutti_scope_open(run.ctx, &run.s), TUTTI_OK);
+    tt_exec_t *exec = tt_scope_exec(run.s);
+    launches.launch = exec->launch;
+    launches.left = n;
+    launches.has_failed = false;
+    exec->launch = launch_or_fail;
+    perform(&run);
+    exec->launch = launches.launch;
+    const tutti_status_t status = tutti_scope_close(run.s);
+    tutti_context_release(run.ctx);
+    if (launches.has_failed && status != TUTTI_ERR_IO) {
+        fail_msg("%s (%s): launch %zu failed, but the status is %s", c->op, c->what, n,
+                 tutti_status_name(status));
+    }
+    check_nothing_lives(c->op, c->what);
+    return launches.has_failed;
+}
+
+static void torture_launches(const op_case_t *c)
+{
+    for (size_t n = 1, failed = 1; failed > 0; n++) {
+        failed = is_not_launched(c, TUTTI_BF16, CONTIGUOUS, n);
+        failed += !c->is_contiguous && is_not_launched(c, TUTTI_F32, SLICED, n);
+    }
+}
+
+static void any_launch_may_fail(void **state)
+{
+    (void)state;
+    for_each_case(torture_launches);
+}
+
 /* ---- errors ---------------------------------------------------------------------------------- */
 
 /* The text, as on the host: a device's work that failed says first where that was, "strict:0: ". */
@@ -453,6 +508,7 @@ int main(void)
         cmocka_unit_test(narrow_types_stay_near_f64),
         cmocka_unit_test(devices_change_no_bit),
         cmocka_unit_test(errors_name_operation_rule_and_inputs),
+        cmocka_unit_test(any_launch_may_fail),
         cmocka_unit_test(any_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -193,13 +193,13 @@ tutti_status_t tt_run_add_grad(const tt_run_t *run, tutti_scope_t *s, tutti_tens
     }
     const tt_strided_t out = tt_tensor_strided(sum), a = tt_tensor_strided(old),
                        b = tt_tensor_strided(grad);
-    TT_TRY(tt_map_binary(tt_tensor_exec(s->ctx, old), TT_BINARY_ADD, (tt_map_params_t){0}, &out, &a,
-                         &b));
+    const tutti_status_t status = tt_map_binary(tt_tensor_exec(s->ctx, old), TT_BINARY_ADD,
+                                                (tt_map_params_t){0}, &out, &a, &b);
     if (!is_sole) {
-        tutti_tensor_release(old);
-        *slot = sum;
+        tutti_tensor_release(status < 0 ? sum : old);
+        *slot = status < 0 ? old : sum;
     }
-    return TUTTI_OK;
+    return status;
 }
 
 /* Whether a leaf accumulates into the memory of this tensor, which others have still to receive. */

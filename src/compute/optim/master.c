@@ -109,6 +109,20 @@ static tutti_status_t reconcile(tutti_optim_t *opt, const tt_optim_slot_t *slot)
     return status;
 }
 
+static tutti_status_t make_master(tutti_optim_t *opt, tt_optim_slot_t *slot)
+{
+    const tutti_tensor_t *x = slot->tensor;
+    tutti_tensor_t *master;
+    TT_TRY(tt_tensor_new(x->storage->device, TUTTI_F32, x->shape, false, &master));
+    const tutti_status_t status = tt_tensor_convert(tt_tensor_exec(opt->ctx, x), master, x);
+    if (status < 0) {
+        tutti_tensor_release(master);
+        return status;
+    }
+    slot->master = master;
+    return TUTTI_OK;
+}
+
 tutti_status_t tt_optim_prepare_master(tutti_optim_t *opt, tt_optim_slot_t *slot)
 {
     if (slot->tensor->dtype == TUTTI_F32) {
@@ -117,10 +131,7 @@ tutti_status_t tt_optim_prepare_master(tutti_optim_t *opt, tt_optim_slot_t *slot
         return TUTTI_OK;
     }
     if (slot->master == NULL) {
-        TT_TRY(tt_tensor_new(slot->tensor->storage->device, TUTTI_F32, slot->tensor->shape, false,
-                             &slot->master));
-        TT_TRY(
-            tt_tensor_convert(tt_tensor_exec(opt->ctx, slot->tensor), slot->master, slot->tensor));
+        TT_TRY(make_master(opt, slot));
     } else if (slot->is_master_loaded || slot->version != slot->tensor->storage->version) {
         TT_TRY(reconcile(opt, slot));
     }

@@ -123,11 +123,13 @@ void tt_storage_swap(tt_storage_t *a, tt_storage_t *b)
     a->owner = b->owner;
     a->device = b->device;
     a->initializer = b->initializer;
+    a->is_pinned = b->is_pinned;
     b->data = old.data;
     b->release = old.release;
     b->owner = old.owner;
     b->device = old.device;
     b->initializer = old.initializer;
+    b->is_pinned = old.is_pinned;
 }
 
 /* ---- without memory for a while -------------------------------------------------------------- */

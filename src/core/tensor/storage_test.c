@@ -179,6 +179,22 @@ static void wrapped_memory_may_be_left(void **state)
     tutti_tensor_release(x);
 }
 
+/* Who copies from memory that is not pinned waits for it: a wrong mark is a use after free. */
+static void pinned_memory_is_pinned_where_it_goes(void **state)
+{
+    const fixture_t *f = *state;
+    tutti_tensor_t *other;
+    assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(2, 3), &other), 0);
+    assert_int_equal(tutti_tensor_fill(other, 5), 0);
+    assert_int_equal(tutti_tensor_pin(other), 0);
+    tt_storage_swap(f->x->storage, other->storage);
+    assert_true(tutti_tensor_at(f->x, 0) == 5 && tutti_tensor_is_pinned(f->x));
+    assert_false(tutti_tensor_is_pinned(other));
+    tt_storage_swap(f->x->storage, other->storage);
+    assert_true(tutti_tensor_is_pinned(other) && !tutti_tensor_is_pinned(f->x));
+    tutti_tensor_release(other);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -189,6 +205,7 @@ int main(void)
         T(memory_that_cannot_be_had_leaves_it_away),
         T(lent_memory_goes_back_each_time),
         T(wrapped_memory_may_be_left),
+        T(pinned_memory_is_pinned_where_it_goes),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

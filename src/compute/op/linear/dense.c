@@ -3,13 +3,27 @@
 
 #include "core/kernel/elementwise/map.h"
 
+tutti_status_t tt_dense_copy(tutti_scope_t *s, const tt_strided_t *x, tutti_shape_t shape,
+                             tutti_dtype_t dtype, tutti_tensor_t **out)
+{
+    tutti_tensor_t *copy;
+    TT_TRY(tt_tensor_new(s->ctx->place.device, dtype, shape, false, &copy));
+    const tt_strided_t to = tt_tensor_strided(copy);
+    const tutti_status_t status =
+        tt_map_unary(tt_scope_exec(s), TT_UNARY_COPY, (tt_map_params_t){0}, &to, x);
+    if (status < 0) {
+        tutti_tensor_release(copy);
+        return status;
+    }
+    *out = copy;
+    return TUTTI_OK;
+}
+
 static tutti_status_t copy_as(tutti_scope_t *s, const tutti_tensor_t *x, tutti_dtype_t dtype,
                               tutti_tensor_t **out)
 {
-    TT_TRY(tt_tensor_new(s->ctx->place.device, dtype, x->shape, false, out));
-    const tt_strided_t to = tt_tensor_strided(*out), from = tt_tensor_strided(x);
-    TT_TRY(tt_map_unary(tt_scope_exec(s), TT_UNARY_COPY, (tt_map_params_t){0}, &to, &from));
-    return TUTTI_OK;
+    const tt_strided_t from = tt_tensor_strided(x);
+    return tt_dense_copy(s, &from, x->shape, dtype, out);
 }
 
 tutti_status_t tt_dense(tutti_scope_t *s, tutti_tensor_t *x, tutti_dtype_t dtype,

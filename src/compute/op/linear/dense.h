@@ -13,6 +13,10 @@ tutti_status_t tt_dense(tutti_scope_t *s, tutti_tensor_t *x, tutti_dtype_t dtype
 tutti_status_t tt_dense_rows(tutti_scope_t *s, tutti_tensor_t *x, tutti_dtype_t dtype,
                              tutti_tensor_t **out);
 
+/* A contiguous copy of a view whose sizes are those of a shape. */
+tutti_status_t tt_dense_copy(tutti_scope_t *s, const tt_strided_t *x, tutti_shape_t shape,
+                             tutti_dtype_t dtype, tutti_tensor_t **out);
+
 /* Elements from one row to the next where x is seen as a matrix of all its rows; -1 if there is
  * no such number. */
 int64_t tt_row_stride(const tutti_tensor_t *x);

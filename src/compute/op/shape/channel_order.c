@@ -41,13 +41,12 @@ static tt_strided_t exchanged(const tutti_tensor_t *x)
     return view;
 }
 
-static tutti_status_t new_moved(tutti_scope_t *s, const tutti_tensor_t *x, tutti_dtype_t dtype,
-                                tutti_tensor_t **out)
+static tutti_shape_t exchanged_shape(const tutti_tensor_t *x)
 {
     tutti_shape_t shape = x->shape;
     shape.dims[0] = x->shape.dims[1];
     shape.dims[1] = x->shape.dims[0];
-    return tt_tensor_new(s->ctx->place.device, dtype, shape, false, out);
+    return shape;
 }
 
 tutti_status_t tt_channels_check(const tutti_op_call_t *call, int input, const char *names)
@@ -71,10 +70,8 @@ tutti_status_t tt_channels_bring(tutti_scope_t *s, tutti_tensor_t *x, tt_channel
     if (!order.is_moved) {
         return tt_dense(s, x, dtype, out);
     }
-    TT_TRY(new_moved(s, x, dtype, out));
-    const tt_strided_t to = tt_tensor_strided(*out), from = exchanged(x);
-    TT_TRY(tt_map_unary(tt_scope_exec(s), TT_UNARY_COPY, (tt_map_params_t){0}, &to, &from));
-    return TUTTI_OK;
+    const tt_strided_t from = exchanged(x);
+    return tt_dense_copy(s, &from, exchanged_shape(x), dtype, out);
 }
 
 tutti_status_t tt_channels_lend(tutti_scope_t *s, tutti_tensor_t *y, tt_channel_order_t order,
@@ -84,7 +81,7 @@ tutti_status_t tt_channels_lend(tutti_scope_t *s, tutti_tensor_t *y, tt_channel_
         *out = tutti_tensor_retain(y);
         return TUTTI_OK;
     }
-    return new_moved(s, y, y->dtype, out);
+    return tt_tensor_new(s->ctx->place.device, y->dtype, exchanged_shape(y), false, out);
 }
 
 tutti_status_t tt_channels_return(tutti_scope_t *s, tutti_tensor_t *y, const tutti_tensor_t *lent)

@@ -173,7 +173,8 @@ TUTTI_API tutti_tensor_t *tutti_scaler_scale(const tutti_scaler_t *scaler, tutti
  * @thread  the context's; with a group, every rank calls it, with its optimizers in one order
  * @cost    one pass over the gradients; with a group an all_reduce of one number
  * @errors  STATE (unscaled already, or stepped; a DDP steps the optimizer), NOMEM; as the group's
- * calls
+ *          calls; a failure of a device's work: where a part is unscaled then, no call does it
+ *          again, and the step is skipped as behind an overflow
  * @source  torch.cuda.amp.GradScaler.unscale_
  */
 TUTTI_API tutti_status_t tutti_scaler_unscale(tutti_scaler_t *scaler, tutti_optim_t *opt);

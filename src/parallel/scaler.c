@@ -146,15 +146,19 @@ static tutti_status_t agree(tutti_scaler_t *scaler, progress_t *progress)
     return TUTTI_OK;
 }
 
-/* What was unscaled is noted before anything else can fail: a second call does not do it again. */
+/* What was unscaled is noted before anything else can fail, also if it is a part of the gradients:
+ * a second call does not do it again. What cannot be known of the others counts as an overflow. */
 static tutti_status_t unscale(tutti_scaler_t *scaler, tutti_optim_t *opt)
 {
-    bool is_finite;
+    tt_unscaled_t unscaled;
     TT_TRY(ensure_room(scaler));
-    TT_TRY(tt_optim_unscale(opt, 1 / scaler->state.scale, &is_finite));
+    const tutti_status_t status = tt_optim_unscale(opt, 1 / scaler->state.scale, &unscaled);
+    if (status < 0 && !unscaled.is_begun) {
+        return status;
+    }
     progress_t *progress = &scaler->progress[scaler->count++];
-    *progress = (progress_t){.opt = opt, .has_overflow = !is_finite};
-    return agree(scaler, progress);
+    *progress = (progress_t){.opt = opt, .has_overflow = !unscaled.is_finite};
+    return status < 0 ? status : agree(scaler, progress);
 }
 
 tutti_status_t tutti_scaler_unscale(tutti_scaler_t *scaler, tutti_optim_t *opt)

@@ -2,6 +2,7 @@
 #include <tutti/modes.h>
 
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -9,7 +10,9 @@
 #include <tutti/op_shape.h>
 #include <tutti/optim.h>
 
+#include "core/base/clock.h"
 #include "core/base/testing.h"
+#include "core/exec/gate_testing.h"
 #include "core/tensor/tensor_impl.h"
 
 enum { COUNT = 3, N = 20011 };
@@ -164,11 +167,140 @@ static void masters_of_devices_have_the_bits_of_the_host(void **state)
     expect_the_bits_of_the_host(TUTTI_BF16);
 }
 
+/* ---- one device fails, or is late ------------------------------------------------------------ */
+
+/* Gradients of ones; the last parameter is the second device's. */
+static void open_over_two(model_t *m)
+{
+    *m = (model_t){.dtype = TUTTI_F32};
+    assert_int_equal(tutti_device_open("strict:0", NULL, &m->devices[0]), 0);
+    assert_int_equal(tutti_device_open("strict:1", NULL, &m->devices[COUNT - 1]), 0);
+    m->devices[1] = m->devices[0];
+    open_model(m);
+    set_grads(m, 1);
+    for (int i = 0; i < COUNT; i++) {
+        assert_int_equal(tutti_tensor_fill(tutti_tensor_grad(m->x[i]), 1), 0);
+    }
+    for (int i = 0; i < COUNT; i++) {
+        assert_int_equal(tutti_device_synchronize(m->devices[i], 0), 0);
+    }
+}
+
+static void close_over_two(model_t *m)
+{
+    close_model(m);
+    tutti_device_release(m->devices[0]);
+    tutti_device_release(m->devices[COUNT - 1]);
+}
+
+static double grad_of(const model_t *m, int i)
+{
+    return tutti_tensor_at(tutti_tensor_grad(m->x[i]), 7);
+}
+
+static void what_a_device_has_unscaled_is_not_unscaled_again(void **state)
+{
+    (void)state;
+    model_t m;
+    tutti_scaler_t *scaler;
+    bool is_skipped = false;
+    const tutti_scaler_options_t options = {.init_scale = 8};
+    open_over_two(&m);
+    const double before = tutti_tensor_at(m.x[0], 7);
+    assert_int_equal(tutti_scaler_create(&options, &scaler), 0);
+    tt_gate_close(tt_device_exec(m.devices[COUNT - 1]), TT_GATE_FAILS);
+    tt_gate_open();
+    assert_int_equal(tutti_scaler_unscale(scaler, m.opt), TUTTI_ERR_ARG);
+    tt_expect_error("strict:1: gate: it fails");
+    assert_int_equal(tutti_device_synchronize(m.devices[COUNT - 1], 0), TUTTI_ERR_ARG);
+    assert_int_equal(tutti_scaler_unscale(scaler, m.opt), 0);
+    assert_true(grad_of(&m, 0) == 0.125 && grad_of(&m, COUNT - 1) == 1);
+    assert_int_equal(tutti_scaler_step(scaler, m.opt, &is_skipped), 0);
+    assert_true(is_skipped && tutti_tensor_at(m.x[0], 7) == before);
+    assert_int_equal(tutti_scaler_update(scaler), 0);
+    assert_true(tutti_scaler_get_state(scaler).scale == 4);
+    tutti_scaler_release(scaler);
+    close_over_two(&m);
+}
+
+/* Its numbers cannot be made beside the gradients. */
+static void what_was_not_begun_is_unscaled_later(void **state)
+{
+    (void)state;
+    model_t m;
+    tutti_scaler_t *scaler;
+    const tutti_scaler_options_t options = {.init_scale = 8};
+    open_over_two(&m);
+    assert_int_equal(tutti_scaler_create(&options, &scaler), 0);
+    for (size_t n = 2; n <= 5; n++) { /* the first one is the scaler's */
+        tt_alloc_fail_at(n);
+        assert_int_equal(tutti_scaler_unscale(scaler, m.opt), TUTTI_ERR_NOMEM);
+        tt_alloc_fail_at(0);
+        assert_true(grad_of(&m, 0) == 1 && grad_of(&m, COUNT - 1) == 1);
+    }
+    assert_int_equal(tutti_scaler_unscale(scaler, m.opt), 0);
+    assert_true(grad_of(&m, 0) == 0.125 && grad_of(&m, COUNT - 1) == 0.125);
+    tutti_scaler_release(scaler);
+    close_over_two(&m);
+}
+
+typedef struct {
+    tutti_optim_t *opt;
+    tutti_scaler_t *scaler; /* NULL: clip */
+    tutti_status_t status;
+} call_t;
+
+static void *make_call(void *user)
+{
+    call_t *call = user;
+    call->status = call->scaler != NULL ? tutti_scaler_unscale(call->scaler, call->opt)
+                                        : tutti_clip_grad_norm(call->opt, INFINITY, 2, NULL);
+    return NULL;
+}
+
+/* The gate opens when all gradients' kernels have been launched: there is no wait between them. */
+static void call_behind_a_gate(model_t *m, tutti_scaler_t *scaler)
+{
+    pthread_t thread;
+    call_t call = {.opt = m->opt, .scaler = scaler};
+    tt_gate_close(tt_device_exec(m->devices[0]), TT_GATE_PASSES);
+    const uint64_t first = tutti_device_stats(m->devices[0]).launches;
+    const uint64_t second = tutti_device_stats(m->devices[COUNT - 1]).launches;
+    const tt_deadline_t deadline = tt_deadline_in_ms(10000);
+    assert_int_equal(pthread_create(&thread, NULL, make_call, &call), 0);
+    bool are_launched = false; /* zeros on each device, and a kernel for each gradient */
+    while (!are_launched && !tt_deadline_is_past(deadline)) {
+        usleep(100);
+        are_launched = tutti_device_stats(m->devices[0]).launches >= first + 3 &&
+                       tutti_device_stats(m->devices[COUNT - 1]).launches >= second + 2;
+    }
+    tt_gate_open();
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(call.status, 0);
+    assert_true(are_launched);
+}
+
+static void devices_are_waited_for_when_all_has_been_launched(void **state)
+{
+    (void)state;
+    model_t m;
+    tutti_scaler_t *scaler;
+    open_over_two(&m);
+    assert_int_equal(tutti_scaler_create(NULL, &scaler), 0);
+    call_behind_a_gate(&m, NULL);
+    call_behind_a_gate(&m, scaler);
+    tutti_scaler_release(scaler);
+    close_over_two(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parameters_of_devices_have_the_bits_of_the_host),
         cmocka_unit_test(masters_of_devices_have_the_bits_of_the_host),
+        cmocka_unit_test(what_a_device_has_unscaled_is_not_unscaled_again),
+        cmocka_unit_test(what_was_not_begun_is_unscaled_later),
+        cmocka_unit_test(devices_are_waited_for_when_all_has_been_launched),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -9,6 +9,7 @@
 
 #include <tutti/tutti.h>
 
+#include "core/exec/gate_testing.h"
 #include "core/tensor/tensor_impl.h"
 
 enum { READERS = 2, ROUNDS = 20 };
@@ -19,30 +20,6 @@ typedef struct {
     tutti_scope_t *s;
     tutti_tensor_t *x; /* [4] f32, of threes */
 } fixture_t;
-
-typedef struct {
-    int fails;
-} gate_t;
-
-static atomic_bool is_open;
-
-static tutti_status_t run_gate(tt_threads_t *threads, const void *arguments)
-{
-    (void)threads;
-    while (!atomic_load(&is_open)) {
-        usleep(100);
-    }
-    return ((const gate_t *)arguments)->fails ? TT_FAIL(TUTTI_ERR_ARG, "it fails") : TUTTI_OK;
-}
-
-/* What is done on the device begins when the gate opens. */
-static void close_gate(const fixture_t *f, bool fails)
-{
-    static const tt_pointer_t no_pointers[] = {TT_NO_POINTER};
-    static const tt_kernel_t gate = TT_KERNEL("gate", gate_t, run_gate, no_pointers);
-    atomic_store(&is_open, false);
-    assert_int_equal(tt_launch(tt_device_exec(f->device), &gate, &(gate_t){fails}), 0);
-}
 
 static int setup(void **state)
 {
@@ -108,7 +85,7 @@ static void a_wait_that_is_too_long_says_so(void **state)
     const fixture_t *f = *state;
     tutti_tensor_t *host;
     assert_int_equal(tutti_device_synchronize(f->device, 0), 0);
-    close_gate(f, false);
+    tt_gate_close(tt_device_exec(f->device), TT_GATE_PASSES);
     assert_int_equal(setenv("TUTTI_TIMEOUT_MS", "20", 1), 0);
     assert_true(isnan(tutti_tensor_item(tutti_sum(f->s, f->x))));
     tt_expect_error("pieces of work are not done");
@@ -116,7 +93,7 @@ static void a_wait_that_is_too_long_says_so(void **state)
     assert_int_equal(tutti_tensor_copy(host, f->x), TUTTI_ERR_TIMEOUT);
     assert_int_equal(tutti_tensor_copy(f->x, host), TUTTI_ERR_TIMEOUT);
     assert_int_equal(unsetenv("TUTTI_TIMEOUT_MS"), 0);
-    atomic_store(&is_open, true);
+    tt_gate_open();
     assert_int_equal(tutti_device_synchronize(f->device, 0), 0);
     assert_true(tutti_tensor_at(host, 3) == 0 && tutti_tensor_at(f->x, 3) == 3);
     tutti_tensor_release(host);
@@ -146,7 +123,7 @@ static void read_behind_a_failure(const fixture_t *f, reader_t *readers)
 {
     pthread_t threads[READERS];
     atomic_store(&ready, 0);
-    close_gate(f, true);
+    tt_gate_close(tt_device_exec(f->device), TT_GATE_FAILS);
     for (int i = 0; i < READERS; i++) {
         readers[i].f = f;
         assert_int_equal(pthread_create(&threads[i], NULL, read_x, &readers[i]), 0);
@@ -155,7 +132,7 @@ static void read_behind_a_failure(const fixture_t *f, reader_t *readers)
         usleep(100);
     }
     usleep(2000);
-    atomic_store(&is_open, true);
+    tt_gate_open();
     for (int i = 0; i < READERS; i++) {
         assert_int_equal(pthread_join(threads[i], NULL), 0);
     }

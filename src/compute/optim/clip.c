@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "compute/optim/optimizer.h"
+#include "core/base/alloc.h"
 #include "core/kernel/elementwise/map.h"
 #include "core/kernel/optim/flat.h"
 #include "core/tensor/tensor_impl.h"
@@ -43,10 +44,10 @@ static tutti_status_t close_cell(cell_t *cell, double *value, tutti_status_t sta
 }
 
 static tutti_status_t measure_grad(tutti_optim_t *opt, const tutti_tensor_t *grad, bool is_largest,
-                                   cell_t *cell)
+                                   double *total)
 {
     return tt_flat_measure(tt_tensor_exec(opt->ctx, grad), tt_tensor_data(grad),
-                           (size_t)grad->numel, is_largest, place_of(cell));
+                           (size_t)grad->numel, is_largest, total);
 }
 
 /* Of gradients on one device, in order: the sum stays there. */
@@ -55,27 +56,114 @@ static tutti_status_t measure_all(tutti_optim_t *opt, bool is_largest, cell_t *c
     for (size_t i = 0; i < opt->slot_count; i++) {
         tutti_tensor_t *grad;
         TT_TRY(tt_optim_flat_grad(opt, &opt->slots[i], &grad));
-        TT_TRY(grad != NULL ? measure_grad(opt, grad, is_largest, cell) : TUTTI_OK);
+        TT_TRY(grad != NULL ? measure_grad(opt, grad, is_largest, place_of(cell)) : TUTTI_OK);
     }
     return TUTTI_OK;
 }
 
-/* Of several devices: the host adds up, in order, what it is told of each gradient. */
-static tutti_status_t measure_apart(tutti_optim_t *opt, bool is_largest, double *total)
+/* Of several devices: a number of each gradient beside it. All are launched before the first device
+ * is waited for, and each is waited for once. */
+typedef struct {
+    tutti_tensor_t **tensors; /* [device_count], of one device each: f64[slot_count], of zeros */
+    double *values;           /* [slot_count] of all devices */
+    size_t slot_count, device_count;
+} numbers_t;
+
+static tutti_tensor_t *numbers_beside(const numbers_t *numbers, const tutti_tensor_t *grad)
 {
-    *total = 0;
+    size_t i = 0;
+    while (i < numbers->device_count &&
+           numbers->tensors[i]->storage->device != grad->storage->device) {
+        i++;
+    }
+    return i < numbers->device_count ? numbers->tensors[i] : NULL;
+}
+
+static tutti_status_t add_device(const tutti_tensor_t *grad, numbers_t *numbers)
+{
+    if (numbers_beside(numbers, grad) != NULL) {
+        return TUTTI_OK;
+    }
+    TT_TRY(tt_tensor_new(grad->storage->device, TUTTI_F64,
+                         TUTTI_SHAPE((int64_t)numbers->slot_count), true,
+                         &numbers->tensors[numbers->device_count]));
+    numbers->device_count++;
+    return TUTTI_OK;
+}
+
+static void close_numbers(numbers_t *numbers)
+{
+    tt_tensors_release(numbers->tensors, numbers->device_count);
+    tt_free(numbers->tensors);
+    tt_free(numbers->values);
+}
+
+/* Closed by the caller, also if it fails. */
+static tutti_status_t open_numbers(tutti_optim_t *opt, numbers_t *numbers)
+{
+    *numbers = (numbers_t){.slot_count = opt->slot_count};
+    numbers->tensors = tt_alloc(opt->slot_count * sizeof(*numbers->tensors), "numbers");
+    TT_TRY_ALLOC(numbers->tensors);
+    numbers->values = tt_alloc(2 * opt->slot_count * sizeof(*numbers->values), "numbers");
+    TT_TRY_ALLOC(numbers->values);
     for (size_t i = 0; i < opt->slot_count; i++) {
         tutti_tensor_t *grad;
-        cell_t cell;
-        double one;
         TT_TRY(tt_optim_flat_grad(opt, &opt->slots[i], &grad));
-        if (grad != NULL) {
-            TT_TRY(open_cell(grad, &cell));
-            TT_TRY(close_cell(&cell, &one, measure_grad(opt, grad, is_largest, &cell)));
-            *total = !is_largest ? *total + one : isnan(one) || one > *total ? one : *total;
+        TT_TRY(grad != NULL ? add_device(grad, numbers) : TUTTI_OK);
+    }
+    return TUTTI_OK;
+}
+
+static double *number_of(const numbers_t *numbers, const tutti_tensor_t *grad, size_t slot)
+{
+    return (double *)tt_tensor_data(numbers_beside(numbers, grad)) + slot;
+}
+
+/* A device's are zero where the gradient is another one's. Nothing is allocated: gradients may have
+ * been changed already. */
+static tutti_status_t read_numbers(numbers_t *numbers)
+{
+    double *read = numbers->values + numbers->slot_count;
+    for (size_t d = 0; d < numbers->device_count; d++) {
+        const tutti_tensor_t *there = numbers->tensors[d];
+        TT_TRY(tt_device_move(NULL, read, there->storage->device, tt_tensor_data(there),
+                              tutti_tensor_bytes(there)));
+        for (size_t i = 0; i < numbers->slot_count; i++) {
+            numbers->values[i] += read[i];
         }
     }
     return TUTTI_OK;
+}
+
+static tutti_status_t launch_measures(tutti_optim_t *opt, bool is_largest, const numbers_t *numbers)
+{
+    for (size_t i = 0; i < opt->slot_count; i++) {
+        tutti_tensor_t *grad;
+        TT_TRY(tt_optim_flat_grad(opt, &opt->slots[i], &grad));
+        TT_TRY(grad != NULL ? measure_grad(opt, grad, is_largest, number_of(numbers, grad, i))
+                            : TUTTI_OK);
+    }
+    return TUTTI_OK;
+}
+
+/* The host adds up, in order, what it is told of each gradient. */
+static tutti_status_t measure_apart(tutti_optim_t *opt, bool is_largest, double *total)
+{
+    numbers_t numbers;
+    tutti_status_t status = open_numbers(opt, &numbers);
+    if (status >= 0) {
+        status = launch_measures(opt, is_largest, &numbers);
+    }
+    if (status >= 0) {
+        status = read_numbers(&numbers);
+    }
+    *total = 0;
+    for (size_t i = 0; i < opt->slot_count && status >= 0; i++) {
+        const double one = numbers.values[i];
+        *total = !is_largest ? *total + one : isnan(one) || one > *total ? one : *total;
+    }
+    close_numbers(&numbers);
+    return status;
 }
 
 /* Whether the gradients lie on several devices; `first` is one of them, NULL: there is none. */
@@ -191,39 +279,49 @@ tutti_status_t tutti_clip_grad_value(tutti_optim_t *opt, double clip_value)
     return TUTTI_OK;
 }
 
-static tutti_status_t unscale_grad(tutti_optim_t *opt, size_t slot, float factor, cell_t *cell,
-                                   bool *is_finite)
+static tutti_status_t launch_unscaling(tutti_optim_t *opt, float factor, const numbers_t *numbers,
+                                       bool *is_begun)
 {
-    tutti_tensor_t *grad;
-    double bad;
-    TT_TRY(open_grad(opt, slot, &grad));
-    if (grad == NULL) {
-        return TUTTI_OK;
+    for (size_t i = 0; i < opt->slot_count; i++) {
+        tutti_tensor_t *grad;
+        TT_TRY(open_grad(opt, i, &grad));
+        if (grad != NULL) {
+            TT_TRY(tt_flat_unscale(tt_tensor_exec(opt->ctx, grad), tt_tensor_data(grad),
+                                   (size_t)grad->numel, factor, number_of(numbers, grad, i)));
+            *is_begun = true;
+        }
     }
-    const tt_device_t *device = cell->tensor == NULL ? NULL : cell->tensor->storage->device;
-    if (device != grad->storage->device) { /* the number is read where another device's begins */
-        TT_TRY(close_cell(cell, &bad, TUTTI_OK));
-        *is_finite = *is_finite && bad == 0;
-        TT_TRY(open_cell(grad, cell));
-    }
-    return tt_flat_unscale(tt_tensor_exec(opt->ctx, grad), tt_tensor_data(grad),
-                           (size_t)grad->numel, factor, place_of(cell));
+    return TUTTI_OK;
 }
 
-tutti_status_t tt_optim_unscale(tutti_optim_t *opt, double factor, bool *is_finite)
+static tutti_status_t unscale(tutti_optim_t *opt, float factor, tt_unscaled_t *out)
+{
+    numbers_t numbers;
+    tutti_status_t status = open_numbers(opt, &numbers);
+    if (status >= 0) {
+        status = launch_unscaling(opt, factor, &numbers, &out->is_begun);
+    }
+    if (status >= 0) {
+        status = read_numbers(&numbers);
+    }
+    out->is_finite = status >= 0;
+    for (size_t i = 0; i < opt->slot_count && out->is_finite; i++) {
+        out->is_finite = numbers.values[i] == 0;
+    }
+    close_numbers(&numbers);
+    return status;
+}
+
+tutti_status_t tt_optim_unscale(tutti_optim_t *opt, double factor, tt_unscaled_t *out)
 {
     tutti_tensor_t *first;
-    cell_t cell = {0};
     bool are_several;
-    double bad;
-    tutti_status_t status = TUTTI_OK;
-    *is_finite = true;
+    *out = (tt_unscaled_t){0};
     TT_TRY(tt_optim_check_free(opt, "scaler: unscale"));
     TT_TRY(find_devices(opt, &first, &are_several));
-    for (size_t i = 0; i < opt->slot_count && status >= 0; i++) {
-        status = unscale_grad(opt, i, (float)factor, &cell, is_finite);
+    if (first == NULL) {
+        out->is_finite = true;
+        return TUTTI_OK;
     }
-    TT_TRY(close_cell(&cell, &bad, status));
-    *is_finite = *is_finite && bad == 0;
-    return TUTTI_OK;
+    return unscale(opt, (float)factor, out);
 }

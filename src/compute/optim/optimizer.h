@@ -102,8 +102,13 @@ tutti_status_t tt_optim_prepare_master(tutti_optim_t *opt, tt_optim_slot_t *slot
 tutti_status_t tt_optim_round_master(tutti_optim_t *opt, tt_optim_slot_t *slot);
 void tt_optim_release_master(tt_optim_slot_t *slot);
 
-/* Multiply all gradients; whether every element was finite before. */
-tutti_status_t tt_optim_unscale(tutti_optim_t *opt, double factor, bool *is_finite);
+typedef struct {
+    bool is_begun;  /* some gradient was multiplied, also where the call fails */
+    bool is_finite; /* every element was before */
+} tt_unscaled_t;
+
+/* Multiply all gradients. Waits once for each device where they lie. */
+tutti_status_t tt_optim_unscale(tutti_optim_t *opt, double factor, tt_unscaled_t *out);
 
 /* Whether a slot's options want moment i, and its shape. */
 bool tt_optim_wants_moment(const tutti_optim_t *opt, const tt_optim_slot_t *slot, int i,

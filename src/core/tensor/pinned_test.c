@@ -2,31 +2,11 @@
  */
 #include "core/base/testing.h"
 
-#include <stdatomic.h>
-#include <unistd.h>
-
 #include <tutti/devices.h>
 #include <tutti/tensor.h>
 
+#include "core/exec/gate_testing.h"
 #include "core/tensor/tensor_impl.h"
-
-typedef struct {
-    int fails;
-} gate_t;
-
-static atomic_bool is_open;
-
-static tutti_status_t run_gate(tt_threads_t *threads, const void *arguments)
-{
-    (void)threads;
-    while (!atomic_load(&is_open)) {
-        usleep(100);
-    }
-    return ((const gate_t *)arguments)->fails ? TT_FAIL(TUTTI_ERR_ARG, "it fails") : TUTTI_OK;
-}
-
-static const tt_pointer_t no_pointers[] = {TT_NO_POINTER};
-static const tt_kernel_t gate = TT_KERNEL("gate", gate_t, run_gate, no_pointers);
 
 typedef struct {
     tutti_device_t *device;
@@ -51,12 +31,6 @@ static int setup(void **state)
     return 0;
 }
 
-static void close_gate(const fixture_t *f, bool fails)
-{
-    atomic_store(&is_open, false);
-    assert_int_equal(tt_launch(tt_device_exec(f->device), &gate, &(gate_t){fails}), 0);
-}
-
 static int teardown(void **state)
 {
     fixture_t *f = *state;
@@ -70,10 +44,10 @@ static int teardown(void **state)
 static void a_copy_to_the_host_does_not_wait(void **state)
 {
     const fixture_t *f = *state;
-    close_gate(f, false);
+    tt_gate_close(tt_device_exec(f->device), TT_GATE_PASSES);
     assert_int_equal(tutti_tensor_copy(f->host, f->x), 0);
     assert_true(tutti_tensor_at(f->host, 5) == 0);
-    atomic_store(&is_open, true);
+    tt_gate_open();
     assert_int_equal(tutti_device_synchronize(f->device, 0), 0);
     assert_true(tutti_tensor_at(f->host, 5) == 3);
 }
@@ -90,14 +64,14 @@ static void a_copy_from_the_host_keeps_the_memory(void **state)
     tutti_tensor_t *y = tutti_zeros(f->s, TUTTI_F32, TUTTI_SHAPE(64));
     tutti_tensor_t *z = tutti_zeros(f->s, TUTTI_F64, TUTTI_SHAPE(64));
     assert_int_equal(tutti_tensor_fill(f->host, 7), 0);
-    close_gate(f, false);
+    tt_gate_close(tt_device_exec(f->device), TT_GATE_PASSES);
     const size_t before = blocks_now();
     assert_int_equal(tutti_tensor_copy(y, f->host), 0);
     assert_int_equal(tutti_tensor_copy(z, f->host), 0);
     tutti_tensor_release(f->host);
     f->host = NULL;
     assert_int_equal(blocks_now(), before + 1); /* a tensor went; two blocks of the f64 copy stay */
-    atomic_store(&is_open, true);
+    tt_gate_open();
     assert_int_equal(tutti_device_synchronize(f->device, 0), 0);
     assert_int_equal(blocks_now(), before - 3);
     assert_true(tutti_tensor_at(y, 63) == 7 && tutti_tensor_at(z, 63) == 7);
@@ -106,13 +80,13 @@ static void a_copy_from_the_host_keeps_the_memory(void **state)
 static void memory_goes_behind_a_failure_too(void **state)
 {
     fixture_t *f = *state;
-    close_gate(f, true);
+    tt_gate_close(tt_device_exec(f->device), TT_GATE_FAILS);
     const size_t before = blocks_now();
     assert_int_equal(tutti_tensor_copy(f->host, f->x), 0);
     tutti_tensor_release(f->host);
     f->host = NULL;
     assert_int_equal(blocks_now(), before - 1);
-    atomic_store(&is_open, true);
+    tt_gate_open();
     assert_int_equal(tutti_device_synchronize(f->device, 0), TUTTI_ERR_ARG);
     tt_expect_error("strict:0: gate: it fails");
     assert_int_equal(blocks_now(), before - 3);

@@ -281,7 +281,7 @@ static void a_folder_that_cannot_be_looked_into_is_told(void **state)
     setrlimit(RLIMIT_NOFILE, &limit);
     assert_int_equal(loaded, TUTTI_ERR_IO);
     assert_int_equal(saved, TUTTI_ERR_IO);
-    tt_expect_error("snapshots: folder ");
+    tt_expect_error("folder ");
     close_training(&t);
     assert_int_equal(rmdir(place), 0); /* nothing was begun */
 }
@@ -300,7 +300,7 @@ static void a_folder_that_cannot_be_read_is_not_an_empty_one(void **state)
     const tutti_status_t status = tutti_snapshot_load(&t.snapshots, &step);
     folders_cannot_be_read = false;
     assert_int_equal(status, TUTTI_ERR_IO);
-    tt_expect_error("snapshots: folder ");
+    tt_expect_error("folder ");
     assert_int_equal(step, 77);
     assert_int_equal(tutti_snapshot_load(&t.snapshots, &step), TUTTI_OK);
     close_training(&t);

@@ -1,0 +1,148 @@
+/* Folders of steps, by renaming. */
+#include "runtime/checkpoint/step_folders.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "core/base/folder.h"
+
+enum { DIGITS = 12 };
+
+static const char whole[] = "step-", half[] = ".half-";
+
+static void name_step(const char *folder, const char *prefix, int64_t step, tt_path_t path)
+{
+    snprintf(path, sizeof(tt_path_t), "%.*s/%s%0*lld", TT_STEP_FOLDER_BYTES_MAX, folder, prefix,
+             DIGITS, (long long)step);
+}
+
+void tt_steps_name(const char *folder, int64_t step, tt_path_t path)
+{
+    name_step(folder, whole, step, path);
+}
+
+void tt_steps_file(const char *folder, const char *file, tt_path_t path)
+{
+    snprintf(path, sizeof(tt_path_t), "%.*s/%s", TT_STEP_FOLDER_BYTES_MAX + 64, folder, file);
+}
+
+static bool read_step(const char *name, const char *prefix, int64_t *step)
+{
+    const size_t bytes = strlen(prefix);
+    const char *digits = name + bytes;
+    if (strncmp(name, prefix, bytes) != 0 || strlen(digits) != DIGITS ||
+        strspn(digits, "0123456789") != DIGITS) {
+        return false;
+    }
+    *step = strtoll(digits, NULL, 10);
+    return true;
+}
+
+/* The newest and the oldest one that `prefix` begins, below a step; TT_NO_STEP. */
+static tutti_status_t search(const char *path, const char *prefix, int64_t below, int64_t *newest,
+                             int64_t *oldest)
+{
+    DIR *folder = opendir(path);
+    int64_t step;
+    *newest = *oldest = TT_NO_STEP;
+    if (folder == NULL) {
+        return errno == ENOENT ? TUTTI_OK : TT_FAIL_ERRNO(TUTTI_ERR_IO, "folder %s", path);
+    }
+    errno = 0;
+    for (const struct dirent *item; (item = readdir(folder)) != NULL;) {
+        if (read_step(item->d_name, prefix, &step) && step < below) {
+            *newest = *newest == TT_NO_STEP || step > *newest ? step : *newest;
+            *oldest = *oldest == TT_NO_STEP || step < *oldest ? step : *oldest;
+        }
+    }
+    const int code = errno;
+    closedir(folder);
+    errno = code;
+    return code == 0 ? TUTTI_OK : TT_FAIL_ERRNO(TUTTI_ERR_IO, "folder %s", path);
+}
+
+tutti_status_t tt_steps_newest(const char *folder, int64_t below, int64_t *step)
+{
+    int64_t oldest;
+    return search(folder, whole, below, step, &oldest);
+}
+
+/* A crash in the middle leaves half of one, which the next save removes. */
+static tutti_status_t discard(const char *folder, int64_t step)
+{
+    tt_path_t from, to;
+    name_step(folder, whole, step, from);
+    name_step(folder, half, step, to);
+    if (rename(from, to) != 0) {
+        return TT_FAIL_ERRNO(TUTTI_ERR_IO, "folder %s: cannot rename it", from);
+    }
+    return tt_folder_remove(to);
+}
+
+static tutti_status_t remove_halves(const char *folder)
+{
+    for (;;) {
+        int64_t newest, oldest;
+        tt_path_t path;
+        TT_TRY(search(folder, half, INT64_MAX, &newest, &oldest));
+        if (oldest == TT_NO_STEP) {
+            return TUTTI_OK;
+        }
+        name_step(folder, half, oldest, path);
+        TT_TRY(tt_folder_remove(path));
+    }
+}
+
+tutti_status_t tt_steps_prune(const char *folder, int keep)
+{
+    int64_t below = INT64_MAX, newest, oldest;
+    for (int i = 0; i < keep && below != TT_NO_STEP; i++) {
+        TT_TRY(tt_steps_newest(folder, below, &below));
+    }
+    for (;;) {
+        TT_TRY(search(folder, whole, below, &newest, &oldest));
+        if (oldest == TT_NO_STEP) {
+            return TUTTI_OK;
+        }
+        TT_TRY(discard(folder, oldest));
+    }
+}
+
+tutti_status_t tt_steps_begin(const char *folder, int64_t step, tt_path_t path)
+{
+    name_step(folder, half, step, path);
+    TT_TRY(tt_folder_make(folder));
+    TT_TRY(remove_halves(folder));
+    return tt_folder_make(path);
+}
+
+/* Where there is one of the same step they change places, and the old one goes. */
+static tutti_status_t put_in_place(const char *from, const char *to)
+{
+    struct stat about;
+    if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) == 0) {
+        return tt_folder_remove(from);
+    }
+    if (stat(to, &about) == 0) { /* a file system that cannot exchange */
+        TT_TRY(tt_folder_remove(to));
+    }
+    return rename(from, to) == 0
+               ? TUTTI_OK
+               : TT_FAIL_ERRNO(TUTTI_ERR_IO, "folder %s: cannot rename it to %s", from, to);
+}
+
+tutti_status_t tt_steps_publish(const char *folder, int64_t step)
+{
+    tt_path_t from, to;
+    name_step(folder, half, step, from);
+    name_step(folder, whole, step, to);
+    TT_TRY(tt_folder_flush(from));
+    TT_TRY(put_in_place(from, to));
+    return tt_folder_flush(folder);
+}

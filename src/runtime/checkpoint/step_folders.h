@@ -1,0 +1,48 @@
+/* Folders of a training's steps, each of which is there as a whole or not at all.
+ *
+ *     tt_path_t half;
+ *     TT_TRY(tt_steps_begin(folder, 300, half));
+ *     TT_TRY(…write files into half, flush them…);
+ *     TT_TRY(tt_steps_publish(folder, 300));
+ *     TT_TRY(tt_steps_prune(folder, 3));
+ *
+ *     .half-000000000300/ …files… --flush, rename, flush--> step-000000000300/
+ *     step-000000000000/  --rename-->  .half-000000000000/  --> removed
+ *
+ * So a name that begins with "step-" is a whole one, whenever the power goes. Steps are 0 to
+ * TT_STEP_MAX. Errors of all: IO names the folder.
+ */
+#ifndef TT_STEP_FOLDERS_H
+#define TT_STEP_FOLDERS_H
+
+#include <limits.h>
+#include <stdint.h>
+
+#include "core/base/fail.h"
+
+#define TT_STEP_MAX INT64_C(999999999999)
+
+enum { TT_NO_STEP = -1, TT_STEP_FOLDER_BYTES_MAX = 3000 };
+
+typedef char tt_path_t[PATH_MAX];
+
+/* The folder of a step that is there. */
+void tt_steps_name(const char *folder, int64_t step, tt_path_t path);
+
+/* A file in a folder. */
+void tt_steps_file(const char *folder, const char *file, tt_path_t path);
+
+/* An empty folder to be filled; `folder` is made with all above it. What a crash has left half
+ * written there goes. */
+tutti_status_t tt_steps_begin(const char *folder, int64_t step, tt_path_t half);
+
+/* Under its name, on the disk. One of the same step is replaced. */
+tutti_status_t tt_steps_publish(const char *folder, int64_t step);
+
+/* All but the newest `keep` go. */
+tutti_status_t tt_steps_prune(const char *folder, int keep);
+
+/* The newest one below a step; TT_NO_STEP. A folder that is not there has none. */
+tutti_status_t tt_steps_newest(const char *folder, int64_t below, int64_t *step);
+
+#endif

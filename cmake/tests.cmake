@@ -90,6 +90,10 @@ foreach(name golden_gpt golden_op golden_optim_kinds golden_rnn gradient_check i
   tutti_test_on_strict(${name}_on_strict_full ${name}_test)
 endforeach()
 
+# Layouts of checkpoints: a random share of all pairs is quick, all of them are full.
+set_property(TEST checkpoint_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=16")
+tutti_test(checkpoint_full checkpoint_test)
+
 # The tables of cases that conformance tests walk.
 file(GLOB cases tests/conform/op_cases_*.c)
 target_sources(op_conform_test PRIVATE tests/conform/op_case_run.c ${cases})

@@ -11,6 +11,7 @@
 
 #include <tutti/autograd.h>
 #include <tutti/bench.h>
+#include <tutti/checkpoint.h>
 #include <tutti/collectives.h>
 #include <tutti/context.h>
 #include <tutti/data.h>

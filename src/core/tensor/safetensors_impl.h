@@ -31,4 +31,16 @@ struct tutti_safetensors {
 /* Fill count and entries (unordered) from the header, then order and check them. */
 tutti_status_t tt_safetensors_check(tutti_safetensors_t *st);
 
+/* Sees each tensor as it is written: where in the file, and its bytes, which are the host's. */
+typedef struct {
+    tutti_status_t (*wrote)(void *user, const tutti_named_tensor_t *tensor, uint64_t at,
+                            const void *data, size_t bytes);
+    void *user;
+} tt_safetensors_watch_t;
+
+/* tutti_safetensors_save(), watched; NULL: by nobody. A failure of `wrote` ends it. */
+tutti_status_t tt_safetensors_save(const char *path, const tutti_named_tensor_t *tensors,
+                                   size_t count, const tutti_named_text_t *metadata,
+                                   size_t metadata_count, const tt_safetensors_watch_t *watch);
+
 #endif

@@ -133,9 +133,22 @@ static tutti_status_t pack_metadata(json_t *header, const tutti_named_text_t *me
     return status;
 }
 
-/* Length and padded text. */
-static tutti_status_t write_header(tt_new_file_t *file, const json_t *header)
+typedef struct {
+    tt_new_file_t file;
+    uint64_t at; /* bytes written */
+    const tt_safetensors_watch_t *watch;
+} writer_t;
+
+static tutti_status_t write_bytes(writer_t *writer, const void *data, size_t bytes)
 {
+    writer->at += bytes;
+    return tt_new_file_write(&writer->file, data, bytes);
+}
+
+/* Length and padded text. */
+static tutti_status_t write_header(writer_t *writer, const json_t *header)
+{
+    const char *path = writer->file.path;
     const size_t bytes = json_dumpb(header, NULL, 0, JSON_COMPACT);
     const size_t prefix = TT_SAFETENSORS_PREFIX_BYTES;
     const size_t padded = (prefix + bytes + HEADER_ALIGN - 1) / HEADER_ALIGN * HEADER_ALIGN;
@@ -143,7 +156,7 @@ static tutti_status_t write_header(tt_new_file_t *file, const json_t *header)
         return TT_FAIL(TUTTI_ERR_ARG,
                        "%s: names and metadata take %zu bytes, at most %d can be "
                        "read again",
-                       file->path, bytes, TUTTI_SAFETENSORS_HEADER_BYTES_MAX);
+                       path, bytes, TUTTI_SAFETENSORS_HEADER_BYTES_MAX);
     }
     char *text = tt_alloc_raw(padded, "safetensors header");
     TT_TRY_ALLOC(text);
@@ -153,37 +166,45 @@ static tutti_status_t write_header(tt_new_file_t *file, const json_t *header)
     }
     const bool is_whole =
         bytes > 0 && json_dumpb(header, text + prefix, bytes, JSON_COMPACT) == bytes;
-    const tutti_status_t status = is_whole
-                                      ? tt_new_file_write(file, text, padded)
-                                      : TT_FAIL(TUTTI_ERR_NOMEM, "out of memory: %s", file->path);
+    const tutti_status_t status = is_whole ? write_bytes(writer, text, padded)
+                                           : TT_FAIL(TUTTI_ERR_NOMEM, "out of memory: %s", path);
     tt_free(text);
     return status;
 }
 
 static tutti_status_t write_tensor(void *user, const tutti_named_tensor_t *named)
 {
+    writer_t *writer = user;
     tutti_tensor_t *host;
     TT_TRY(tt_tensor_on_host(named->tensor, &host));
-    const tutti_status_t status =
-        tt_new_file_write(user, tutti_tensor_data(host), tutti_tensor_bytes(host));
+    const void *data = tutti_tensor_data(host);
+    const size_t bytes = tutti_tensor_bytes(host);
+    tutti_status_t status = TUTTI_OK;
+    if (writer->watch != NULL) {
+        status = writer->watch->wrote(writer->watch->user, named, writer->at, data, bytes);
+    }
+    if (status >= 0) {
+        status = write_bytes(writer, data, bytes);
+    }
     tutti_tensor_release(host);
     return status;
 }
 
-static tutti_status_t write_all(const char *path, const layout_t *layout)
+static tutti_status_t write_all(const char *path, const layout_t *layout,
+                                const tt_safetensors_watch_t *watch)
 {
-    tt_new_file_t file;
-    TT_TRY(tt_new_file_begin(path, &file));
-    tutti_status_t status = write_header(&file, layout->header);
+    writer_t writer = {.watch = watch};
+    TT_TRY(tt_new_file_begin(path, &writer.file));
+    tutti_status_t status = write_header(&writer, layout->header);
     if (status >= 0) {
-        status = for_each(layout->tensors, layout->count, write_tensor, &file);
+        status = for_each(layout->tensors, layout->count, write_tensor, &writer);
     }
-    return tt_new_file_end(&file, status);
+    return tt_new_file_end(&writer.file, status);
 }
 
-tutti_status_t tutti_safetensors_save(const char *path, const tutti_named_tensor_t *tensors,
-                                      size_t count, const tutti_named_text_t *metadata,
-                                      size_t metadata_count)
+tutti_status_t tt_safetensors_save(const char *path, const tutti_named_tensor_t *tensors,
+                                   size_t count, const tutti_named_text_t *metadata,
+                                   size_t metadata_count, const tt_safetensors_watch_t *watch)
 {
     for (size_t i = 0; i < count; i++) {
         TT_TRY(tt_tensor_check_named(tensors[i].tensor, tensors[i].name));
@@ -196,8 +217,15 @@ tutti_status_t tutti_safetensors_save(const char *path, const tutti_named_tensor
         status = for_each(tensors, count, describe, &layout);
     }
     if (status >= 0) {
-        status = write_all(path, &layout);
+        status = write_all(path, &layout, watch);
     }
     json_decref(layout.header);
     return status;
+}
+
+tutti_status_t tutti_safetensors_save(const char *path, const tutti_named_tensor_t *tensors,
+                                      size_t count, const tutti_named_text_t *metadata,
+                                      size_t metadata_count)
+{
+    return tt_safetensors_save(path, tensors, count, metadata, metadata_count, NULL);
 }

@@ -88,7 +88,8 @@ static tutti_status_t write_files(const tutti_snapshots_t *snapshots, int64_t st
 static tutti_status_t write_snapshot(const tutti_snapshots_t *snapshots, int64_t step)
 {
     tt_path_t half;
-    TT_TRY(tt_steps_begin(snapshots->folder, step, half));
+    TT_TRY(tt_steps_begin(snapshots->folder, step));
+    tt_steps_half(snapshots->folder, step, half);
     TT_TRY(write_files(snapshots, step, half));
     TT_TRY(tt_steps_publish(snapshots->folder, step));
     return tt_steps_prune(snapshots->folder, snapshots->keep > 0 ? snapshots->keep : KEEP_DEFAULT);

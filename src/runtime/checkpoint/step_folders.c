@@ -27,6 +27,11 @@ void tt_steps_name(const char *folder, int64_t step, tt_path_t path)
     name_step(folder, whole, step, path);
 }
 
+void tt_steps_half(const char *folder, int64_t step, tt_path_t path)
+{
+    name_step(folder, half, step, path);
+}
+
 void tt_steps_file(const char *folder, const char *file, tt_path_t path)
 {
     snprintf(path, sizeof(tt_path_t), "%.*s/%s", TT_STEP_FOLDER_BYTES_MAX + 64, folder, file);
@@ -114,8 +119,9 @@ tutti_status_t tt_steps_prune(const char *folder, int keep)
     }
 }
 
-tutti_status_t tt_steps_begin(const char *folder, int64_t step, tt_path_t path)
+tutti_status_t tt_steps_begin(const char *folder, int64_t step)
 {
+    tt_path_t path;
     name_step(folder, half, step, path);
     TT_TRY(tt_folder_make(folder));
     TT_TRY(remove_halves(folder));

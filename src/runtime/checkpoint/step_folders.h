@@ -1,7 +1,8 @@
 /* Folders of a training's steps, each of which is there as a whole or not at all.
  *
  *     tt_path_t half;
- *     TT_TRY(tt_steps_begin(folder, 300, half));
+ *     TT_TRY(tt_steps_begin(folder, 300));
+ *     tt_steps_half(folder, 300, half);
  *     TT_TRY(…write files into half, flush them…);
  *     TT_TRY(tt_steps_publish(folder, 300));
  *     TT_TRY(tt_steps_prune(folder, 3));
@@ -32,9 +33,11 @@ void tt_steps_name(const char *folder, int64_t step, tt_path_t path);
 /* A file in a folder. */
 void tt_steps_file(const char *folder, const char *file, tt_path_t path);
 
-/* An empty folder to be filled; `folder` is made with all above it. What a crash has left half
- * written there goes. */
-tutti_status_t tt_steps_begin(const char *folder, int64_t step, tt_path_t half);
+/* The folder of a step that is being filled. */
+void tt_steps_half(const char *folder, int64_t step, tt_path_t path);
+
+/* Make it, empty, and `folder` with all above it. What a crash has left half written there goes. */
+tutti_status_t tt_steps_begin(const char *folder, int64_t step);
 
 /* Under its name, on the disk. One of the same step is replaced. */
 tutti_status_t tt_steps_publish(const char *folder, int64_t step);

@@ -1,0 +1,134 @@
+/**
+ * @file checkpoint.h
+ * Checkpoints that fit any layout: every rank saves what it has of each tensor, and any number of
+ * ranks, with other parts of the tensors, load it again.
+ *
+ * Example:
+ *
+ *     // a matrix of which each rank has some rows
+ *     const tutti_slice_t slices[] = {
+ *         tutti_slice_box("up.weight", rows, TUTTI_SHAPE(4096, 1024),
+ *                         (int64_t[]){rank * 1024, 0}),
+ *         tutti_slice_whole("norm.weight", scale)};
+ *     const tutti_checkpoint_t checkpoint = {
+ *         .folder = "checkpoints", .group = world, .slices = slices, .slice_count = 2};
+ *     int64_t step = 0;
+ *     TUTTI_CHECK(tutti_checkpoint_load(&checkpoint, &step)); // END: there is none, step stays 0
+ *     …
+ *     TUTTI_CHECK(tutti_checkpoint_save(&checkpoint, step));
+ *
+ * A slice that several ranks have is written by one of them, so that all write as many bytes;
+ * together the slices are all of each tensor.
+ *
+ *     FOLDER/step-000000000300/manifest.json                what is where (docs/formats)
+ *                              rank-00000-0.safetensors     a rank's slices
+ *                              rank-00000-0.digests         of their blocks
+ *
+ * A checkpoint gets its name when it is on the disk as a whole, by a rename. All that is read is
+ * compared with its digest first. Files are safetensors, with the offsets of slices as PyTorch's
+ * HuggingFaceStorageReader expects them.
+ */
+#ifndef TUTTI_CHECKPOINT_H
+#define TUTTI_CHECKPOINT_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <tutti/group.h>
+#include <tutti/tensor.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum tutti_slice_kind {
+    TUTTI_SLICE_WHOLE,    /**< all of a tensor */
+    TUTTI_SLICE_BOX,      /**< the elements from an offset on, as many as the slice has */
+    TUTTI_SLICE_INTERVAL, /**< elements that follow each other in row-major order */
+} tutti_slice_kind_t;
+
+/** What a rank has of a tensor. Made by the functions below. */
+typedef struct tutti_slice {
+    const char *name; /**< of the whole tensor; UTF-8 */
+    tutti_tensor_t *tensor;
+    tutti_slice_kind_t kind;
+    tutti_shape_t whole;            /**< of a box or an interval */
+    int64_t offset[TUTTI_RANK_MAX]; /**< of a box: of its first element */
+    int64_t first;                  /**< of an interval: its first element, counted row-major */
+} tutti_slice_t;
+
+/** All of it. @thread any @errors none */
+static inline tutti_slice_t tutti_slice_whole(const char *name, tutti_tensor_t *tensor)
+{
+    const tutti_slice_t slice = {.name = name, .tensor = tensor, .kind = TUTTI_SLICE_WHOLE};
+    return slice;
+}
+
+/** A box of it. @param offset [whole.rank] @thread any @errors none */
+static inline tutti_slice_t tutti_slice_box(const char *name, tutti_tensor_t *tensor,
+                                            tutti_shape_t whole, const int64_t *offset)
+{
+    tutti_slice_t slice = {.name = name, .tensor = tensor, .kind = TUTTI_SLICE_BOX, .whole = whole};
+    memcpy(slice.offset, offset, (size_t)whole.rank * sizeof *offset);
+    return slice;
+}
+
+/** Elements [first, first + numel) of it, whatever the slice's own shape. @thread any
+ *  @errors none */
+static inline tutti_slice_t tutti_slice_interval(const char *name, tutti_tensor_t *tensor,
+                                                 tutti_shape_t whole, int64_t first)
+{
+    const tutti_slice_t slice = {.name = name,
+                                 .tensor = tensor,
+                                 .kind = TUTTI_SLICE_INTERVAL,
+                                 .whole = whole,
+                                 .first = first};
+    return slice;
+}
+
+/** What is kept, and where; zero means default. */
+typedef struct tutti_checkpoint {
+    const char *folder;          /**< one for each training; made with all above it */
+    tutti_group_t *group;        /**< whose ranks save and load together; NULL: this one alone */
+    const tutti_slice_t *slices; /**< [slice_count] of this rank; other ranks may have others */
+    size_t slice_count;
+    int keep; /**< so many of the newest stay in the folder; 0: 3 */
+} tutti_checkpoint_t;
+
+/**
+ * Write the checkpoint of a step. One of the same step is replaced. What a crash has left half
+ * written in the folder is removed, and so are the oldest checkpoints.
+ *
+ * @param step  how many steps are done, at least 0
+ * @thread      the context's; a collective call; the folder must be the same on every host
+ * @cost        each rank writes what it alone has, and its share of what several have, and waits
+ *              for the disk; slices that do not lie contiguous in the host's memory are copied, one
+ *              at a time
+ * @errors      on every rank, and nothing is changed: ARG (slices that overlap, leave a gap, or are
+ *              no part of their tensor: names tensor and ranks), MISMATCH (ranks have other shapes
+ *              or dtypes of it), IO (the disk is full …), NOMEM; PEER, TIMEOUT
+ * @source      torch.distributed.checkpoint.save
+ */
+TUTTI_API tutti_status_t tutti_checkpoint_save(const tutti_checkpoint_t *checkpoint, int64_t step);
+
+/**
+ * Load the newest checkpoint that every rank can read. One that is damaged is passed over, with a
+ * line in the log.
+ *
+ * @param step  out: its step
+ * @return      END: there is none; nothing is changed
+ * @thread      the context's; a collective call; the folder must be the same on every host
+ * @cost        each rank reads the blocks of 16 KiB in which its slices are
+ * @errors      MISMATCH (it lacks tensors, or has others of their names: lists them), IO or FORMAT
+ *              (none can be read: names the newest, with file, offset and tensor; what is in memory
+ *              may be a part of it), NOMEM; PEER, TIMEOUT
+ * @source      torch.distributed.checkpoint.load
+ */
+TUTTI_API tutti_status_t tutti_checkpoint_load(const tutti_checkpoint_t *checkpoint, int64_t *step);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

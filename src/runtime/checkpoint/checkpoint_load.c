@@ -1,0 +1,183 @@
+/* Loading: the root reads the newest manifest, every rank compares it with what it wants and reads
+ * the parts of all slices in which that is. What one rank cannot read is passed over by all. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <tutti/objects.h>
+
+#include "comm/group/agree.h"
+#include "core/base/alloc.h"
+#include "core/base/file.h"
+#include "core/base/log.h"
+#include "runtime/checkpoint/checkpoint_impl.h"
+#include "runtime/checkpoint/rank_files.h"
+#include "runtime/checkpoint/step_folders.h"
+
+/* ---- what fits ------------------------------------------------------------------------------- */
+
+/* All that does not fit, in one failure. */
+typedef struct {
+    char text[TT_ERROR_TEXT_BYTES - 64];
+    size_t used;
+    int count;
+} problems_t;
+
+__attribute__((format(printf, 2, 3))) static void add_problem(problems_t *problems,
+                                                              const char *format, ...)
+{
+    va_list args;
+    const size_t room = sizeof problems->text - problems->used;
+    va_start(args, format);
+    const int length = vsnprintf(problems->text + problems->used, room, format, args);
+    va_end(args);
+    problems->count++;
+    if (length > 0 && (size_t)length < room) {
+        problems->used += (size_t)length;
+    } else {
+        problems->text[problems->used] = 0; /* no room: it is counted */
+    }
+}
+
+static void compare(const tutti_slice_t *slice, const tt_manifest_t *manifest, problems_t *problems)
+{
+    const tt_saved_tensor_t *saved = tt_manifest_find(manifest, slice->name);
+    const tutti_shape_t whole = tt_slice_whole_shape(slice);
+    const tutti_dtype_t dtype = tutti_tensor_dtype(slice->tensor);
+    char has[160], want[160];
+    if (saved == NULL) {
+        add_problem(problems, "; \"%s\" is not in it", slice->name);
+    } else if (saved->dtype != dtype || !tutti_shape_equal(saved->shape, whole)) {
+        add_problem(problems, "; \"%s\" is %s%s, not %s%s", slice->name,
+                    tutti_dtype_name(saved->dtype),
+                    tutti_shape_format(saved->shape, has, sizeof has), tutti_dtype_name(dtype),
+                    tutti_shape_format(whole, want, sizeof want));
+    }
+}
+
+static tutti_status_t check_fit(const tutti_checkpoint_t *c, const tt_manifest_t *manifest)
+{
+    problems_t problems = {.text = ""};
+    for (size_t i = 0; i < c->slice_count; i++) {
+        compare(&c->slices[i], manifest, &problems);
+    }
+    return problems.count == 0 ? TUTTI_OK
+                               : TT_FAIL(TUTTI_ERR_MISMATCH, "checkpoint: %d tensors do not fit%s",
+                                         problems.count, problems.text);
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+static tutti_status_t read_manifest(const char *folder, tt_manifest_t **out)
+{
+    tt_path_t path;
+    tt_file_t file;
+    tt_steps_file(folder, TT_MANIFEST_NAME, path);
+    TT_TRY(tt_file_open(path, &file));
+    char *text = tt_alloc_raw((size_t)file.bytes + 1, "manifest");
+    tutti_status_t status =
+        text == NULL ? TUTTI_ERR_NOMEM : tt_file_read_at(&file, 0, text, (size_t)file.bytes);
+    if (status >= 0) {
+        status = tt_manifest_parse(path, tutti_bytes_of(text, (size_t)file.bytes), out);
+    }
+    tt_free(text);
+    tt_file_close(&file);
+    return status;
+}
+
+static tutti_status_t read_own(const tutti_checkpoint_t *c, const char *folder,
+                               const tt_manifest_t *manifest)
+{
+    tt_pieces_t pieces;
+    TT_TRY(tt_pieces_of(c->slices, c->slice_count, &pieces));
+    tutti_status_t status = TUTTI_OK;
+    for (size_t i = 0; i < pieces.count && status >= 0; i++) {
+        const tt_piece_t *piece = &pieces.pieces[i];
+        status = tt_rank_files_read(folder, tt_manifest_find(manifest, piece->name), piece);
+    }
+    tt_pieces_release(&pieces);
+    return status;
+}
+
+static bool is_root(const tutti_checkpoint_t *c)
+{
+    return c->group == NULL || tutti_group_rank(c->group) == 0;
+}
+
+static tutti_status_t read_step(const tutti_checkpoint_t *c, int64_t step)
+{
+    tt_path_t folder;
+    tt_manifest_t *manifest = NULL;
+    tt_steps_name(c->folder, step, folder);
+    tutti_status_t status =
+        tt_manifest_share(c->group, is_root(c) ? read_manifest(folder, &manifest) : TUTTI_OK,
+                          "the manifest of rank 0", &manifest);
+    if (status >= 0) {
+        status = tt_group_agree(c->group, check_fit(c, manifest));
+    }
+    if (status >= 0) {
+        status = tt_group_agree(c->group, read_own(c, folder, manifest));
+    }
+    tt_manifest_release(manifest);
+    return status;
+}
+
+/* ---- which one ------------------------------------------------------------------------------- */
+
+/* An older one may do. */
+static bool is_damage(tutti_status_t status)
+{
+    return status == TUTTI_ERR_IO || status == TUTTI_ERR_FORMAT;
+}
+
+/* Rank 0's newest one below a step, on every rank; TT_NO_STEP. */
+static tutti_status_t choose(const tutti_checkpoint_t *c, int64_t below, int64_t *found)
+{
+    tutti_buffer_t shared;
+    *found = TT_NO_STEP;
+    TT_TRY(
+        tt_group_agree(c->group, is_root(c) ? tt_steps_newest(c->folder, below, found) : TUTTI_OK));
+    if (c->group == NULL) {
+        return TUTTI_OK;
+    }
+    TT_TRY(tutti_broadcast_bytes(c->group, tutti_bytes_of(found, sizeof *found), 0, &shared));
+    memcpy(found, shared.data, sizeof *found);
+    tutti_buffer_release(&shared);
+    return TUTTI_OK;
+}
+
+static tutti_status_t check(const tutti_checkpoint_t *c)
+{
+    tt_pieces_t pieces;
+    TT_TRY(tt_checkpoint_check(c));
+    TT_TRY(tt_pieces_of(c->slices, c->slice_count, &pieces));
+    tt_pieces_release(&pieces);
+    return TUTTI_OK;
+}
+
+tutti_status_t tutti_checkpoint_load(const tutti_checkpoint_t *checkpoint, int64_t *step)
+{
+    tutti_status_t first = TUTTI_END; /* of the newest */
+    char text[TT_ERROR_TEXT_BYTES] = "";
+    TT_TRY(tt_group_agree(checkpoint->group, check(checkpoint)));
+    for (int64_t found, below = INT64_MAX;; below = found) {
+        TT_TRY(choose(checkpoint, below, &found));
+        if (found == TT_NO_STEP) {
+            return first < 0 ? tt_fail_again(first, text) : TUTTI_END;
+        }
+        const tutti_status_t status = read_step(checkpoint, found);
+        if (status >= 0) {
+            *step = found;
+            return TUTTI_OK;
+        }
+        if (!is_damage(status)) {
+            return status;
+        }
+        tt_log(TT_LOG_WARN, "checkpoint of step %lld is passed over: %s", (long long)found,
+               tutti_last_error());
+        if (first == TUTTI_END) {
+            first = status;
+            snprintf(text, sizeof text, "%s", tutti_last_error());
+        }
+    }
+}

@@ -1,0 +1,221 @@
+/* Saving: the ranks say what they have, the root decides who writes what, all write, the root
+ * publishes.
+ *
+ *     rank 0   describe ─┐       ┌─ plan ─┬─ write ─┐        ┌─ manifest, rename
+ *     rank 1   describe ─┴─gather┘  share └─ write ─┴─ gather┘
+ *
+ * Descriptions, plan and reports are manifests. The ranks agree behind each of these steps, so that
+ * all have the first failure, and nobody waits for one that has gone.
+ */
+#include <stdio.h>
+
+#include "comm/group/agree.h"
+#include "core/base/alloc.h"
+#include "core/base/buffer.h"
+#include "core/base/file.h"
+#include "core/base/folder.h"
+#include "core/base/log.h"
+#include "runtime/checkpoint/checkpoint_impl.h"
+#include "runtime/checkpoint/rank_files.h"
+#include "runtime/checkpoint/save_plan.h"
+#include "runtime/checkpoint/step_folders.h"
+
+enum { KEEP_DEFAULT = 3 };
+
+typedef struct {
+    const tutti_checkpoint_t *checkpoint;
+    int64_t step;
+    int rank, ranks;
+    tt_pieces_t pieces;
+    tt_manifest_t *own, *plan; /* what this rank has; of all, what is written */
+    tt_path_t half;            /* the folder that is filled */
+    bool is_begun;             /* it is there */
+} save_t;
+
+/* ---- between ranks --------------------------------------------------------------------------- */
+
+/* Each rank's manifest, on the root, to `take`. */
+static tutti_status_t gather(const save_t *save, const tt_manifest_t *manifest,
+                             tutti_status_t (*take)(tt_manifest_t *plan, const tt_manifest_t *of))
+{
+    tutti_group_t *group = save->checkpoint->group;
+    tutti_buffer_t text = {0};
+    if (save->ranks == 1) {
+        return take(save->plan, manifest);
+    }
+    tutti_buffer_t *all = tt_alloc_array((size_t)save->ranks, sizeof *all, "checkpoint");
+    tutti_status_t status =
+        tt_group_agree(group, all == NULL ? TUTTI_ERR_NOMEM : tt_manifest_print(manifest, &text));
+    if (status >= 0) {
+        status = tutti_gather_bytes(group, tt_buffer_view(&text), 0, save->rank == 0 ? all : NULL);
+    }
+    for (int i = 0; i < save->ranks && status >= 0 && save->rank == 0; i++) {
+        tt_manifest_t *of_rank;
+        char what[32];
+        snprintf(what, sizeof what, "rank %d", i);
+        status = tt_manifest_parse(what, tt_buffer_view(&all[i]), &of_rank);
+        if (status >= 0) {
+            status = take(save->plan, of_rank);
+            tt_manifest_release(of_rank);
+        }
+    }
+    for (int i = 0; i < save->ranks && all != NULL; i++) {
+        tutti_buffer_release(&all[i]);
+    }
+    tt_free(all);
+    tutti_buffer_release(&text);
+    return status;
+}
+
+static tutti_status_t describe(save_t *save)
+{
+    const tutti_checkpoint_t *c = save->checkpoint;
+    TT_TRY(tt_checkpoint_check(c));
+    if (save->step < 0 || save->step > TT_STEP_MAX) {
+        return TT_FAIL(TUTTI_ERR_ARG, "checkpoint: step %lld; want 0 to %lld",
+                       (long long)save->step, (long long)TT_STEP_MAX);
+    }
+    TT_TRY(tt_pieces_of(c->slices, c->slice_count, &save->pieces));
+    TT_TRY(tt_manifest_create(save->step, save->ranks, &save->own));
+    return tt_pieces_describe(c->slices, c->slice_count, &save->pieces, save->own, save->rank);
+}
+
+static tutti_status_t make_plan(save_t *save)
+{
+    if (save->rank == 0) {
+        TT_TRY(tt_manifest_create(save->step, save->ranks, &save->plan));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t plan_together(save_t *save)
+{
+    tutti_group_t *group = save->checkpoint->group;
+    TT_TRY(tt_group_agree(group, describe(save)));
+    TT_TRY(tt_group_agree(group, make_plan(save)));
+    tutti_status_t status = gather(save, save->own, tt_save_plan_add);
+    if (status >= 0 && save->rank == 0) {
+        status = tt_save_plan_assign(save->plan);
+    }
+    return tt_manifest_share(group, status, "the plan of rank 0", &save->plan);
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+/* Where a rank has put its slices. */
+static tutti_status_t take_report(tt_manifest_t *plan, const tt_manifest_t *of_rank)
+{
+    for (size_t i = 0; i < of_rank->tensor_count; i++) {
+        const tt_saved_tensor_t *from = &of_rank->tensors[i];
+        tt_saved_tensor_t *to = tt_manifest_find(plan, from->name);
+        for (size_t k = 0; k < from->slice_count; k++) {
+            for (size_t j = 0; to != NULL && j < to->slice_count; j++) {
+                if (to->slices[j].rank == from->slices[k].rank &&
+                    to->slices[j].file == from->slices[k].file) {
+                    to->slices[j] = from->slices[k];
+                }
+            }
+        }
+    }
+    return TUTTI_OK;
+}
+
+/* Of the plan what this rank has written. */
+static tutti_status_t report_own(const save_t *save, tt_manifest_t **out)
+{
+    tt_manifest_t *report;
+    tutti_status_t status = tt_manifest_create(save->step, save->ranks, &report);
+    TT_TRY(status);
+    for (size_t i = 0; i < save->plan->tensor_count && status >= 0; i++) {
+        const tt_saved_tensor_t *from = &save->plan->tensors[i];
+        for (size_t k = 0; k < from->slice_count && status >= 0; k++) {
+            tt_saved_tensor_t *to;
+            if (from->slices[k].rank == save->rank) {
+                status = tt_manifest_add(report, from->name, from->dtype, from->shape, &to);
+                status = status < 0 ? status : tt_manifest_add_slice(to, &from->slices[k]);
+            }
+        }
+    }
+    if (status < 0) {
+        tt_manifest_release(report);
+    } else {
+        *out = report;
+    }
+    return status;
+}
+
+static tutti_status_t write_together(save_t *save)
+{
+    tutti_group_t *group = save->checkpoint->group;
+    const char *folder = save->checkpoint->folder;
+    tt_manifest_t *report = NULL;
+    tt_steps_half(folder, save->step, save->half);
+    TT_TRY(tt_group_agree(group, save->rank == 0 ? tt_steps_begin(folder, save->step) : TUTTI_OK));
+    save->is_begun = true;
+    tutti_status_t status = tt_rank_files_write(save->half, save->plan, save->rank, &save->pieces);
+    status = status < 0 ? status : report_own(save, &report);
+    status = tt_group_agree(group, status);
+    if (status >= 0) {
+        status = gather(save, report, take_report);
+    }
+    tt_manifest_release(report);
+    return status;
+}
+
+/* ---- publishing ------------------------------------------------------------------------------ */
+
+static tutti_status_t write_manifest(const save_t *save)
+{
+    tutti_buffer_t text;
+    tt_path_t path;
+    tt_new_file_t file;
+    tt_steps_file(save->half, TT_MANIFEST_NAME, path);
+    TT_TRY(tt_manifest_print(save->plan, &text));
+    tutti_status_t status = tt_new_file_begin(path, &file);
+    if (status >= 0) {
+        status = tt_new_file_end(&file, tt_new_file_write(&file, text.data, text.bytes));
+    }
+    tutti_buffer_release(&text);
+    return status;
+}
+
+static tutti_status_t publish(const save_t *save)
+{
+    const tutti_checkpoint_t *c = save->checkpoint;
+    TT_TRY(write_manifest(save));
+    TT_TRY(tt_steps_publish(c->folder, save->step));
+    return tt_steps_prune(c->folder, c->keep > 0 ? c->keep : KEEP_DEFAULT);
+}
+
+/* What was begun goes; the first failure stays. */
+static tutti_status_t abandon(const save_t *save, tutti_status_t status)
+{
+    char text[TT_ERROR_TEXT_BYTES];
+    snprintf(text, sizeof text, "%s", tutti_last_error());
+    if (save->is_begun && save->rank == 0 && tt_folder_remove(save->half) < 0) {
+        tt_log(TT_LOG_WARN, "checkpoint: %s", tutti_last_error());
+    }
+    return tt_fail_again(status, text);
+}
+
+tutti_status_t tutti_checkpoint_save(const tutti_checkpoint_t *checkpoint, int64_t step)
+{
+    tutti_group_t *group = checkpoint->group;
+    save_t save = {.checkpoint = checkpoint,
+                   .step = step,
+                   .rank = group == NULL ? 0 : tutti_group_rank(group),
+                   .ranks = group == NULL ? 1 : tutti_group_size(group)};
+    tutti_status_t status = plan_together(&save);
+    if (status >= 0) {
+        status = write_together(&save);
+        if (save.rank == 0 && status >= 0) {
+            status = publish(&save);
+        }
+        status = tt_group_agree(group, status);
+        status = status < 0 ? abandon(&save, status) : status;
+    }
+    tt_pieces_release(&save.pieces);
+    tt_manifest_release(save.own);
+    tt_manifest_release(save.plan);
+    return status;
+}

@@ -1,0 +1,115 @@
+/* Manifests in memory: tensors in a list, found by a hash of their names. */
+#include "runtime/checkpoint/manifest.h"
+
+#include <string.h>
+
+#include "core/base/alloc.h"
+#include "core/base/fnv.h"
+
+enum { ROOM_FIRST = 16 };
+
+tutti_status_t tt_manifest_create(int64_t step, int ranks, tt_manifest_t **out)
+{
+    tt_manifest_t *manifest = tt_alloc(sizeof *manifest, "manifest");
+    TT_TRY_ALLOC(manifest);
+    manifest->step = step;
+    manifest->ranks = ranks;
+    *out = manifest;
+    return TUTTI_OK;
+}
+
+void tt_manifest_release(tt_manifest_t *manifest)
+{
+    if (manifest == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < manifest->tensor_count; i++) {
+        tt_free((char *)(uintptr_t)manifest->tensors[i].name);
+        tt_free(manifest->tensors[i].slices);
+    }
+    tt_free(manifest->tensors);
+    tt_free(manifest->table);
+    tt_free(manifest);
+}
+
+/* Where the name is, or would be. */
+static size_t *place_of(const tt_manifest_t *manifest, const char *name)
+{
+    const size_t mask = manifest->table_size - 1;
+    size_t at = (size_t)tt_fnv(TT_FNV_BEGIN, name, strlen(name)) & mask;
+    while (manifest->table[at] != 0 &&
+           strcmp(manifest->tensors[manifest->table[at] - 1].name, name) != 0) {
+        at = (at + 1) & mask;
+    }
+    return &manifest->table[at];
+}
+
+tt_saved_tensor_t *tt_manifest_find(const tt_manifest_t *manifest, const char *name)
+{
+    const size_t found = manifest->table_size == 0 ? 0 : *place_of(manifest, name);
+    return found == 0 ? NULL : &manifest->tensors[found - 1];
+}
+
+/* Twice as many places as tensors. */
+static tutti_status_t make_room(tt_manifest_t *manifest)
+{
+    if (manifest->tensor_count < manifest->tensor_room) {
+        return TUTTI_OK;
+    }
+    const size_t room = manifest->tensor_room == 0 ? ROOM_FIRST : 2 * manifest->tensor_room;
+    tt_saved_tensor_t *tensors = tt_realloc(manifest->tensors, room * sizeof *tensors, "manifest");
+    TT_TRY_ALLOC(tensors);
+    manifest->tensors = tensors;
+    size_t *table = tt_alloc_array(2 * room, sizeof *table, "manifest");
+    TT_TRY_ALLOC(table);
+    tt_free(manifest->table);
+    manifest->table = table;
+    manifest->table_size = 2 * room;
+    manifest->tensor_room = room;
+    for (size_t i = 0; i < manifest->tensor_count; i++) {
+        *place_of(manifest, tensors[i].name) = i + 1;
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t check_same(const tt_saved_tensor_t *tensor, tutti_dtype_t dtype,
+                                 tutti_shape_t shape)
+{
+    char had[160], has[160];
+    if (tensor->dtype == dtype && tutti_shape_equal(tensor->shape, shape)) {
+        return TUTTI_OK;
+    }
+    return TT_FAIL(TUTTI_ERR_MISMATCH, "tensor \"%s\" is %s%s, and %s%s", tensor->name,
+                   tutti_dtype_name(tensor->dtype),
+                   tutti_shape_format(tensor->shape, had, sizeof had), tutti_dtype_name(dtype),
+                   tutti_shape_format(shape, has, sizeof has));
+}
+
+tutti_status_t tt_manifest_add(tt_manifest_t *manifest, const char *name, tutti_dtype_t dtype,
+                               tutti_shape_t shape, tt_saved_tensor_t **out)
+{
+    *out = tt_manifest_find(manifest, name);
+    if (*out != NULL) {
+        return check_same(*out, dtype, shape);
+    }
+    TT_TRY(make_room(manifest));
+    char *copy = tt_strdup(name, "manifest");
+    TT_TRY_ALLOC(copy);
+    *out = &manifest->tensors[manifest->tensor_count++];
+    **out = (tt_saved_tensor_t){.name = copy, .dtype = dtype, .shape = shape};
+    *place_of(manifest, name) = manifest->tensor_count;
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_manifest_add_slice(tt_saved_tensor_t *tensor, const tt_saved_slice_t *slice)
+{
+    if (tensor->slice_count == tensor->slice_room) {
+        const size_t room = tensor->slice_room == 0 ? 1 : 2 * tensor->slice_room;
+        tt_saved_slice_t *slices = tt_realloc(tensor->slices, room * sizeof *slices, "manifest");
+        TT_TRY_ALLOC(slices);
+        tensor->slices = slices;
+        tensor->slice_room = room;
+    }
+    tensor->slices[tensor->slice_count++] = *slice;
+    return TUTTI_OK;
+}

@@ -1,0 +1,68 @@
+/* What a checkpoint holds: tensors, of each the slices, of each where it is. The same text says
+ * what a rank has before anything is written, and what it has written (docs/formats/checkpoint.md).
+ *
+ *     {"format": "tutti checkpoint", "version": 1, "step": 300, "ranks": 2,
+ *      "tensors": {"up.weight": {"dtype": "F32", "shape": [4, 6], "slices": [
+ *          {"offset": [0, 0], "size": [2, 6], "rank": 0, "file": 0,
+ *           "at": 320, "first_block": 0, "digest": "…32 digits"}, …]}},
+ *      "digest": "…of all bytes before this member"}
+ */
+#ifndef TT_MANIFEST_H
+#define TT_MANIFEST_H
+
+#include <tutti/objects.h>
+#include <tutti/tensor.h>
+
+#include "core/base/fail.h"
+#include "runtime/checkpoint/block_digest.h"
+#include "runtime/checkpoint/box.h"
+
+typedef struct {
+    tt_box_t box;
+    int rank;             /* who writes it, or has written it */
+    int file;             /* the rank's file in which it is, counted from 0 */
+    uint64_t at;          /* bytes from the file's begin */
+    uint64_t first_block; /* in the file's list of digests */
+    tt_digest_t digest;
+} tt_saved_slice_t;
+
+typedef struct {
+    const char *name;
+    tutti_dtype_t dtype;
+    tutti_shape_t shape;
+    tt_saved_slice_t *slices;
+    size_t slice_count, slice_room;
+} tt_saved_tensor_t;
+
+typedef struct tt_manifest tt_manifest_t;
+
+struct tt_manifest {
+    int64_t step;
+    int ranks;
+    tt_saved_tensor_t *tensors; /* in the order in which they were added */
+    size_t tensor_count, tensor_room;
+    size_t *table; /* of names: numbers of tensors, from 1 on; a power of two of places */
+    size_t table_size;
+};
+
+/* Empty. */
+tutti_status_t tt_manifest_create(int64_t step, int ranks, tt_manifest_t **out);
+void tt_manifest_release(tt_manifest_t *manifest);
+
+/* NULL: there is none of that name. */
+tt_saved_tensor_t *tt_manifest_find(const tt_manifest_t *manifest, const char *name);
+
+/* The tensor of that name, made without slices if there is none; until the next one is added.
+ * Errors: MISMATCH (it has another dtype or shape), NOMEM. */
+tutti_status_t tt_manifest_add(tt_manifest_t *manifest, const char *name, tutti_dtype_t dtype,
+                               tutti_shape_t shape, tt_saved_tensor_t **out);
+tutti_status_t tt_manifest_add_slice(tt_saved_tensor_t *tensor, const tt_saved_slice_t *slice);
+
+/* As text, with its digest. Errors: NOMEM, ARG (a name is not UTF-8). */
+tutti_status_t tt_manifest_print(const tt_manifest_t *manifest, tutti_buffer_t *out);
+
+/* `what` names it in failures: a path, "rank 3". Errors: FORMAT (with what was found, and where),
+ * UNSUPPORTED (a later version, a dtype that Tutti does not have), NOMEM. */
+tutti_status_t tt_manifest_parse(const char *what, tutti_bytes_t text, tt_manifest_t **out);
+
+#endif

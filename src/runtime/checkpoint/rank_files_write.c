@@ -1,0 +1,181 @@
+/* Writing a rank's files. Each byte is hashed on its way to the file. */
+#include <stdio.h>
+
+#include <jansson.h>
+
+#include "core/base/alloc.h"
+#include "core/tensor/safetensors_impl.h"
+#include "runtime/checkpoint/rank_files.h"
+
+/* A piece that is to be written, and its place in the plan. */
+typedef struct {
+    const tt_piece_t *piece;
+    tt_saved_slice_t *slice;
+} job_t;
+
+typedef struct {
+    const tutti_named_tensor_t *tensors; /* [count] of the file */
+    job_t *const *jobs;                  /* [count] */
+    size_t count;
+    tt_digest_t *blocks; /* of the whole file */
+    uint64_t block_count;
+} one_file_t;
+
+static tutti_status_t digest(void *user, const tutti_named_tensor_t *tensor, uint64_t at,
+                             const void *data, size_t bytes)
+{
+    one_file_t *file = user;
+    tt_saved_slice_t *slice = file->jobs[tensor - file->tensors]->slice;
+    tt_digest_t *blocks = file->blocks + file->block_count;
+    const uint64_t count = tt_block_count(bytes);
+    tt_digest_blocks(data, bytes, blocks);
+    slice->at = at;
+    slice->first_block = file->block_count;
+    slice->digest = tt_digest_of(blocks, (size_t)count * sizeof *blocks);
+    file->block_count += count;
+    return TUTTI_OK;
+}
+
+static tutti_status_t write_digests(const char *path, const one_file_t *file)
+{
+    tt_new_file_t new_file;
+    TT_TRY(tt_new_file_begin(path, &new_file));
+    return tt_new_file_end(&new_file,
+                           tt_new_file_write(&new_file, file->blocks,
+                                             (size_t)file->block_count * sizeof *file->blocks));
+}
+
+/* {"up.weight": {"saved_offsets": [2, 0]}}, as PyTorch's HuggingFaceStorageReader reads it. */
+static tutti_status_t print_offsets(const one_file_t *file, char **out)
+{
+    json_t *all = json_object();
+    bool is_whole = all != NULL;
+    for (size_t i = 0; i < file->count && is_whole; i++) {
+        const tt_box_t *box = &file->jobs[i]->slice->box;
+        json_t *offsets = json_array();
+        for (int d = 0; d < box->rank && is_whole; d++) {
+            is_whole = json_array_append_new(offsets, json_integer(box->offset[d])) == 0;
+        }
+        is_whole = json_object_set_new(all, file->tensors[i].name,
+                                       json_pack("{s:o}", "saved_offsets", offsets)) == 0 &&
+                   is_whole;
+    }
+    const size_t bytes = is_whole ? json_dumpb(all, NULL, 0, JSON_COMPACT) : 0;
+    *out = bytes > 0 ? tt_alloc(bytes + 1, "checkpoint") : NULL;
+    const bool is_printed = *out != NULL && json_dumpb(all, *out, bytes, JSON_COMPACT) == bytes;
+    json_decref(all);
+    if (!is_printed) {
+        tt_free(*out);
+        return TT_FAIL(TUTTI_ERR_NOMEM, "out of memory, or a name that is not UTF-8: checkpoint");
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t write_file(const char *folder, int rank, int number, one_file_t *file)
+{
+    char name[64], *offsets;
+    tt_path_t path;
+    const tt_safetensors_watch_t watch = {digest, file};
+    TT_TRY(print_offsets(file, &offsets));
+    const tutti_named_text_t metadata[] = {{"DCP_SHARDING_INFO", offsets}, {"format", "pt"}};
+    snprintf(name, sizeof name, "rank-%05d-%d.safetensors", rank, number);
+    tt_steps_file(folder, name, path);
+    tutti_status_t status =
+        tt_safetensors_save(path, file->tensors, file->count, metadata, 2, &watch);
+    tt_free(offsets);
+    TT_TRY(status);
+    snprintf(name, sizeof name, "rank-%05d-%d.digests", rank, number);
+    tt_steps_file(folder, name, path);
+    return write_digests(path, file);
+}
+
+/* ---- the jobs of a rank ---------------------------------------------------------------------- */
+
+static tt_saved_slice_t *find_slice(tt_manifest_t *plan, int rank, const tt_piece_t *piece)
+{
+    tt_saved_tensor_t *tensor = tt_manifest_find(plan, piece->name);
+    for (size_t i = 0; tensor != NULL && i < tensor->slice_count; i++) {
+        if (tensor->slices[i].rank == rank && tt_box_equal(&tensor->slices[i].box, &piece->box)) {
+            return &tensor->slices[i];
+        }
+    }
+    return NULL;
+}
+
+/* What of the pieces this rank writes; returns how many, and the number of files. */
+static size_t list_jobs(tt_manifest_t *plan, int rank, const tt_pieces_t *pieces, job_t *jobs,
+                        int *files)
+{
+    size_t count = 0;
+    *files = 0;
+    for (size_t i = 0; i < pieces->count; i++) {
+        tt_saved_slice_t *slice = find_slice(plan, rank, &pieces->pieces[i]);
+        if (slice != NULL) {
+            jobs[count++] = (job_t){&pieces->pieces[i], slice};
+            *files = slice->file >= *files ? slice->file + 1 : *files;
+        }
+    }
+    return count;
+}
+
+/* Memory for the largest file. */
+typedef struct {
+    job_t *jobs, **of_file;
+    tutti_named_tensor_t *tensors;
+    tt_digest_t *blocks;
+} room_t;
+
+static tutti_status_t make_room(const tt_pieces_t *pieces, room_t *room)
+{
+    uint64_t blocks = 0;
+    for (size_t i = 0; i < pieces->count; i++) {
+        blocks += tt_block_count(tutti_tensor_bytes(pieces->pieces[i].tensor));
+    }
+    room->jobs = tt_alloc_array(pieces->count + 1, sizeof *room->jobs, "checkpoint");
+    room->of_file = tt_alloc_array(pieces->count + 1, sizeof *room->of_file, "checkpoint");
+    room->tensors = tt_alloc_array(pieces->count + 1, sizeof *room->tensors, "checkpoint");
+    room->blocks = tt_alloc_array((size_t)blocks + 1, sizeof *room->blocks, "checkpoint");
+    return room->jobs == NULL || room->of_file == NULL || room->tensors == NULL ||
+                   room->blocks == NULL
+               ? TUTTI_ERR_NOMEM
+               : TUTTI_OK;
+}
+
+static void free_room(room_t *room)
+{
+    tt_free(room->jobs);
+    tt_free(room->of_file);
+    tt_free(room->tensors);
+    tt_free(room->blocks);
+}
+
+static tutti_status_t write_files(const char *folder, tt_manifest_t *plan, int rank,
+                                  const tt_pieces_t *pieces, const room_t *room)
+{
+    int files;
+    const size_t count = list_jobs(plan, rank, pieces, room->jobs, &files);
+    for (int number = 0; number < files; number++) {
+        one_file_t file = {room->tensors, room->of_file, 0, room->blocks, 0};
+        for (size_t i = 0; i < count; i++) {
+            if (room->jobs[i].slice->file == number) {
+                room->of_file[file.count] = &room->jobs[i];
+                room->tensors[file.count++] =
+                    (tutti_named_tensor_t){room->jobs[i].piece->name, room->jobs[i].piece->tensor};
+            }
+        }
+        TT_TRY(write_file(folder, rank, number, &file));
+    }
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_rank_files_write(const char *folder, tt_manifest_t *plan, int rank,
+                                   const tt_pieces_t *pieces)
+{
+    room_t room = {0};
+    tutti_status_t status = make_room(pieces, &room);
+    if (status >= 0) {
+        status = write_files(folder, plan, rank, pieces, &room);
+    }
+    free_room(&room);
+    return status;
+}

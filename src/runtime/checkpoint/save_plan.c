@@ -1,0 +1,185 @@
+/* The plan of a save. Cost: a sort of all slices; per tensor the square of its slices. */
+#include "runtime/checkpoint/save_plan.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "core/base/alloc.h"
+
+tutti_status_t tt_save_plan_add(tt_manifest_t *plan, const tt_manifest_t *of_rank)
+{
+    for (size_t i = 0; i < of_rank->tensor_count; i++) {
+        const tt_saved_tensor_t *from = &of_rank->tensors[i];
+        tt_saved_tensor_t *to;
+        TT_TRY(tt_manifest_add(plan, from->name, from->dtype, from->shape, &to));
+        for (size_t k = 0; k < from->slice_count; k++) {
+            TT_TRY(tt_manifest_add_slice(to, &from->slices[k]));
+        }
+    }
+    return TUTTI_OK;
+}
+
+static int order_of(const int64_t *a, const int64_t *b, int count)
+{
+    for (int i = 0; i < count; i++) {
+        if (a[i] != b[i]) {
+            return a[i] < b[i] ? -1 : 1;
+        }
+    }
+    return 0;
+}
+
+static int by_box_and_rank(const void *a, const void *b)
+{
+    const tt_saved_slice_t *x = a, *y = b;
+    int order = order_of(x->box.offset, y->box.offset, x->box.rank);
+    order = order != 0 ? order : order_of(x->box.size, y->box.size, x->box.rank);
+    return order != 0 ? order : (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+static tutti_status_t fail_overlap(const tt_saved_tensor_t *tensor, const tt_saved_slice_t *a,
+                                   const tt_saved_slice_t *b)
+{
+    char one[160], other[160];
+    return TT_FAIL(TUTTI_ERR_ARG,
+                   "checkpoint: tensor \"%s\": %s of rank %d and %s of rank %d overlap",
+                   tensor->name, tt_box_format(&a->box, one, sizeof one), a->rank,
+                   tt_box_format(&b->box, other, sizeof other), b->rank);
+}
+
+/* Different slices share nothing, and are all of it together. */
+static tutti_status_t check_cover(const tt_saved_tensor_t *tensor)
+{
+    const int64_t numel = tutti_shape_numel(tensor->shape);
+    int64_t covered = 0;
+    for (size_t i = 0; i < tensor->slice_count; i++) {
+        const tt_saved_slice_t *a = &tensor->slices[i];
+        bool is_new = true;
+        for (size_t k = 0; k < i; k++) {
+            const tt_saved_slice_t *b = &tensor->slices[k];
+            tt_box_t both;
+            if (tt_box_equal(&a->box, &b->box)) {
+                is_new = false;
+                if (a->rank == b->rank) {
+                    return fail_overlap(tensor, b, a);
+                }
+            } else if (tt_box_intersect(&a->box, &b->box, &both)) {
+                return fail_overlap(tensor, b, a);
+            }
+        }
+        covered += is_new ? tt_box_numel(&a->box) : 0;
+    }
+    return covered == numel ? TUTTI_OK
+                            : TT_FAIL(TUTTI_ERR_ARG,
+                                      "checkpoint: tensor \"%s\": %" PRId64 " of %" PRId64
+                                      " elements are in no rank's slice",
+                                      tensor->name, numel - covered, numel);
+}
+
+/* ---- writers --------------------------------------------------------------------------------- */
+
+/* Equal slices of several ranks. */
+typedef struct {
+    tt_saved_slice_t *slices;
+    size_t count, bytes, number;
+} copies_t;
+
+static int larger_first(const void *a, const void *b)
+{
+    const copies_t *x = a, *y = b;
+    return x->bytes != y->bytes ? (x->bytes < y->bytes) - (x->bytes > y->bytes)
+                                : (x->number > y->number) - (x->number < y->number);
+}
+
+/* The first of them stays, and is the chosen rank's. */
+static void choose(const copies_t *copies, uint64_t *written)
+{
+    tt_saved_slice_t *best = copies->slices;
+    for (size_t i = 1; i < copies->count; i++) {
+        if (written[copies->slices[i].rank] < written[best->rank]) {
+            best = &copies->slices[i];
+        }
+    }
+    copies->slices[0] = *best;
+    written[best->rank] += copies->bytes;
+}
+
+/* Groups of equal slices; returns how many. */
+static size_t list_copies(tt_manifest_t *plan, copies_t *list)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < plan->tensor_count; i++) {
+        tt_saved_tensor_t *tensor = &plan->tensors[i];
+        for (size_t k = 0; k < tensor->slice_count; k++) {
+            tt_saved_slice_t *slice = &tensor->slices[k];
+            if (k > 0 && tt_box_equal(&slice->box, &slice[-1].box)) {
+                list[count - 1].count++;
+                continue;
+            }
+            const size_t bytes =
+                (size_t)tt_box_numel(&slice->box) * tutti_dtype_bytes(tensor->dtype);
+            list[count] = (copies_t){slice, 1, bytes, count};
+            count++;
+        }
+    }
+    return count;
+}
+
+/* What nobody else has comes first: it is written where it is. */
+static void choose_all(copies_t *list, size_t count, uint64_t *written)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (list[i].count == 1) {
+            choose(&list[i], written);
+        }
+    }
+    qsort(list, count, sizeof *list, larger_first);
+    for (size_t i = 0; i < count; i++) {
+        if (list[i].count > 1) {
+            choose(&list[i], written);
+        }
+    }
+}
+
+/* The first of equal slices, with numbers of files. */
+static void keep_chosen(tt_saved_tensor_t *tensor)
+{
+    size_t kept = 0;
+    for (size_t k = 0; k < tensor->slice_count; k++) {
+        tt_saved_slice_t *slice = &tensor->slices[k];
+        if (kept > 0 && tt_box_equal(&slice->box, &tensor->slices[kept - 1].box)) {
+            continue;
+        }
+        slice->file = 0;
+        for (size_t j = 0; j < kept; j++) {
+            slice->file += tensor->slices[j].rank == slice->rank;
+        }
+        tensor->slices[kept++] = *slice;
+    }
+    tensor->slice_count = kept;
+}
+
+tutti_status_t tt_save_plan_assign(tt_manifest_t *plan)
+{
+    size_t slices = 0;
+    for (size_t i = 0; i < plan->tensor_count; i++) {
+        tt_saved_tensor_t *tensor = &plan->tensors[i];
+        TT_TRY(check_cover(tensor));
+        if (tensor->slice_count > 1) {
+            qsort(tensor->slices, tensor->slice_count, sizeof *tensor->slices, by_box_and_rank);
+        }
+        slices += tensor->slice_count;
+    }
+    copies_t *list = tt_alloc_array(slices + 1, sizeof *list, "checkpoint");
+    uint64_t *written = tt_alloc_array((size_t)plan->ranks, sizeof *written, "checkpoint");
+    if (list != NULL && written != NULL) {
+        choose_all(list, list_copies(plan, list), written);
+        for (size_t i = 0; i < plan->tensor_count; i++) {
+            keep_chosen(&plan->tensors[i]);
+        }
+    }
+    const tutti_status_t status = list == NULL || written == NULL ? TUTTI_ERR_NOMEM : TUTTI_OK;
+    tt_free(list);
+    tt_free(written);
+    return status;
+}

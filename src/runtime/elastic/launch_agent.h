@@ -16,7 +16,7 @@ tutti_status_t tt_agent_run(const tutti_launch_options_t *options, int control,
 
 /* tutti_launch() for a process in which all signals are blocked from its first instruction on, so
  * that none is lost before the guard takes them. `signals` as above; NULL: the caller's mask. */
-tutti_status_t tt_launch(const tutti_launch_options_t *options, const sigset_t *signals,
-                         tutti_launch_report_t *report);
+tutti_status_t tt_launch_ranks(const tutti_launch_options_t *options, const sigset_t *signals,
+                               tutti_launch_report_t *report);
 
 #endif

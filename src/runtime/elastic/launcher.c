@@ -257,8 +257,8 @@ static tutti_status_t read_answer(const guard_t *guard, tutti_launch_report_t *r
     return TUTTI_OK;
 }
 
-tutti_status_t tt_launch(const tutti_launch_options_t *options, const sigset_t *signals,
-                         tutti_launch_report_t *report)
+tutti_status_t tt_launch_ranks(const tutti_launch_options_t *options, const sigset_t *signals,
+                               tutti_launch_report_t *report)
 {
     TT_TRY(check_options(options));
     char run_id[20];
@@ -294,5 +294,5 @@ tutti_status_t tutti_launch(const tutti_launch_options_t *options, tutti_launch_
 {
     TT_WANT("launch", options);
     TT_WANT("launch", report);
-    return tt_launch(options, NULL, report);
+    return tt_launch_ranks(options, NULL, report);
 }

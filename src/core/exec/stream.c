@@ -30,7 +30,8 @@ typedef struct {
     tutti_status_t (*run)(void *arguments);
     size_t record_bytes;
     int64_t least_ns;
-    bool is_always; /* not skipped: releases, and waits, which keep what others use */
+    int64_t pushed_ns; /* of a stream that is watched */
+    bool is_always;    /* not skipped: releases, and waits, which keep what others use */
     _Alignas(16) unsigned char arguments[];
 } record_t;
 
@@ -62,6 +63,7 @@ struct tt_stream {
     lost_t lost[LOST_KEPT];      /* of the last failures, told or not; under failure_lock */
     uint64_t lost_count;         /* ever */
     unsigned char *ring;
+    const tt_stream_watch_t *watch; /* moves while nothing is under way */
 };
 
 /* Until *word is not `old`. *asleep says that somebody must be woken. */
@@ -140,6 +142,25 @@ static void do_work(tt_stream_t *stream, record_t *record)
     }
 }
 
+static tutti_status_t run_wait(void *arguments);
+
+static void do_watched(tt_stream_t *stream, record_t *record)
+{
+    const tt_stream_watch_t *watch = stream->watch;
+    tt_stream_moment_t moment = {
+        .name = record->name, .index = stream->done, .pushed_ns = record->pushed_ns};
+    if (record->run == run_wait) {
+        memcpy(&moment.awaited, record->arguments, sizeof moment.awaited);
+    }
+    if (watch->before != NULL) {
+        watch->before(watch->user, &moment);
+    }
+    moment.begin_ns = tt_clock_ns();
+    do_work(stream, record);
+    moment.end_ns = tt_clock_ns();
+    watch->behind(watch->user, &moment);
+}
+
 static record_t *record_at(const tt_stream_t *stream, uint64_t at)
 {
     return (record_t *)(void *)(stream->ring + at % RING_BYTES);
@@ -158,7 +179,11 @@ static void *run_stream(void *user)
             atomic_fetch_add(&stream->read, record->record_bytes);
             record = record_at(stream, stream->read);
         }
-        do_work(stream, record);
+        if (stream->watch == NULL) {
+            do_work(stream, record);
+        } else {
+            do_watched(stream, record);
+        }
         atomic_fetch_add(&stream->read, record->record_bytes);
         atomic_fetch_add(&stream->done, 1);
         move(&stream->finished, &stream->sleepers);
@@ -259,6 +284,7 @@ static tutti_status_t push(tt_stream_t *stream, const tt_work_t *work, bool is_a
     record->run = work->run;
     record->record_bytes = bytes;
     record->least_ns = work->least_ns;
+    record->pushed_ns = stream->watch == NULL ? 0 : tt_clock_ns();
     record->is_always = is_always;
     if (work->bytes > 0) {
         memcpy(record->arguments, work->arguments, work->bytes);
@@ -426,6 +452,11 @@ tutti_status_t tt_stream_wait_event(tt_stream_t *stream, tt_event_t event)
         let_go(event.stream);
     }
     return status;
+}
+
+void tt_stream_set_watch(tt_stream_t *stream, const tt_stream_watch_t *watch)
+{
+    stream->watch = watch;
 }
 
 tt_stream_stats_t tt_stream_stats(tt_stream_t *stream)

@@ -92,6 +92,25 @@ bool tt_stream_is_inside(const tt_stream_t *stream);
  * what it keeps from being used too early, the other stream uses still. */
 tutti_status_t tt_stream_wait_event(tt_stream_t *stream, tt_event_t event);
 
+/* What becomes of a piece of work, for who measures. Points in time are of tt_clock_ns(). */
+typedef struct {
+    const char *name;                    /* a literal: "matmul", "wait", "release" */
+    uint64_t index;                      /* of all that was pushed; counts from 0, as events do */
+    tt_event_t awaited;                  /* of a wait: to be compared, for its stream may be gone */
+    int64_t pushed_ns, begin_ns, end_ns; /* end_ns is 0 before it is done */
+} tt_stream_moment_t;
+
+/* Called on the stream's thread, before and behind each piece of work. */
+typedef struct {
+    void (*before)(void *user, const tt_stream_moment_t *moment); /* NULL: nothing */
+    void (*behind)(void *user, const tt_stream_moment_t *moment);
+    void *user;
+} tt_stream_watch_t;
+
+/* From now on; borrowed until it is taken away (NULL), which is what it is at first. Nothing may be
+ * under way. Cost: two looks at the clock, and the calls, for each piece. */
+void tt_stream_set_watch(tt_stream_t *stream, const tt_stream_watch_t *watch);
+
 /* Pieces of work that were done, and that were skipped behind a failure. */
 typedef struct {
     uint64_t done, skipped;

@@ -374,6 +374,68 @@ static void work_takes_as_long_as_it_is_said_to_cost(void **state)
     tt_stream_release(stream);
 }
 
+enum { MOMENTS = 3 };
+
+typedef struct {
+    tt_stream_moment_t moments[2 * MOMENTS];
+    int count; /* may be larger */
+} moments_t;
+
+static void keep_moment(void *user, const tt_stream_moment_t *moment)
+{
+    moments_t *kept = user;
+    if (kept->count++ < 2 * MOMENTS) {
+        kept->moments[kept->count - 1] = *moment;
+    }
+}
+
+static void expect_moment(const moments_t *kept, int piece, const char *name, uint64_t index)
+{
+    const tt_stream_moment_t *before = &kept->moments[2 * piece];
+    const tt_stream_moment_t *behind = before + 1;
+    assert_string_equal(before->name, name);
+    assert_string_equal(behind->name, name);
+    assert_int_equal(before->index, index);
+    assert_int_equal(behind->index, index);
+    assert_int_equal(before->end_ns, 0);
+    assert_true(0 < behind->pushed_ns && behind->pushed_ns <= behind->begin_ns);
+    assert_true(behind->begin_ns <= behind->end_ns);
+}
+
+static void who_watches_sees_when_each_piece_was_pushed_and_done(void **state)
+{
+    (void)state;
+    moments_t kept = {.count = 0};
+    const tt_stream_watch_t watch = {keep_moment, keep_moment, &kept};
+    tt_stream_t *other = open_stream(), *stream = open_stream();
+    int value = 5;
+    push_note(stream, 0);
+    assert_int_equal(synchronize(stream), TUTTI_OK);
+    tt_stream_set_watch(stream, &watch);
+    push_note(other, 1);
+    const tt_event_t event = tt_stream_event(other);
+    assert_int_equal(tt_stream_wait_event(stream, event), TUTTI_OK);
+    assert_int_equal(
+        tt_stream_push(stream, &(tt_work_t){"slow", note, &value, 4, 2 * TT_NS_PER_MS}), TUTTI_OK);
+    push_note(stream, 2);
+    assert_int_equal(synchronize(stream), TUTTI_OK);
+    tt_stream_set_watch(stream, NULL);
+    push_note(stream, 3);
+    assert_int_equal(synchronize(stream), TUTTI_OK);
+
+    assert_int_equal(kept.count, 2 * MOMENTS);
+    expect_moment(&kept, 0, "wait", 1);
+    expect_moment(&kept, 1, "slow", 2);
+    expect_moment(&kept, 2, "note", 3);
+    assert_ptr_equal(kept.moments[1].awaited.stream, other);
+    assert_int_equal(kept.moments[1].awaited.count, event.count);
+    assert_null(kept.moments[3].awaited.stream);
+    assert_true(kept.moments[3].end_ns - kept.moments[3].begin_ns >= 2 * TT_NS_PER_MS);
+    assert_true(kept.moments[3].end_ns <= kept.moments[5].begin_ns);
+    tt_stream_release(stream);
+    tt_stream_release(other);
+}
+
 static void a_forked_child_is_told_that_it_has_no_stream(void **state)
 {
     (void)state;
@@ -423,6 +485,7 @@ int main(void)
         cmocka_unit_test(a_stream_may_go_before_those_that_wait_for_it),
         cmocka_unit_test(a_wait_is_not_skipped_behind_a_failure),
         cmocka_unit_test(work_takes_as_long_as_it_is_said_to_cost),
+        cmocka_unit_test(who_watches_sees_when_each_piece_was_pushed_and_done),
         cmocka_unit_test(a_forked_child_is_told_that_it_has_no_stream),
         cmocka_unit_test(a_failed_allocation_leaves_nothing),
     };

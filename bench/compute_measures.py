@@ -259,6 +259,41 @@ def layer(*arguments):
     return figures
 
 
+@functools.cache
+def best_split():
+    """Of the batch of lesson 17: the one whose step is the shortest."""
+    rows = device_timeline()
+    return min(rows[1:], key=lambda row: row['step_ms'])['split']
+
+
+def device_timeline(*splits):
+    """A row for the whole batch, and one for each split."""
+    program = os.path.join(BENCH, 'device_timeline')
+    done = subprocess.run([*real_time(), program, '--json', *map(str, splits)], text=True,
+                          capture_output=True, timeout=600, check=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@functools.cache
+def lesson_round(_number):
+    """The whole batch and its best split, in turns: both rows look at the same rounds."""
+    return device_timeline(best_split())
+
+
+def two_devices(rounds):
+    """The whole batch over its best split."""
+    if len(os.sched_getaffinity(0)) < 2:
+        raise NotYet('one core only')
+    print('# best split: %d' % best_split(), flush=True)
+    return [lesson_round(number)[1]['gain'] for number in range(rounds)]
+
+
+def timeline_share(rounds):
+    """How near the timeline comes to the step, for the batch and its best split: the worse one."""
+    return [min(min(row['explained'], 1 / row['explained'])
+                for row in lesson_round(number)) for number in range(rounds)]
+
+
 def instructions(goal):
     """The goal over what a step takes: of runs with some steps more, less those with fewer."""
     def count(steps):
@@ -312,6 +347,9 @@ def rows():
     for channels, size in POOLS:
         yield ('pool', 'global average pooling, %d of %d x %d, B 16, over torch' % (
             channels, size, size), layer('pool', 16, channels, size), 1.1)
+    yield ('devices', 'lesson 17 on two devices, batch over its best split', two_devices, 1.45)
+    yield ('timeline', 'its timeline of launches and copies and its step, less over more',
+           timeline_share, 0.95)
     yield ('instructions', '7.75 M instructions over those of a 4x32 step of batch 1',
            instructions(7.75e6), 1.0)
 

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "core/base/log.h"
 #include "core/exec/stream.h"
 
 enum { WORKS_MAX = 20000 };
@@ -358,6 +359,33 @@ static void a_wait_is_not_skipped_behind_a_failure(void **state)
     tt_stream_release(first);
 }
 
+static void count_line(tt_log_level_t level, const char *line, void *user)
+{
+    assert_int_equal(level, TT_LOG_ERROR);
+    assert_non_null(strstr(line, "test:0: note: index 7 is outside, and nobody waited for it"));
+    ++*(int *)user;
+}
+
+static void a_failure_that_nobody_was_told_of_is_logged(void **state)
+{
+    (void)state;
+    for (int looks = 0; looks < 2; looks++) {
+        const int outside = 7;
+        int lines = 0;
+        tt_stream_t *stream = open_stream();
+        tt_log_set_sink(count_line, &lines);
+        assert_int_equal(push(stream, fail_by_index, &outside, sizeof outside), TUTTI_OK);
+        const tt_event_t event = tt_stream_event(stream);
+        assert_int_equal(tt_event_pass(event, TT_NEVER), TUTTI_OK);
+        if (looks) {
+            assert_int_equal(tt_stream_check((tt_event_t){stream, 0}, event), TUTTI_ERR_ARG);
+        }
+        tt_stream_release(stream);
+        tt_log_set_sink(NULL, NULL);
+        assert_int_equal(lines, !looks);
+    }
+}
+
 static void work_takes_as_long_as_it_is_said_to_cost(void **state)
 {
     (void)state;
@@ -484,6 +512,7 @@ int main(void)
         cmocka_unit_test(a_failure_reaches_the_streams_that_wait_for_it),
         cmocka_unit_test(a_stream_may_go_before_those_that_wait_for_it),
         cmocka_unit_test(a_wait_is_not_skipped_behind_a_failure),
+        cmocka_unit_test(a_failure_that_nobody_was_told_of_is_logged),
         cmocka_unit_test(work_takes_as_long_as_it_is_said_to_cost),
         cmocka_unit_test(who_watches_sees_when_each_piece_was_pushed_and_done),
         cmocka_unit_test(a_forked_child_is_told_that_it_has_no_stream),

@@ -308,7 +308,8 @@ TUTTI_API tutti_status_t tutti_module_save(tutti_module_t *m, const char *path,
 
 /**
  * Load parameters and buffers, converting dtypes. All names and shapes are checked first: unless
- * the file fits the module exactly, nothing is changed.
+ * the file fits the module exactly, nothing is changed. What lies on meta gets memory of the host,
+ * as by tutti_module_load_to().
  *
  * @thread  the context's
  * @errors  MISMATCH (lists names that are missing, unexpected, or of another shape), and as
@@ -316,6 +317,23 @@ TUTTI_API tutti_status_t tutti_module_save(tutti_module_t *m, const char *path,
  * @source  torch.nn.Module.load_state_dict(strict=True)
  */
 TUTTI_API tutti_status_t tutti_module_load(tutti_module_t *m, const char *path);
+
+/**
+ * Load, where what lies on meta gets memory of a device: no initializer runs. Tensors stay
+ * themselves, with their dtypes; the gradients of those on meta are forgotten. What has memory
+ * stays where it is. Compute with the module by a context of that device.
+ *
+ * @param device  NULL: the host's memory
+ * @thread        the context's
+ * @cost          beside what stays, the memory of one tensor: as it is in the file, and where it
+ *                is of another dtype once more, converted
+ * @errors        as tutti_module_load(); ARG (the device is meta, or what lies on meta is a part
+ *                of another tensor: names it; nothing is changed then); NOMEM, IO: those before
+ *                the failure are loaded, and a later load goes on
+ * @source        torch.nn.Module.load_state_dict(assign=True)
+ */
+TUTTI_API tutti_status_t tutti_module_load_to(tutti_module_t *m, const char *path,
+                                              tutti_device_t *device);
 
 /** The same from a file that is open already. @thread the context's @errors as tutti_module_load */
 TUTTI_API tutti_status_t tutti_module_load_from(tutti_module_t *m, const tutti_safetensors_t *file);

@@ -104,8 +104,8 @@ TUTTI_API const char *tutti_safetensors_metadata(const tutti_safetensors_t *file
  * @param to  [the shape in the file]; changed only on success, unless the device fails midway
  * @thread    any; one at a time per tensor
  * @cost      no copy when dtypes are equal, not bool, and `to` is contiguous and the host's
- * @errors    NOT_FOUND (names the nearest), SHAPE, IO, FORMAT, NOMEM; of another device those of
- *            tutti_tensor_copy()
+ * @errors    NOT_FOUND (names the nearest), SHAPE, IO, FORMAT, NOMEM, STATE (`to` lies on meta,
+ *            where nothing has values); of another device those of tutti_tensor_copy()
  */
 TUTTI_API tutti_status_t tutti_safetensors_read(const tutti_safetensors_t *file, const char *name,
                                                 tutti_tensor_t *to);

@@ -57,7 +57,9 @@ typedef struct tutti_snapshots {
     tutti_optim_t *optim;                   /**< NULL: none */
     const tutti_snapshot_tensor_t *tensors; /**< [tensor_count] more; may be NULL */
     size_t tensor_count;
-    int keep; /**< so many of the newest stay in the folder; 0: 3 */
+    int keep;               /**< so many of the newest stay in the folder; 0: 3 */
+    tutti_device_t *device; /**< of what lies on meta, a load gives it memory there, as
+                                 tutti_module_load_to(); NULL: the host */
 } tutti_snapshots_t;
 
 /**

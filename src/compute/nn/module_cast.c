@@ -88,8 +88,7 @@ static tutti_status_t cast(tutti_module_t *m, tutti_dtype_t dtype, bool has_para
 
 tutti_status_t tutti_module_to(tutti_module_t *m, tutti_device_t *device)
 {
-    const bool is_host = device == NULL || !tt_device_is_accelerator(device);
-    conversion_t moving = {.device = is_host ? NULL : device};
+    conversion_t moving = {.device = tt_memory_on(device)};
     tutti_status_t status = tutti_module_each_parameter(m, move_with_grad, &moving);
     if (status >= 0) {
         status = tutti_module_each_buffer(m, move, &moving);

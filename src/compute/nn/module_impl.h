@@ -47,6 +47,10 @@ tt_initializer_t tt_init_filler(tutti_context_t *ctx, tutti_init_t init);
 /* Run it, or remember it where x lies on meta: nothing is drawn there. */
 tutti_status_t tt_init_run(tutti_context_t *ctx, tutti_tensor_t *x, tt_initializer_t init);
 
+/* A tensor on meta that is whole takes over the memory of one of its dtype and shape; its gradient
+ * is forgotten. */
+tutti_status_t tt_leave_meta(tutti_tensor_t *x, tutti_tensor_t *made);
+
 /* Buffers alone, as tutti_module_cast(); dtype: a floating one. */
 tutti_status_t tt_module_cast_buffers(tutti_module_t *m, tutti_dtype_t dtype);
 

@@ -1,5 +1,6 @@
 /* Saving and loading the parameters and buffers of a module. Loading compares all names and shapes
- * before it changes anything, and says everything that does not fit in one message.
+ * before it changes anything, and says everything that does not fit in one message. A tensor on
+ * meta is read into memory of its own, which it then takes over.
  */
 #include <tutti/nn.h>
 
@@ -9,6 +10,7 @@
 
 #include "compute/nn/module_impl.h"
 #include "core/base/buffer.h"
+#include "core/tensor/tensor_impl.h"
 #include "core/tensor/tensor_list.h"
 
 /* ---- saving ---------------------------------------------------------------------------------- */
@@ -120,23 +122,71 @@ static tutti_status_t check_fit(comparison_t *c)
     return TUTTI_OK;
 }
 
-static tutti_status_t read_tensor(void *user, const char *name, tutti_tensor_t *tensor)
+typedef struct {
+    const tutti_safetensors_t *file;
+    tutti_device_t *device; /* where what lies on meta goes */
+} source_t;
+
+/* What lies on meta can get memory. */
+static tutti_status_t check_memory(void *user, const char *name, tutti_tensor_t *x)
 {
-    return tutti_safetensors_read(user, name, tensor);
+    const source_t *source = user;
+    char text[192];
+    if (tt_device_has_values(tutti_tensor_device(x))) {
+        return TUTTI_OK;
+    }
+    if (!tt_device_has_values(source->device)) {
+        return TT_FAIL(TUTTI_ERR_ARG, "module_load: %s has no memory for %s",
+                       tutti_device_name(source->device), name);
+    }
+    return tt_tensor_is_whole(x)
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_ARG,
+                         "module_load: %s, %s, lies on meta and is a part of another tensor", name,
+                         tutti_tensor_describe(x, text, sizeof text));
+}
+
+static tutti_status_t read_tensor(void *user, const char *name, tutti_tensor_t *x)
+{
+    const source_t *source = user;
+    if (tt_device_has_values(tutti_tensor_device(x))) {
+        return tutti_safetensors_read(source->file, name, x);
+    }
+    tutti_tensor_t *read;
+    TT_TRY(tt_tensor_new(tt_memory_on(source->device), x->dtype, x->shape, false, &read));
+    tutti_status_t status = tutti_safetensors_read(source->file, name, read);
+    if (status >= 0) {
+        status = tt_leave_meta(x, read);
+    }
+    tutti_tensor_release(read);
+    return status;
+}
+
+static tutti_status_t load(tutti_module_t *m, const tutti_safetensors_t *file,
+                           tutti_device_t *device)
+{
+    comparison_t comparison = {.file = file, .module = m};
+    source_t source = {file, device};
+    TT_TRY(check_fit(&comparison));
+    TT_TRY(tutti_module_each_tensor(m, check_memory, &source));
+    return tutti_module_each_tensor(m, read_tensor, &source);
 }
 
 tutti_status_t tutti_module_load_from(tutti_module_t *m, const tutti_safetensors_t *file)
 {
-    comparison_t comparison = {.file = file, .module = m};
-    TT_TRY(check_fit(&comparison));
-    return tutti_module_each_tensor(m, read_tensor, (void *)(uintptr_t)file);
+    return load(m, file, NULL);
+}
+
+tutti_status_t tutti_module_load_to(tutti_module_t *m, const char *path, tutti_device_t *device)
+{
+    tutti_safetensors_t *file;
+    TT_TRY(tutti_safetensors_open(path, &file));
+    const tutti_status_t status = load(m, file, device);
+    tutti_safetensors_close(file);
+    return status;
 }
 
 tutti_status_t tutti_module_load(tutti_module_t *m, const char *path)
 {
-    tutti_safetensors_t *file;
-    TT_TRY(tutti_safetensors_open(path, &file));
-    const tutti_status_t status = tutti_module_load_from(m, file);
-    tutti_safetensors_close(file);
-    return status;
+    return tutti_module_load_to(m, path, NULL);
 }

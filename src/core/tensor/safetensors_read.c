@@ -224,6 +224,12 @@ tutti_status_t tutti_safetensors_read(const tutti_safetensors_t *file, const cha
                        tutti_shape_format(entry->shape, in_file, sizeof in_file),
                        tutti_shape_format(tutti_tensor_shape(to), wanted, sizeof wanted));
     }
+    if (!tt_device_has_values(to->storage->device)) {
+        return TT_FAIL(TUTTI_ERR_STATE,
+                       "%s: tensor \"%s\" cannot be read into meta, which has no memory: "
+                       "tutti_module_load() gives a module's tensors some",
+                       file->file.path, name);
+    }
     const bool is_any = entry->dtype != TUTTI_BOOL; /* every byte is a value */
     if (is_any && to->storage->device == NULL && entry->dtype == tutti_tensor_dtype(to) &&
         tutti_tensor_is_contiguous(to)) {
@@ -246,6 +252,8 @@ tutti_tensor_t *tutti_safetensors_load(tutti_scope_t *s, const tutti_safetensors
     }
     tutti_tensor_t *x = tutti_empty(s, entry->dtype, entry->shape);
     const tutti_status_t status =
-        tutti_tensor_status(x) < 0 ? TUTTI_OK : tutti_safetensors_read(file, name, x);
+        tutti_tensor_status(x) < 0 || !tt_device_has_values(x->storage->device)
+            ? TUTTI_OK
+            : tutti_safetensors_read(file, name, x);
     return status < 0 ? tutti_scope_fail(s, status) : x;
 }

@@ -157,6 +157,12 @@ static inline tt_device_t *tt_memory_of(const tutti_context_t *ctx, const tutti_
     return x->storage->device == NULL ? ctx->cpu : x->storage->device;
 }
 
+/* A device as tt_tensor_new() takes it: NULL for the host's memory, by whatever name. */
+static inline tt_device_t *tt_memory_on(tt_device_t *device)
+{
+    return device != NULL && tt_device_is_accelerator(device) ? device : NULL;
+}
+
 /* A device's name: "the host" for NULL. */
 static inline const char *tt_device_text(const tt_device_t *device)
 {

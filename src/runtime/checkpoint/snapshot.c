@@ -132,7 +132,7 @@ static tutti_status_t read_snapshot(const tutti_snapshots_t *snapshots, int64_t 
     tt_path_t folder, path;
     tt_steps_name(snapshots->folder, step, folder);
     tt_steps_file(folder, "model.safetensors", path);
-    TT_TRY(tutti_module_load(snapshots->module, path));
+    TT_TRY(tutti_module_load_to(snapshots->module, path, snapshots->device));
     if (snapshots->optim != NULL) {
         tt_steps_file(folder, "optim.safetensors", path);
         TT_TRY(tutti_optim_load(snapshots->optim, path));

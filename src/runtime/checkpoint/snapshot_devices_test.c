@@ -147,6 +147,39 @@ static void a_snapshot_goes_to_the_host_and_back(void **state)
     end(&first);
 }
 
+/* Neither weights nor moments were ever made elsewhere. */
+static void a_module_on_meta_gets_memory_by_a_snapshot(void **state)
+{
+    (void)state;
+    static training_t first, later;
+    tutti_device_t *strict;
+    int64_t reached = 0;
+    begin(&first, "cpu", 1);
+    step(&first);
+    step(&first);
+    assert_int_equal(tutti_snapshot_save(&first.snapshots, 2), 0);
+    for (int i = 0; i < 2; i++) {
+        begin(&later, "meta", 4);
+        assert_int_equal(tutti_device_open("strict:1", NULL, &strict), TUTTI_OK);
+        char folder[sizeof later.folder];
+        memcpy(folder, later.folder, sizeof folder);
+        later.snapshots.folder = first.folder;
+        later.snapshots.device = i == 0 ? strict : NULL;
+        assert_int_equal(tutti_snapshot_load(&later.snapshots, &reached), TUTTI_ERR_STATE);
+        tt_expect_error("\"gaps\" cannot be read into meta");
+        later.snapshots.tensors = first.extra;
+        assert_int_equal(tutti_snapshot_load(&later.snapshots, &reached), TUTTI_OK);
+        assert_ptr_equal(tutti_tensor_device(tutti_module_find(later.net, "up.weight")),
+                         later.snapshots.device);
+        later.snapshots.folder = folder;
+        assert_int_equal(tutti_snapshot_save(&later.snapshots, 2), 0);
+        expect_same_files(&first, &later);
+        end(&later);
+        tutti_device_release(strict);
+    }
+    end(&first);
+}
+
 static void what_is_loaded_lies_on_the_contexts_device(void **state)
 {
     (void)state;
@@ -174,6 +207,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_snapshot_goes_to_the_host_and_back),
+        cmocka_unit_test(a_module_on_meta_gets_memory_by_a_snapshot),
         cmocka_unit_test(what_is_loaded_lies_on_the_contexts_device),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

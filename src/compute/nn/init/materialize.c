@@ -9,6 +9,14 @@
 #include "compute/nn/module_impl.h"
 #include "core/tensor/tensor_impl.h"
 
+tutti_status_t tt_leave_meta(tutti_tensor_t *x, tutti_tensor_t *made)
+{
+    TT_TRY(tutti_tensor_set_grad(x, NULL));
+    tt_storage_swap(x->storage, made->storage);
+    tt_tensor_touch(x);
+    return TUTTI_OK;
+}
+
 static tutti_status_t check_known(const tutti_tensor_t *x, const char *name)
 {
     char text[192];
@@ -73,13 +81,8 @@ static tutti_status_t materialize(tutti_context_t *ctx, tutti_tensor_t *x, const
     }
     TT_TRY(check_known(x, name));
     tutti_tensor_t *made;
-    tt_device_t *memory = device != NULL && tt_device_is_accelerator(device) ? device : NULL;
-    TT_TRY(make_cast(ctx, x, memory, &made));
-    const tutti_status_t status = tutti_tensor_set_grad(x, NULL);
-    if (status >= 0) {
-        tt_storage_swap(x->storage, made->storage);
-        tt_tensor_touch(x);
-    }
+    TT_TRY(make_cast(ctx, x, tt_memory_on(device), &made));
+    const tutti_status_t status = tt_leave_meta(x, made);
     tutti_tensor_release(made);
     return status;
 }

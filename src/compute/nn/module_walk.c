@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "compute/nn/module_impl.h"
-#include "core/base/alloc.h"
+#include "core/base/pointer_set.h"
 
 typedef struct {
     char name[TT_MODULE_NAME_BYTES]; /* of the place where the walk is */
@@ -76,8 +76,7 @@ tutti_status_t tutti_module_apply(tutti_module_t *m, tutti_module_visit_t visit,
 /* ---- each parameter, each buffer once -------------------------------------------------------- */
 
 typedef struct {
-    const tutti_tensor_t **seen;
-    size_t count, capacity;
+    tt_pointer_set_t seen;
     tutti_tensor_visit_t visit;
     void *user;
 } once_t;
@@ -85,21 +84,9 @@ typedef struct {
 static tutti_status_t visit_once(void *user, const char *name, tutti_tensor_t *tensor)
 {
     once_t *once = user;
-    for (size_t i = 0; i < once->count; i++) {
-        if (once->seen[i] == tensor) {
-            return TUTTI_OK;
-        }
-    }
-    if (once->count == once->capacity) {
-        const size_t capacity = once->capacity == 0 ? 64 : 2 * once->capacity;
-        const tutti_tensor_t **seen =
-            tt_realloc(once->seen, capacity * sizeof *seen, "module walk");
-        TT_TRY_ALLOC(seen);
-        once->seen = seen;
-        once->capacity = capacity;
-    }
-    once->seen[once->count++] = tensor;
-    return once->visit(once->user, name, tensor);
+    bool is_new;
+    TT_TRY(tt_pointer_set_add(&once->seen, tensor, &is_new));
+    return is_new ? once->visit(once->user, name, tensor) : TUTTI_OK;
 }
 
 static tutti_status_t walk_once(walk_t walk, tutti_module_t *m, tutti_tensor_visit_t visit,
@@ -109,7 +96,7 @@ static tutti_status_t walk_once(walk_t walk, tutti_module_t *m, tutti_tensor_vis
     walk.on_tensor = visit_once;
     walk.user = &once;
     const tutti_status_t status = walk_module(&walk, m, 0);
-    tt_free(once.seen);
+    tt_pointer_set_release(&once.seen);
     return status;
 }
 

@@ -72,7 +72,7 @@ static tutti_status_t embedding_backward(tutti_op_backward_t *call)
     TT_TRY(tt_dense(call->scope, call->grad_outputs[0], dtype, &dy));
     const tt_rows_by_index_t at = describe(dtype, table, call->saved[0]);
     const tutti_status_t status =
-        tt_add_rows(tt_scope_exec(call->scope), &at, tt_tensor_data(dw), tt_tensor_data(dy), -1);
+        tt_add_rows(tt_scope_exec(call->scope), &at, tt_tensor_data(dw), tt_tensor_data(dy));
     tutti_tensor_release(dy);
     call->grads[1] = dw;
     return status;

@@ -45,15 +45,14 @@ static char *format_place(const tt_rows_by_index_t *at, size_t flat, char *text,
     return text;
 }
 
-static tutti_status_t check_rows(const tt_rows_by_index_t *at)
+static tutti_status_t check_rows(const char *what, const tt_rows_by_index_t *at)
 {
     char place[TT_RANK_MAX * 22];
     for (size_t i = 0; i < at->count; i++) {
         if (at->indices[i] < 0 || at->indices[i] >= (int64_t)at->table_rows) {
-            return TT_FAIL(TUTTI_ERR_ARG,
-                           "embedding: index %lld at %s is outside a vocabulary of %zu",
-                           (long long)at->indices[i], format_place(at, i, place, sizeof place),
-                           at->table_rows);
+            return TT_FAIL(TUTTI_ERR_ARG, "%s: index %lld at %s is outside a vocabulary of %zu",
+                           what, (long long)at->indices[i],
+                           format_place(at, i, place, sizeof place), at->table_rows);
         }
     }
     return TUTTI_OK;
@@ -64,7 +63,6 @@ typedef struct {
     tt_rows_by_index_t at;
     void *out;
     const void *in;
-    int64_t skip;
 } rows_t;
 
 typedef struct {
@@ -72,7 +70,6 @@ typedef struct {
     char *out;
     const char *in;
     size_t row_bytes, group;
-    int64_t skip;
 } rows_job_t;
 
 static void take_piece(void *arg, size_t piece)
@@ -89,7 +86,7 @@ static tutti_status_t run_take_rows(tt_threads_t *threads, const void *arguments
 {
     const rows_t *rows = arguments;
     const tt_rows_by_index_t *at = &rows->at;
-    TT_TRY(check_rows(at));
+    TT_TRY(check_rows("embedding", at));
     rows_job_t job = {.at = at,
                       .out = rows->out,
                       .in = rows->in,
@@ -118,10 +115,7 @@ static void add_piece(void *arg, size_t piece)
     const rows_job_t *job = arg;
     const size_t column = piece * COLUMNS, left = job->at->columns - column;
     for (size_t i = 0; i < job->at->count; i++) {
-        if (job->at->indices[i] != job->skip) {
-            add_columns(job, (size_t)job->at->indices[i], i, column,
-                        left < COLUMNS ? left : COLUMNS);
-        }
+        add_columns(job, (size_t)job->at->indices[i], i, column, left < COLUMNS ? left : COLUMNS);
     }
 }
 
@@ -129,9 +123,9 @@ static tutti_status_t run_add_rows(tt_threads_t *threads, const void *arguments)
 {
     const rows_t *rows = arguments;
     const tt_rows_by_index_t *at = &rows->at;
-    TT_TRY(check_rows(at));
+    TT_TRY(check_rows("embedding_backward", at));
     TT_ASSERT(at->dtype == TUTTI_F32 || at->dtype == TUTTI_F64);
-    rows_job_t job = {.at = at, .out = rows->out, .in = rows->in, .skip = rows->skip};
+    rows_job_t job = {.at = at, .out = rows->out, .in = rows->in};
     tt_threads_run(threads, (at->columns + COLUMNS - 1) / COLUMNS, add_piece, &job);
     return TUTTI_OK;
 }
@@ -143,15 +137,15 @@ tutti_status_t tt_take_rows(tt_exec_t *exec, const tt_rows_by_index_t *at, void 
                             const void *table)
 {
     static const tt_kernel_t kernel = TT_KERNEL("embedding", rows_t, run_take_rows, rows_pointers);
-    return tt_launch(exec, &kernel, &(rows_t){*at, out, table, -1});
+    return tt_launch(exec, &kernel, &(rows_t){*at, out, table});
 }
 
 tutti_status_t tt_add_rows(tt_exec_t *exec, const tt_rows_by_index_t *at, void *table,
-                           const void *rows, int64_t skip)
+                           const void *rows)
 {
     static const tt_kernel_t kernel =
         TT_KERNEL("embedding_backward", rows_t, run_add_rows, rows_pointers);
-    return tt_launch(exec, &kernel, &(rows_t){*at, table, rows, skip});
+    return tt_launch(exec, &kernel, &(rows_t){*at, table, rows});
 }
 
 /* ---- along a dimension ----------------------------------------------------------------------- */

@@ -28,9 +28,9 @@ typedef struct {
 TT_LAUNCHES tutti_status_t tt_take_rows(tt_exec_t *exec, const tt_rows_by_index_t *at, void *out,
                                         const void *table);
 
-/* table[indices[i],:] += rows[i,:]; f32 and f64. Rows with index `skip` are left out (-1: none). */
+/* table[indices[i],:] += rows[i,:]; f32 and f64. */
 TT_LAUNCHES tutti_status_t tt_add_rows(tt_exec_t *exec, const tt_rows_by_index_t *at, void *table,
-                                       const void *rows, int64_t skip);
+                                       const void *rows);
 
 /* out[.., i, ..] = x[.., indices[i], ..] along dim; out's size there is the number of indices. */
 TT_LAUNCHES tutti_status_t tt_index_select(tt_exec_t *exec, const tt_strided_t *out,

@@ -40,19 +40,18 @@ static void rows_are_taken_and_added_in_order(void **state)
     memset(want, 0, sizeof want);
     for (int i = 0; i < COUNT; i++) {
         assert_memory_equal(rows + i * C, table + indices[i] * C, C * sizeof *rows);
-        for (int j = 0; j < C && indices[i] != 5; j++) {
+        for (int j = 0; j < C; j++) {
             rows[i * C + j] *= 0.1f * (float)(i + 1);
             want[indices[i] * C + j] += rows[i * C + j];
         }
     }
-    assert_int_equal(tt_add_rows(NULL, &at, sums, rows, 5), TUTTI_OK);
+    assert_int_equal(tt_add_rows(NULL, &at, sums, rows), TUTTI_OK);
     assert_memory_equal(sums, want, sizeof want);
     for (int count = 2; count <= 4; count++) {
         tt_threads_t *threads;
         assert_int_equal(tt_threads_create(count, &threads), TUTTI_OK);
         memset(again, 0, sizeof again);
-        assert_int_equal(tt_add_rows(&(tt_exec_t){.threads = threads}, &at, again, rows, 5),
-                         TUTTI_OK);
+        assert_int_equal(tt_add_rows(&(tt_exec_t){.threads = threads}, &at, again, rows), TUTTI_OK);
         assert_memory_equal(sums, again, sizeof sums);
         tt_threads_release(threads);
     }
@@ -73,7 +72,9 @@ static void indices_outside_are_named(void **state)
     assert_string_equal(tutti_last_error(),
                         "embedding: index 50 at [0, 2] is outside a vocabulary of 50");
     bad[2] = -1;
-    assert_int_equal(tt_add_rows(NULL, &at, sums, rows, -1), TUTTI_ERR_ARG);
+    assert_int_equal(tt_add_rows(NULL, &at, sums, rows), TUTTI_ERR_ARG);
+    assert_string_equal(tutti_last_error(),
+                        "embedding_backward: index -1 at [0, 2] is outside a vocabulary of 50");
     const tt_strided_t x = {
         .data = table, .dtype = TUTTI_F32, .rank = 1, .shape = {3}, .strides = {1}};
     const tt_strided_t index = {

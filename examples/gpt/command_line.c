@@ -20,10 +20,16 @@ static const char *const schedules[] = {"cosine", "constant", NULL};
         .name = option, .kind = TUTTI_OPTION_REAL, .offset = offsetof(settings_t, field),          \
         .argument = "X", .min = least, .max = most, .about = text                                  \
     }
-#define PATH(field, option, text)                                                                  \
+#define TEXT(field, option, what, text)                                                            \
     {                                                                                              \
         .name = option, .kind = TUTTI_OPTION_TEXT, .offset = offsetof(settings_t, field),          \
-        .argument = "FILE", .about = text                                                          \
+        .argument = what, .about = text                                                            \
+    }
+#define PATH(field, option, text) TEXT(field, option, "FILE", text)
+#define CHOICE(field, option, all, text)                                                           \
+    {                                                                                              \
+        .name = option, .kind = TUTTI_OPTION_CHOICE, .offset = offsetof(settings_t, field),        \
+        .choices = all, .about = text                                                              \
     }
 #define FLAG(field, option, text)                                                                  \
     {                                                                                              \
@@ -41,42 +47,23 @@ static const tutti_option_t table[] = {
     INT(steps, "steps", "N", 0, 1e9, "steps to train; 0: until --seconds"),
     REAL(seconds, "seconds", 0, 1e9, "seconds to train; 0: until --steps"),
     REAL(lr, "lr", 0, 10, "highest learning rate"),
-    {.name = "schedule",
-     .kind = TUTTI_OPTION_CHOICE,
-     .offset = offsetof(settings_t, schedule),
-     .choices = schedules,
-     .about = "of the learning rate, after the warm-up"},
+    CHOICE(schedule, "schedule", schedules, "of the learning rate, after the warm-up"),
     INT(warmup, "warmup", "N", 0, 1e9, "steps in which the learning rate rises"),
     REAL(weight_decay, "weight-decay", 0, 10, "of AdamW, for matrices"),
     REAL(dropout, "dropout", 0, 0.99, "share of activations that are dropped while training"),
     INT(accumulate, "accumulate", "A", 1, 65536, "micro-batches of B sequences per shard and step"),
     REAL(clip, "clip", 0, 1e9, "largest norm of the gradient; 0: any"),
     INT(seed, "seed", "K", 0, 1e15, "of initial weights and of the order of samples"),
-    {.name = "dtype",
-     .kind = TUTTI_OPTION_CHOICE,
-     .offset = offsetof(settings_t, dtype),
-     .choices = dtypes,
-     .about = "of the matrix products"},
+    CHOICE(dtype, "dtype", dtypes, "of the matrix products"),
     INT(threads, "threads", "N", 0, 256, "compute threads of a rank; 0: its share of the cores"),
-    {.name = "device",
-     .kind = TUTTI_OPTION_TEXT,
-     .offset = offsetof(settings_t, device),
-     .argument = "NAME",
-     .about = "where the model is computed: cpu, strict:0"},
+    TEXT(device, "device", "NAME", "where the model is computed: cpu, strict:0"),
     INT(device_mib, "device-memory", "MIB", 0, 1e9, "memory of a strict device; 0: 64 GiB"),
     INT(device_launch_ns, "device-launch", "NS", 0, 1e9,
         "least time of a kernel on it; 0: its own"),
     INT(device_copy_mb, "device-copy", "MB", 0, 1e9, "copied per second, at most; 0: its own"),
-    {.name = "hook",
-     .kind = TUTTI_OPTION_TEXT,
-     .offset = offsetof(settings_t, hook),
-     .argument = "NAME",
-     .about = "how gradients are averaged: none, bf16, fp16, powersgd:R, …"},
-    {.name = "bucket-mb",
-     .kind = TUTTI_OPTION_TEXT,
-     .offset = offsetof(settings_t, bucket_mb),
-     .argument = "MIB",
-     .about = "gradients that travel together; auto: by the wire's speed"},
+    TEXT(hook, "hook", "NAME", "how gradients are averaged: none, bf16, fp16, powersgd:R, …"),
+    TEXT(bucket_mb, "bucket-mb", "MIB",
+         "gradients that travel together; auto: by the wire's speed"),
     FLAG(recompute, "recompute", "activations in backward instead of keeping them: less memory"),
     FLAG(no_overlap, "no-overlap", "average gradients behind the backward, not under it"),
     PATH(trace, "trace", "write a timeline for chrome://tracing"),
@@ -86,11 +73,8 @@ static const tutti_option_t table[] = {
     PATH(load, "load", "begin with these weights"),
     PATH(reference, "reference", "begin with these weights, named as in PyTorch"),
     INT(save_every, "save-every", "N", 0, 1e9, "steps between snapshots; 0: none is written"),
-    {.name = "snapshots",
-     .kind = TUTTI_OPTION_TEXT,
-     .offset = offsetof(settings_t, snapshots),
-     .argument = "DIR",
-     .about = "folder of snapshots; training goes on from the newest in it"},
+    TEXT(snapshots, "snapshots", "DIR",
+         "folder of snapshots; training goes on from the newest in it"),
     INT(keep, "keep", "K", 1, 1e6, "so many snapshots stay"),
     PATH(log, "log", "write a line of JSON for each step"),
     PATH(summary, "summary", "write the result as JSON; validates at the end"),

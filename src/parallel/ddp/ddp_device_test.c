@@ -14,11 +14,13 @@
 
 #include "comm/group/group_team.h"
 
-enum { STEPS = 3, IN = 10, HIDDEN = 19, OUT = 5, BATCH = 4 };
+enum { STEPS = 4, IN = 10, HIDDEN = 19, OUT = 5, BATCH = 4 };
 
 typedef struct {
     bool is_on_devices;
     tutti_ddp_options_t options;
+    const tutti_ddp_hook_ops_t *hook; /* NULL: none */
+    const void *hook_options;
     char digests[TT_TEAM_MAX][TUTTI_DIGEST_BYTES];
 } job_t;
 
@@ -68,6 +70,9 @@ static tutti_status_t train(tutti_group_t *group, tutti_context_t *ctx, job_t *j
     tutti_optim_t *optim = NULL;
     TUTTI_CHECK(make_model(ctx, &model));
     tutti_status_t status = tutti_ddp_create(ctx, model, group, &job->options, &ddp);
+    if (status >= 0) {
+        status = tutti_ddp_set_hook(ddp, job->hook, job->hook_options);
+    }
     if (status >= 0) {
         status = tutti_optim_create(ctx, &tutti_adamw, &(tutti_adamw_options_t){.lr = 0.1}, &optim);
     }
@@ -137,6 +142,37 @@ static void copies_of_16_bits_do_too(void **state)
     expect_the_bits_of_the_host(
         (tutti_ddp_options_t){.shards = 2, .param_dtype = TUTTI_BF16, .reduce_dtype = TUTTI_F32});
     expect_the_bits_of_the_host((tutti_ddp_options_t){.shards = 2, .reduce_dtype = TUTTI_BF16});
+}
+
+/* Weights may depend on the number of ranks, but not on where they lie. */
+static void expect_the_bits_of_as_many_ranks(const job_t *job, int ranks)
+{
+    host = on_devices = *job;
+    on_devices.is_on_devices = true;
+    assert_string_equal(tt_team_run(ranks, 20000, train_member, &host).text, "");
+    assert_string_equal(tt_team_run(ranks, 20000, train_member, &on_devices).text, "");
+    for (int rank = 0; rank < ranks; rank++) {
+        assert_string_equal(on_devices.digests[rank], host.digests[rank]);
+    }
+}
+
+/* Its steps behind the second one are compressed: gradients of IN x HIDDEN, in one bucket. */
+static void hooks_see_gradients_of_devices_on_the_host(void **state)
+{
+    (void)state;
+    const tutti_powersgd_options_t thin = {.rank = 2, .start_step = 2, .min_compression = 1.5};
+    const job_t jobs[] = {
+        {.hook = &tutti_allreduce_hook},
+        {.hook = &tutti_bf16_hook},
+        {.hook = &tutti_powersgd_hook, .hook_options = &thin},
+    };
+    for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
+        for (int ranks = 1; ranks <= 2; ranks++) {
+            job_t job = jobs[i];
+            job.options.shards = 2;
+            expect_the_bits_of_as_many_ranks(&job, ranks);
+        }
+    }
 }
 
 /* ---- modules over two devices ---------------------------------------------------------------- */
@@ -226,6 +262,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(devices_give_the_bits_of_the_host),
         cmocka_unit_test(copies_of_16_bits_do_too),
+        cmocka_unit_test(hooks_see_gradients_of_devices_on_the_host),
         cmocka_unit_test(ranks_that_cut_a_module_elsewhere_are_refused),
         cmocka_unit_test(devices_may_have_any_names),
     };

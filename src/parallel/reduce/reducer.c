@@ -134,6 +134,17 @@ static tutti_status_t view_of(const tutti_tensor_t *flat, int64_t offset, tutti_
     return tt_tensor_over(flat->storage, flat->dtype, shape, NULL, flat->offset + offset, out);
 }
 
+/* The place in a tensor: a view, or the one that there is of another tensor, if it is the same. */
+static tutti_status_t open_view(const tutti_tensor_t *flat, const tutti_tensor_t *other,
+                                tutti_tensor_t *there_is, int64_t offset, tutti_tensor_t **out)
+{
+    if (flat == other) {
+        *out = tutti_tensor_retain(there_is);
+        return TUTTI_OK;
+    }
+    return view_of(flat, offset, there_is->shape, out);
+}
+
 static tutti_status_t open_slot(tt_reducer_t *reducer, int index, tutti_shape_t shape)
 {
     tt_reducer_slot_t *slot = &reducer->slots[index];
@@ -143,11 +154,8 @@ static tutti_status_t open_slot(tt_reducer_t *reducer, int index, tutti_shape_t 
     const tutti_tensor_t *grad = is_near ? bucket->near_grad : bucket->grad,
                          *result = is_near ? bucket->near_result : bucket->result;
     TT_TRY(view_of(grad, place.offset, shape, &slot->grad));
-    if (result == grad) {
-        slot->result = tutti_tensor_retain(slot->grad);
-        return TUTTI_OK;
-    }
-    return view_of(result, place.offset, shape, &slot->result);
+    TT_TRY(open_view(bucket->grad, grad, slot->grad, place.offset, &slot->shared));
+    return open_view(result, grad, slot->grad, place.offset, &slot->result);
 }
 
 static tutti_status_t open_buckets(tt_reducer_t *reducer, const tt_tensor_list_t *params)
@@ -170,7 +178,7 @@ static tutti_status_t open_buckets(tt_reducer_t *reducer, const tt_tensor_list_t
     }
     for (size_t k = 0; k < slots; k++) {
         reducer->tensors[k] = tt_listed(params, (size_t)plan->members[k]);
-        reducer->tensors[slots + k] = reducer->slots[plan->members[k]].grad;
+        reducer->tensors[slots + k] = reducer->slots[plan->members[k]].shared;
     }
     return TUTTI_OK;
 }
@@ -180,6 +188,7 @@ static void close_buckets(tt_reducer_t *reducer)
     tt_reducer_drop_hook_data(reducer);
     for (int i = 0; reducer->slots != NULL && i < reducer->plan.param_count; i++) {
         tutti_tensor_release(reducer->slots[i].grad);
+        tutti_tensor_release(reducer->slots[i].shared);
         tutti_tensor_release(reducer->slots[i].result);
     }
     for (int b = 0; reducer->buckets != NULL && b < reducer->plan.bucket_count; b++) {

@@ -89,8 +89,10 @@ typedef struct {
 /* Of a parameter; where it lies is plan.slots[i]. */
 typedef struct {
     tt_slot_state_t state;
-    int turn;               /* in which it became whole, from 0 on */
-    tutti_tensor_t *grad;   /* [its shape], of the bucket's grad */
+    int turn;             /* in which it became whole, from 0 on */
+    tutti_tensor_t *grad; /* [its shape], of the bucket's grad, or of near_grad */
+    tutti_tensor_t
+        *shared; /* of the bucket's grad: what hooks see; the same tensor if that is it */
     tutti_tensor_t *result; /* of the bucket's result; the same tensor if that is its grad */
 } tt_reducer_slot_t;
 

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include <tutti/ddp.h>
-#include <tutti/nn_layers.h>
 #include <tutti/op_loss.h>
 #include <tutti/op_math.h>
 #include <tutti/optim.h>
@@ -18,6 +17,7 @@
 #include "core/base/alloc.h"
 #include "core/base/testing.h"
 #include "core/tensor/tensor_impl.h"
+#include "parallel/ddp/ddp_testing.h"
 
 enum { STEPS = 3, IN = 10, HIDDEN = 19, OUT = 5, BATCH = 4, STATE_BYTES = 4096 };
 
@@ -62,16 +62,7 @@ static const tutti_module_ops_t counting_layer = {.name = "counting",
 
 static tutti_status_t make_model(tutti_context_t *ctx, tutti_module_t **out)
 {
-    TUTTI_CHECK(tutti_module_create(ctx, &tutti_sequential_layer, NULL, out));
-    const tutti_linear_options_t up = {.in = IN, .out = HIDDEN};
-    const tutti_batch_norm_layer_options_t norm = {.width = HIDDEN};
-    const tutti_dropout_options_t dropout = {.p = 0.25F};
-    const tutti_linear_options_t down = {.in = HIDDEN, .out = OUT};
-    TUTTI_CHECK(tutti_sequential_add(*out, &tutti_linear_layer, &up, NULL));
-    TUTTI_CHECK(tutti_sequential_add(*out, &tutti_batch_norm_layer, &norm, NULL));
-    TUTTI_CHECK(tutti_sequential_add(*out, &counting_layer, NULL, NULL));
-    TUTTI_CHECK(tutti_sequential_add(*out, &tutti_dropout_layer, &dropout, NULL));
-    return tutti_sequential_add(*out, &tutti_linear_layer, &down, NULL);
+    return tt_test_net(ctx, (int64_t[]){IN, HIDDEN, OUT}, &counting_layer, out);
 }
 
 static tutti_status_t run_micro_batch(tutti_module_t *model, tutti_context_t *ctx)

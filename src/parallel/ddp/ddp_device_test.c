@@ -5,7 +5,6 @@
 
 #include <tutti/ddp.h>
 #include <tutti/devices.h>
-#include <tutti/nn_layers.h>
 #include <tutti/op_loss.h>
 #include <tutti/op_math.h>
 #include <tutti/op_shape.h>
@@ -13,6 +12,7 @@
 #include <tutti/tensor.h>
 
 #include "comm/group/group_team.h"
+#include "parallel/ddp/ddp_testing.h"
 
 enum { STEPS = 4, IN = 10, HIDDEN = 19, OUT = 5, BATCH = 4 };
 
@@ -28,15 +28,7 @@ typedef struct {
 
 static tutti_status_t make_model(tutti_context_t *ctx, tutti_module_t **out)
 {
-    TUTTI_CHECK(tutti_module_create(ctx, &tutti_sequential_layer, NULL, out));
-    const tutti_linear_options_t up = {.in = IN, .out = HIDDEN};
-    const tutti_batch_norm_layer_options_t norm = {.width = HIDDEN};
-    const tutti_dropout_options_t dropout = {.p = 0.25F};
-    const tutti_linear_options_t down = {.in = HIDDEN, .out = OUT};
-    TUTTI_CHECK(tutti_sequential_add(*out, &tutti_linear_layer, &up, NULL));
-    TUTTI_CHECK(tutti_sequential_add(*out, &tutti_batch_norm_layer, &norm, NULL));
-    TUTTI_CHECK(tutti_sequential_add(*out, &tutti_dropout_layer, &dropout, NULL));
-    return tutti_sequential_add(*out, &tutti_linear_layer, &down, NULL);
+    return tt_test_net(ctx, (int64_t[]){IN, HIDDEN, OUT}, NULL, out);
 }
 
 static tutti_status_t run_shard(tutti_ddp_t *ddp, tutti_context_t *ctx)
@@ -250,13 +242,6 @@ static void devices_may_have_any_names(void **state)
     tt_team_expect(2, 20000, cut_alike, NULL);
 }
 
-static int check_leaks(void **state)
-{
-    (void)state;
-    assert_int_equal(tt_alloc_stats().blocks, 0);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -266,5 +251,5 @@ int main(void)
         cmocka_unit_test(ranks_that_cut_a_module_elsewhere_are_refused),
         cmocka_unit_test(devices_may_have_any_names),
     };
-    return cmocka_run_group_tests(tests, NULL, check_leaks);
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -112,7 +112,7 @@ TUTTI_API tutti_status_t tutti_safetensors_read(const tutti_safetensors_t *file,
 
 /**
  * Read a tensor, of the shape and dtype that it has in the file, into a scope: on its context's
- * device.
+ * device. On meta nothing is read: it has the shape and the dtype.
  *
  * @return  the scope's null tensor on failure
  * @thread  the scope's

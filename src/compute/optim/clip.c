@@ -120,12 +120,16 @@ static double *number_of(const numbers_t *numbers, const tutti_tensor_t *grad, s
 }
 
 /* A device's are zero where the gradient is another one's. Nothing is allocated: gradients may have
- * been changed already. */
-static tutti_status_t read_numbers(numbers_t *numbers)
+ * been changed already. skips_meta: of gradients on meta, which have none, they are zero; else an
+ * error. */
+static tutti_status_t read_numbers(numbers_t *numbers, bool skips_meta)
 {
     double *read = numbers->values + numbers->slot_count;
     for (size_t d = 0; d < numbers->device_count; d++) {
         const tutti_tensor_t *there = numbers->tensors[d];
+        if (skips_meta && !tt_device_has_values(there->storage->device)) {
+            continue;
+        }
         TT_TRY(tt_device_move(NULL, read, there->storage->device, tt_tensor_data(there),
                               tutti_tensor_bytes(there)));
         for (size_t i = 0; i < numbers->slot_count; i++) {
@@ -155,7 +159,7 @@ static tutti_status_t measure_apart(tutti_optim_t *opt, bool is_largest, double 
         status = launch_measures(opt, is_largest, &numbers);
     }
     if (status >= 0) {
-        status = read_numbers(&numbers);
+        status = read_numbers(&numbers, false);
     }
     *total = 0;
     for (size_t i = 0; i < opt->slot_count && status >= 0; i++) {
@@ -301,8 +305,8 @@ static tutti_status_t unscale(tutti_optim_t *opt, float factor, tt_unscaled_t *o
     if (status >= 0) {
         status = launch_unscaling(opt, factor, &numbers, &out->is_begun);
     }
-    if (status >= 0) {
-        status = read_numbers(&numbers);
+    if (status >= 0) { /* on meta a step is tried that is not skipped */
+        status = read_numbers(&numbers, true);
     }
     out->is_finite = status >= 0;
     for (size_t i = 0; i < opt->slot_count && out->is_finite; i++) {

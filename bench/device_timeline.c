@@ -85,6 +85,9 @@ static tutti_status_t watch_step(const session_t *session, int64_t split, pthrea
         const tutti_status_t last = tutti_device_synchronize(session->devices[i], 0);
         status = status < 0 ? status : last;
         tt_stream_set_watch(lanes[i].stream, NULL);
+        if (status >= 0 && lanes[i].count == PIECES_MAX) {
+            status = TT_FAIL(TUTTI_ERR_STATE, "a step has more than %d pieces", PIECES_MAX - 1);
+        }
     }
     return status;
 }

@@ -15,6 +15,7 @@
  *
  * Strict devices are threads of this process that behave as GPUs do, with a cost for each launch
  * and each copied byte. Smaller splits overlap more, and have more launches: one size is the best.
+ * build/bench/device_timeline shows where the time of a step goes.
  *
  * Source: the PyTorch tutorial "Single-Machine Model Parallel Best Practices".
  */

@@ -93,6 +93,10 @@ typedef struct {
     /* Give the group up on all ranks. */
     void (*abort)(void *state);
 
+    /* The same for a failure of this rank alone, with its text in tutti_last_error(): the others
+     * get errors that name this rank, and the text. NULL: they know no more than after abort. */
+    void (*fail)(void *state, tutti_status_t status);
+
     /* The device whose memory peers reach in place; borrowed. */
     tt_device_t *(*memory)(void *state);
 

@@ -355,6 +355,11 @@ static void abort_native(void *state)
     tt_coll_abort(((native_t *)state)->coll);
 }
 
+static void fail_native(void *state, tutti_status_t status)
+{
+    tt_coll_fail_for(((native_t *)state)->coll, status);
+}
+
 static tt_device_t *memory_native(void *state)
 {
     return tt_node_peers_heap(tt_peers_node_peers(((native_t *)state)->peers));
@@ -408,6 +413,7 @@ const tt_backend_ops_t tt_backend_native = {
     .wait = wait_native,
     .wait_until = wait_until_native,
     .abort = abort_native,
+    .fail = fail_native,
     .memory = memory_native,
     .is_gone = is_gone_native,
     .locate = locate_native,

@@ -63,6 +63,11 @@ void tt_coll_wait_until(tt_coll_t *coll, const tt_until_t *until, tt_deadline_t 
 /* Give the group up, here and on all ranks. */
 void tt_coll_abort(tt_coll_t *coll);
 
+/* The same for a failure of this rank outside the engine, with tutti_last_error() as the text: the
+ * other ranks get the status, name this rank, and read the text on the board. PEER and others that
+ * say something of another rank are STATE there. */
+void tt_coll_fail_for(tt_coll_t *coll, tutti_status_t status);
+
 /* OK, or the first failure of the group with its text; it fails if another rank is known to have
  * given it up, which calls that wait see anyway. */
 tutti_status_t tt_coll_check(tt_coll_t *coll);

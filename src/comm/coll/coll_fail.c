@@ -73,6 +73,26 @@ void tt_coll_fail_call(tt_coll_t *coll, const tt_run_t *run, tutti_status_t stat
     tt_coll_fail(coll, verdict);
 }
 
+/* These are followed: they are no failures of the rank that says them. */
+static tutti_status_t own_status(tutti_status_t status)
+{
+    const bool is_of_others = status == TUTTI_ERR_PEER || status == TUTTI_ERR_TIMEOUT ||
+                              status == TUTTI_ERR_MISMATCH || status == TUTTI_ERR_ABORTED;
+    return is_of_others ? TUTTI_ERR_STATE : status;
+}
+
+void tt_coll_fail_for(tt_coll_t *coll, tutti_status_t status)
+{
+    char cause[TT_ERROR_TEXT_BYTES];
+    if (coll->status < 0) {
+        return;
+    }
+    snprintf(cause, sizeof cause, "%s", tutti_last_error());
+    tt_coll_put_cause(coll, cause);
+    status = tt_fail_again(own_status(status), cause);
+    tt_coll_fail(coll, (tt_verdict_t){status, coll->rank, false});
+}
+
 void tt_coll_take_leave(tt_coll_t *coll)
 {
     uint64_t none = 0;

@@ -79,6 +79,18 @@ static tt_verdict_t judge_late(tt_coll_t *coll, const tt_run_t *run, const char 
     return (tt_verdict_t){status, is_known ? stragglers.first : blamed, false};
 }
 
+/* ": all_reduce: strict:0: …", or "" */
+static tt_cause_t cause_of(const tt_coll_t *coll, int rank, tutti_status_t status)
+{
+    const bool has_cause = rank >= 0 && rank < coll->size && status != TUTTI_ERR_ABORTED;
+    const tt_cause_t cause = has_cause ? tt_coll_cause(coll, rank) : (tt_cause_t){""};
+    tt_cause_t out = {""};
+    if (cause.text[0] != 0) {
+        snprintf(out.text, sizeof out.text, ": %.*s", TT_CAUSE_BYTES - 3, cause.text);
+    }
+    return out;
+}
+
 /* Another rank has given up, and says why. */
 static tt_verdict_t judge_like(tt_coll_t *coll, const tt_run_t *run, int rank, uint64_t failure)
 {
@@ -97,8 +109,9 @@ static tt_verdict_t judge_like(tt_coll_t *coll, const tt_run_t *run, int rank, u
         snprintf(how, sizeof how, "rank %d gave up waiting for rank %d", rank, blamed);
         return judge_late(coll, run, how, blamed);
     default: /* the one that began, not the one that followed */
-        status = TT_FAIL(status, "%s: rank %d gave the group up (%s)", call.text,
-                         blamed >= 0 ? blamed : rank, tutti_status_text(status));
+        status = TT_FAIL(status, "%s: rank %d gave the group up (%s)%s", call.text,
+                         blamed >= 0 ? blamed : rank, tutti_status_text(status),
+                         cause_of(coll, blamed, status).text);
     }
     return (tt_verdict_t){status, blamed, false};
 }
@@ -262,9 +275,10 @@ tt_verdict_t tt_coll_listen_to(tt_coll_t *coll)
         const uint64_t failure = rank != coll->rank ? last_word(coll, rank) : 0;
         if (failure != 0 && !has_left(failure)) {
             tutti_status_t status = tt_failure_status(failure);
-            status = TT_FAIL(status, "group %s: rank %d gave it up (%s)", coll->options.name, rank,
-                             tutti_status_text(status));
-            return (tt_verdict_t){status, tt_failure_rank(failure), false};
+            const int blamed = tt_failure_rank(failure);
+            status = TT_FAIL(status, "group %s: rank %d gave it up (%s)%s", coll->options.name,
+                             rank, tutti_status_text(status), cause_of(coll, blamed, status).text);
+            return (tt_verdict_t){status, blamed, false};
         }
     }
     return ALL_WELL;

@@ -64,6 +64,17 @@ static inline bool tt_coll_has_finished(const tt_coll_t *coll, const tt_run_t *r
            run->sequence;
 }
 
+/* Why a rank gave the group up, as it wrote it before it did: what is not its own call, and no
+ * number says. "" if it wrote nothing, or the board does not answer. */
+enum { TT_CAUSE_BYTES = 512 };
+
+typedef struct {
+    char text[TT_CAUSE_BYTES];
+} tt_cause_t;
+
+void tt_coll_put_cause(const tt_coll_t *coll, const char *text);
+tt_cause_t tt_coll_cause(const tt_coll_t *coll, int rank);
+
 /* coll_dump.c: a failure that tells something is dumped, if TUTTI_DUMP wants it. */
 void tt_coll_dump_failure(tt_coll_t *coll);
 

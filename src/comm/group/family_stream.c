@@ -2,6 +2,8 @@
  * behind which the device's stream does not look at this one. */
 #include "comm/group/family_stream.h"
 
+#include <stdio.h>
+
 #include "core/base/alloc.h"
 #include "core/tensor/tensor_impl.h"
 
@@ -18,6 +20,8 @@ struct tt_group_stream {
     tt_streamed_t *first, **end; /* in order */
     used_t used[DEVICES_MAX];
     int used_count;
+    tutti_status_t status; /* of the last call that failed; the stream's thread alone */
+    char cause[TT_ERROR_TEXT_BYTES];
 };
 
 void tt_streamed_drop(tt_streamed_t *call)
@@ -78,19 +82,58 @@ static void reap(tt_group_stream_t *stream)
     stream->end = stream->first == NULL ? &stream->first : stream->end;
 }
 
+/* ---- on the stream's thread ------------------------------------------------------------------ */
+
+/* What the device failed to do is what the call was to work with. */
+static tutti_status_t await_device(tt_event_t begin)
+{
+    TT_TRY(tt_event_pass(begin, TT_NEVER));
+    const uint64_t last = begin.count == 0 ? 0 : begin.count - 1;
+    return tt_stream_check((tt_event_t){begin.stream, last}, begin);
+}
+
+static tutti_status_t run_call(void *arguments)
+{
+    tt_streamed_t *call = *(tt_streamed_t **)arguments;
+    call->status = await_device(call->begin);
+    if (call->status >= 0) {
+        call->status = call->run(call);
+    }
+    if (call->status < 0) {
+        call->stream->status = call->status;
+        snprintf(call->stream->cause, sizeof call->stream->cause, "%s", tutti_last_error());
+    }
+    return call->status;
+}
+
+/* Also behind a failure. */
+static void finish_call(void *object)
+{
+    tt_streamed_t *call = object;
+    const tt_group_stream_t *stream = call->stream;
+    const tutti_status_t status = call->status == TUTTI_PENDING ? stream->status : call->status;
+    call->finish(call, status < 0 ? tt_fail_again(status, stream->cause) : status);
+    tt_streamed_drop(call); /* what uses the memory again does so behind the call */
+}
+
+/* ---- the caller's side ----------------------------------------------------------------------- */
+
 tutti_status_t tt_group_stream_push(tt_group_stream_t *stream, tt_device_t *device,
-                                    tt_streamed_t *call, const tt_work_t *work)
+                                    const char *name, tt_streamed_t *call)
 {
     used_t *used;
     tt_stream_t *devices = tt_device_stream(device);
     reap(stream);
     TT_TRY(find_used(stream, device, &used));
-    TT_TRY(tt_stream_wait_event(stream->stream, tt_stream_event(devices)));
-    TT_TRY(tt_stream_push(stream->stream, work));
+    call->stream = stream;
+    call->status = TUTTI_PENDING;
+    call->begin = tt_stream_event(devices);
+    TT_TRY(tt_stream_push(stream->stream, &(tt_work_t){name, run_call, &call, sizeof call, 0}));
+    tutti_status_t status = tt_stream_push_release(stream->stream, finish_call, call);
     call->end = tt_stream_event(stream->stream);
     *stream->end = call;
     stream->end = &call->next;
-    const tutti_status_t status = tt_stream_wait_event(devices, call->end);
+    status = status < 0 ? status : tt_stream_wait_event(devices, call->end);
     used->last = tt_stream_event(devices);
     return status;
 }

@@ -1,5 +1,5 @@
 /* The stream of a family of groups: calls on tensors of devices, in the order in which they were
- * issued, each between two events of its device's stream. */
+ * issued, each behind an event of its device's stream, and an event itself. */
 #ifndef TT_FAMILY_STREAM_H
 #define TT_FAMILY_STREAM_H
 
@@ -12,12 +12,21 @@ typedef struct tt_group_stream tt_group_stream_t;
 /* The head of a call in memory of tt_alloc(), which the stream frees. */
 typedef struct tt_streamed {
     struct tt_streamed *next;
-    tt_event_t end;         /* without a stream: it was not pushed */
+    tt_group_stream_t *stream;
+    tt_event_t begin; /* of the device's stream: what the call waits for */
+    tt_event_t end;   /* without a stream: it was not pushed */
+
+    /* Both on the stream's thread: makes the call; gets what came of it, also where it was skipped
+     * behind another one's failure, with the text. */
+    tutti_status_t (*run)(struct tt_streamed *call);
+    void (*finish)(struct tt_streamed *call, tutti_status_t status);
+
+    tutti_status_t status;  /* PENDING: it was skipped, once `end` is done */
     tutti_tensor_t **views; /* [view_count] owned */
     int view_count;
 } tt_streamed_t;
 
-/* Its tensors go, by the call itself; and all of it. */
+/* Its tensors go; and all of it. */
 void tt_streamed_drop(tt_streamed_t *call);
 void tt_streamed_free(tt_streamed_t *call);
 
@@ -25,9 +34,9 @@ void tt_streamed_free(tt_streamed_t *call);
 tutti_status_t tt_group_stream_find(tt_group_stream_t **stream, tt_group_stream_t **out);
 
 /* Behind what was launched on the device, and before what will be. Takes the call over where
- * call->end has a stream afterwards, also when it fails. */
+ * call->end has a stream afterwards, also when it fails. `name` is a literal. */
 tutti_status_t tt_group_stream_push(tt_group_stream_t *stream, tt_device_t *device,
-                                    tt_streamed_t *call, const tt_work_t *work);
+                                    const char *name, tt_streamed_t *call);
 
 /* Until it has nothing to do; at once for its own work. Errors: of a call that nobody was told of.
  */

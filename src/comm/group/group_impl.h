@@ -218,6 +218,10 @@ bool tt_group_is_family_busy(const tutti_group_t *group);
 /* Whether another one has. */
 bool tt_group_is_family_waiting(const tutti_group_t *group);
 
+/* A failure of this rank alone, with its text in tutti_last_error(), gives the group up: the others
+ * get errors that name rank and text. */
+void tt_group_fail(tutti_group_t *group, tutti_status_t status);
+
 /* ---- group_works.c ---- */
 
 /* Works that are done let their tensors go. */

@@ -15,6 +15,22 @@ static bool has_work(const tutti_group_t *group)
     return group->first != NULL || (backend->is_busy != NULL && backend->is_busy(group->state));
 }
 
+static void give_up(tutti_group_t *group)
+{
+    group->backend->progress(group->state);
+    tt_group_reap(group);
+}
+
+void tt_group_fail(tutti_group_t *group, tutti_status_t status)
+{
+    if (group->backend->fail != NULL) {
+        group->backend->fail(group->state, status);
+    } else {
+        group->backend->abort(group->state);
+    }
+    give_up(group);
+}
+
 void tutti_group_abort(tutti_group_t *group)
 {
     if (group == NULL || tt_group_is_forked(group)) {
@@ -22,8 +38,7 @@ void tutti_group_abort(tutti_group_t *group)
     }
     (void)tt_group_settle(group); /* its calls have deadlines */
     group->backend->abort(group->state);
-    group->backend->progress(group->state);
-    tt_group_reap(group);
+    give_up(group);
 }
 
 void tutti_group_progress(tutti_group_t *group)

@@ -16,6 +16,7 @@
 #include "comm/group/family_stream.h"
 #include "comm/group/group_impl.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "core/base/alloc.h"
@@ -77,6 +78,33 @@ static const char *name_of(const tt_request_t *request)
     return request->transfer == NULL               ? tt_collective_name(request->collective)
            : request->transfer->kind == TUTTI_SEND ? "send"
                                                    : "recv";
+}
+
+/* ---- on the stream -----------------------------------------------------------------------------
+ */
+
+static tutti_status_t call_now(tutti_group_t *group, const tt_request_t *r)
+{
+    return r->transfer != NULL ? tt_group_start_transfer(group, r->transfer, r->site, NULL)
+           : r->is_leaves      ? tt_group_reduce_leaves(group, r, NULL)
+                               : tt_group_request(group, r, NULL);
+}
+
+static tutti_status_t run_job(tt_streamed_t *call)
+{
+    job_t *job = (void *)call; /* begins with it */
+    return call_now(job->group, &job->request);
+}
+
+/* The others are on their way into a call that this rank will not make. */
+static void finish_job(tt_streamed_t *call, tutti_status_t status)
+{
+    job_t *job = (void *)call;
+    if (status < 0) {
+        char cause[TT_ERROR_TEXT_BYTES];
+        snprintf(cause, sizeof cause, "%s", tutti_last_error());
+        tt_group_fail(job->group, TT_FAIL(status, "%s: %s", name_of(&job->request), cause));
+    }
 }
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
@@ -209,6 +237,8 @@ static tutti_status_t make_job(tutti_group_t *group, const tt_request_t *request
     TT_TRY_ALLOC(job);
     int64_t *at = (void *)(job + 1);
     job->group = group;
+    job->streamed.run = run_job;
+    job->streamed.finish = finish_job;
     job->counts = at;
     job->room = (void *)(at + 2 * size);
     job->first = (void *)(at + 4 * size);
@@ -230,21 +260,6 @@ static tutti_status_t check_job(const job_t *job)
 }
 
 /* ---- the call -------------------------------------------------------------------------------- */
-
-static tutti_status_t call_now(tutti_group_t *group, const tt_request_t *r)
-{
-    return r->transfer != NULL ? tt_group_start_transfer(group, r->transfer, r->site, NULL)
-           : r->is_leaves      ? tt_group_reduce_leaves(group, r, NULL)
-                               : tt_group_request(group, r, NULL);
-}
-
-static tutti_status_t run_job(void *arguments)
-{
-    job_t *job = *(job_t **)arguments; /* begins with what the family's stream knows */
-    const tutti_status_t status = call_now(job->group, &job->request);
-    tt_streamed_drop(&job->streamed); /* what uses the memory again does so behind the call */
-    return status;
-}
 
 /* The values of the tensors themselves are others from now on. */
 static void touch_outputs(const tutti_group_t *group, const tt_request_t *request)
@@ -292,10 +307,9 @@ tutti_status_t tt_group_stream_call(tutti_group_t *group, const tt_request_t *re
     tutti_status_t status = find_device(job, &device);
     status = status < 0 ? status : make_views(job);
     status = status < 0 ? status : check_job(job);
-    status = status < 0 ? status
-                        : tt_group_stream_push(
-                              stream, device, &job->streamed,
-                              &(tt_work_t){name_of(&job->request), run_job, &job, sizeof job, 0});
+    status = status < 0
+                 ? status
+                 : tt_group_stream_push(stream, device, name_of(&job->request), &job->streamed);
     if (status >= 0) {
         touch_outputs(group, request);
     } else if (job->streamed.end.stream == NULL) {

@@ -271,6 +271,67 @@ static void a_failure_is_told_by_the_device_and_by_the_group(void **state)
     assert_int_equal(tt_alloc_stats().blocks, 0);
 }
 
+/* ---- a device that fails in front of a call ---------------------------------------------------
+ */
+
+static tutti_status_t gather_outside(void *arguments)
+{
+    (void)arguments;
+    return TT_FAIL(TUTTI_ERR_ARG, "gather: index 9 is outside");
+}
+
+static void spoil(place_t *p)
+{
+    const tt_work_t gather = {"gather", gather_outside, NULL, 0, 0};
+    TT_EXPECT(p->m, tt_stream_push(tt_device_stream(p->device), &gather) == TUTTI_OK);
+}
+
+static void expect_told(tt_member_t *m, tutti_status_t status, const char *call)
+{
+    const char *said = tutti_last_error();
+    TT_EXPECT(m, status == TUTTI_ERR_ARG);
+    TT_EXPECT(m, strstr(said, call) != NULL);
+    TT_EXPECT(m, strstr(said, "rank 1 gave ") != NULL);
+    TT_EXPECT(m, strstr(said, ": all_reduce: strict:1: gather: index 9 is outside") != NULL);
+}
+
+/* Rank 0 waits on its device, rank 1 fails, rank 2 waits on the host; all in two groups. */
+static void reduce_what_is_lost(tt_member_t *m)
+{
+    const int all[] = {0, 1, 2};
+    tutti_group_t *pair = NULL;
+    place_t p = {.m = m}, host = {.m = m};
+    open_place(&p);
+    TT_EXPECT(m, tutti_group_new(m->group, all, 3, NULL, &pair) == TUTTI_OK);
+    const int64_t begin = tt_clock_ns();
+    tutti_tensor_t *x = make(m->rank == 2 ? &host : &p, 4, m->rank), *y = make(&p, 4, 0);
+    if (m->rank == 1) {
+        spoil(&p);
+        TT_EXPECT(m, tutti_all_reduce(m->group, x, TUTTI_SUM, NULL) == TUTTI_OK);
+        TT_EXPECT(m, tutti_all_reduce(pair, y, TUTTI_SUM, NULL) == TUTTI_OK);
+        TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_ERR_ARG);
+        TT_EXPECT(m, strstr(tutti_last_error(), "strict:1: gather: index 9") != NULL);
+        TT_EXPECT(m, tutti_device_synchronize(p.device, 0) == TUTTI_ERR_ARG);
+    } else if (m->rank == 0) {
+        TT_EXPECT(m, tutti_all_reduce(m->group, x, TUTTI_SUM, NULL) == TUTTI_OK);
+        expect_told(m, tutti_device_synchronize(p.device, 0), "f32[4] of group world");
+    } else {
+        expect_told(m, tutti_all_reduce(m->group, x, TUTTI_SUM, NULL), "f32[4] of group world");
+        expect_told(m, tutti_recv(pair, x, 0, 3, NULL), "recv of f32[4] from rank 0 (tag 3)");
+    }
+    TT_EXPECT(m, tt_clock_ns() - begin < INT64_C(5000000000)); /* a quarter of the deadline */
+    tutti_group_release(pair);
+    close_place(&p);
+    close_place(&host);
+}
+
+static void a_call_on_what_is_lost_tells_the_others_why(void **state)
+{
+    (void)state;
+    tt_team_expect_quietly(3, 20000, reduce_what_is_lost, NULL);
+    assert_int_equal(tt_alloc_stats().blocks, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -279,6 +340,7 @@ int main(void)
         cmocka_unit_test(a_call_returns_before_the_kernels_in_front_of_it_are_done),
         cmocka_unit_test(wrong_calls_are_refused_at_once),
         cmocka_unit_test(a_failure_is_told_by_the_device_and_by_the_group),
+        cmocka_unit_test(a_call_on_what_is_lost_tells_the_others_why),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* What is coalesced so far: the bundle of the calls that have started, and the tensors of those
  * that are fused and have not. Nothing here starts a call: group_start.c does, and group_coalesce.c
- * is the caller's side.
+ * and coalesce_take.c are the callers' side.
  */
 #include "comm/group/coalesced.h"
 
@@ -91,5 +91,8 @@ tutti_status_t tt_coalesced_pack(tt_coalesced_t *all, tutti_group_t *group, tt_s
 void tt_coalesced_free(tt_coalesced_t *all, tutti_group_t *group)
 {
     tt_coalesced_drop_fused(all, group);
+    if (all->streamed != NULL) {
+        tt_streamed_free(all->streamed);
+    }
     tt_free(all);
 }

@@ -5,8 +5,9 @@
 #include "comm/group/group_impl.h"
 
 struct tt_coalesced {
-    tutti_work_t *bundle; /* of the calls that have started; NULL: none has */
-    tt_pack_t *fused;     /* holds tensors of one dtype and reduction, not started yet; or NULL */
+    tt_streamed_t *streamed; /* calls on tensors of a device, none of them started; or NULL */
+    tutti_work_t *bundle;    /* of the calls that have started; NULL: none has */
+    tt_pack_t *fused; /* holds tensors of one dtype and reduction, not started yet; or NULL */
     size_t fused_bytes;
     const char *fused_end; /* of the memory of all that are fused */
     tutti_reduction_t op;

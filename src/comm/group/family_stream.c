@@ -24,16 +24,33 @@ struct tt_group_stream {
     char cause[TT_ERROR_TEXT_BYTES];
 };
 
-void tt_streamed_drop(tt_streamed_t *call)
+static void drop_tensors(tt_streamed_t *call)
 {
+    for (tt_streamed_t *part = call->parts; part != NULL; part = part->next) {
+        drop_tensors(part);
+    }
     tt_tensors_release(call->views, (size_t)call->view_count);
     call->view_count = 0;
 }
 
 void tt_streamed_free(tt_streamed_t *call)
 {
-    tt_streamed_drop(call);
+    while (call->parts != NULL) {
+        tt_streamed_t *part = call->parts;
+        call->parts = part->next;
+        tt_streamed_free(part);
+    }
+    drop_tensors(call);
+    tt_free(call->error);
     tt_free(call);
+}
+
+void tt_streamed_let_go(tt_streamed_t *call)
+{
+    call->is_held = false;
+    if (call->is_reaped) {
+        tt_streamed_free(call);
+    }
 }
 
 tutti_status_t tt_group_stream_find(tt_group_stream_t **stream, tt_group_stream_t **out)
@@ -54,7 +71,7 @@ tutti_status_t tt_group_stream_find(tt_group_stream_t **stream, tt_group_stream_
     return TUTTI_OK;
 }
 
-static tutti_status_t find_used(tt_group_stream_t *stream, tt_device_t *device, used_t **out)
+static tutti_status_t find_used(tt_group_stream_t *stream, tt_device_t *device, int *out)
 {
     int i = 0;
     while (i < stream->used_count && stream->used[i].device != device) {
@@ -67,7 +84,7 @@ static tutti_status_t find_used(tt_group_stream_t *stream, tt_device_t *device, 
     if (i == stream->used_count) {
         stream->used[stream->used_count++].device = tutti_device_retain(device);
     }
-    *out = &stream->used[i];
+    *out = i;
     return TUTTI_OK;
 }
 
@@ -77,7 +94,10 @@ static void reap(tt_group_stream_t *stream)
     while (stream->first != NULL && tt_event_is_done(stream->first->end)) {
         tt_streamed_t *call = stream->first;
         stream->first = call->next;
-        tt_streamed_free(call);
+        call->is_reaped = true;
+        if (!call->is_held) {
+            tt_streamed_free(call);
+        }
     }
     stream->end = stream->first == NULL ? &stream->first : stream->end;
 }
@@ -111,9 +131,15 @@ static void finish_call(void *object)
 {
     tt_streamed_t *call = object;
     const tt_group_stream_t *stream = call->stream;
-    const tutti_status_t status = call->status == TUTTI_PENDING ? stream->status : call->status;
-    call->finish(call, status < 0 ? tt_fail_again(status, stream->cause) : status);
-    tt_streamed_drop(call); /* what uses the memory again does so behind the call */
+    if (call->status == TUTTI_PENDING) {
+        call->status = stream->status;
+    }
+    if (call->status < 0) {
+        call->error = tt_strdup(stream->cause, "failure of a call");
+        (void)tt_fail_again(call->status, stream->cause);
+    }
+    call->finish(call, call->status);
+    drop_tensors(call); /* what uses the memory again does so behind the call */
 }
 
 /* ---- the caller's side ----------------------------------------------------------------------- */
@@ -121,21 +147,37 @@ static void finish_call(void *object)
 tutti_status_t tt_group_stream_push(tt_group_stream_t *stream, tt_device_t *device,
                                     const char *name, tt_streamed_t *call)
 {
-    used_t *used;
-    tt_stream_t *devices = tt_device_stream(device);
     reap(stream);
-    TT_TRY(find_used(stream, device, &used));
+    TT_TRY(find_used(stream, device, &call->used));
     call->stream = stream;
     call->status = TUTTI_PENDING;
-    call->begin = tt_stream_event(devices);
+    call->begin = tt_stream_event(tt_device_stream(device));
     TT_TRY(tt_stream_push(stream->stream, &(tt_work_t){name, run_call, &call, sizeof call, 0}));
-    tutti_status_t status = tt_stream_push_release(stream->stream, finish_call, call);
+    (void)tt_stream_push_release(stream->stream, finish_call, call); /* where that could be, too */
     call->end = tt_stream_event(stream->stream);
     *stream->end = call;
     stream->end = &call->next;
-    status = status < 0 ? status : tt_stream_wait_event(devices, call->end);
-    used->last = tt_stream_event(devices);
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_streamed_join(tt_streamed_t *call)
+{
+    if (call->is_joined) {
+        return TUTTI_OK;
+    }
+    call->is_joined = true;
+    const tutti_status_t status = tt_stream_wait_event(call->begin.stream, call->end);
+    call->stream->used[call->used].last = tt_stream_event(call->begin.stream);
     return status;
+}
+
+tutti_status_t tt_streamed_status(const tt_streamed_t *call)
+{
+    if (!tt_event_is_done(call->end)) {
+        return TUTTI_PENDING;
+    }
+    return call->status < 0 ? tt_fail_again(call->status, call->error != NULL ? call->error : "")
+                            : TUTTI_OK;
 }
 
 tutti_status_t tt_stream_settle(tt_group_stream_t *stream)
@@ -148,13 +190,22 @@ tutti_status_t tt_stream_settle(tt_group_stream_t *stream)
     return status;
 }
 
+void tt_stream_pass(tt_group_stream_t *stream)
+{
+    if (!tt_stream_is_inside(stream->stream)) {
+        (void)tt_event_pass(tt_stream_event(stream->stream), TT_NEVER); /* forked: nothing runs */
+    }
+}
+
 void tt_group_stream_free(tt_group_stream_t *stream)
 {
     if (stream == NULL) {
         return;
     }
     for (int i = 0; i < stream->used_count; i++) {
-        (void)tt_event_pass(stream->used[i].last, TT_NEVER); /* forked: nobody looks */
+        if (stream->used[i].last.stream != NULL) {
+            (void)tt_event_pass(stream->used[i].last, TT_NEVER); /* forked: nobody looks */
+        }
     }
     tt_stream_release(stream->stream);
     reap(stream);

@@ -11,36 +11,53 @@ typedef struct tt_group_stream tt_group_stream_t;
 
 /* The head of a call in memory of tt_alloc(), which the stream frees. */
 typedef struct tt_streamed {
-    struct tt_streamed *next;
+    struct tt_streamed *next;  /* in the stream's list, or of the parts of one call */
+    struct tt_streamed *parts; /* or NULL */
     tt_group_stream_t *stream;
     tt_event_t begin; /* of the device's stream: what the call waits for */
     tt_event_t end;   /* without a stream: it was not pushed */
+    int used;         /* the stream's number of the device */
+    bool is_joined;   /* the device's stream waits for it */
+    bool is_held;     /* by a work; freed when that lets go */
+    bool is_reaped;   /* and the stream has done so */
 
     /* Both on the stream's thread: makes the call; gets what came of it, also where it was skipped
      * behind another one's failure, with the text. */
     tutti_status_t (*run)(struct tt_streamed *call);
     void (*finish)(struct tt_streamed *call, tutti_status_t status);
 
-    tutti_status_t status;  /* PENDING: it was skipped, once `end` is done */
+    tutti_status_t status; /* and the text, once `end` is done */
+    char *error;
     tutti_tensor_t **views; /* [view_count] owned */
     int view_count;
 } tt_streamed_t;
 
-/* Its tensors go; and all of it. */
-void tt_streamed_drop(tt_streamed_t *call);
+/* All of a call that was not pushed, with its parts. */
 void tt_streamed_free(tt_streamed_t *call);
+
+/* What is launched on the device from now on waits for it. Errors: STATE (forked). */
+tutti_status_t tt_streamed_join(tt_streamed_t *call);
+
+/* PENDING, OK or its failure, whose text is borrowed from it. */
+tutti_status_t tt_streamed_status(const tt_streamed_t *call);
+
+/* Whoever holds it does so no more. */
+void tt_streamed_let_go(tt_streamed_t *call);
 
 /* The one in *stream, made if there is none. */
 tutti_status_t tt_group_stream_find(tt_group_stream_t **stream, tt_group_stream_t **out);
 
-/* Behind what was launched on the device, and before what will be. Takes the call over where
- * call->end has a stream afterwards, also when it fails. `name` is a literal. */
+/* Behind what was launched on the device; nothing there waits for it before tt_streamed_join().
+ * Takes the call over, unless it fails. `name` is a literal. */
 tutti_status_t tt_group_stream_push(tt_group_stream_t *stream, tt_device_t *device,
                                     const char *name, tt_streamed_t *call);
 
 /* Until it has nothing to do; at once for its own work. Errors: of a call that nobody was told of.
  */
 tutti_status_t tt_stream_settle(tt_group_stream_t *stream);
+
+/* The same; failures stay. */
+void tt_stream_pass(tt_group_stream_t *stream);
 
 /* Waits; devices do not look at it any more. */
 void tt_group_stream_free(tt_group_stream_t *stream);

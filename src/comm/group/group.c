@@ -171,7 +171,7 @@ tutti_group_t *tutti_group_retain(tutti_group_t *group)
     return group;
 }
 
-void tutti_group_release(tutti_group_t *group)
+void tt_group_let_go(tutti_group_t *group)
 {
     if (group == NULL || !tt_ref_release(&group->ref) || group->owner != getpid()) {
         return; /* a forked child leaves all as it is: what it has of the group is shared */
@@ -193,6 +193,15 @@ void tutti_group_release(tutti_group_t *group)
     tt_pack_free_all(group);
     group->backend->close(group->state);
     free_parts(group);
+}
+
+/* The family's stream holds groups in which it makes calls; it must not be the last to do so. */
+void tutti_group_release(tutti_group_t *group)
+{
+    if (group != NULL && group->family->stream != NULL && !tt_group_is_forked(group)) {
+        tt_stream_pass(group->family->stream);
+    }
+    tt_group_let_go(group);
 }
 
 int tutti_group_rank(const tutti_group_t *group)

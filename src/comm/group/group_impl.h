@@ -36,7 +36,13 @@ typedef struct tt_pack {
     tt_packed_t packed;
 } tt_pack_t;
 
-typedef enum { TT_WORK_CALL, TT_WORK_MESSAGE, TT_WORK_BUNDLE, TT_WORK_KINDS } tt_work_kind_t;
+typedef enum {
+    TT_WORK_CALL,
+    TT_WORK_MESSAGE,
+    TT_WORK_STREAMED, /* on tensors of a device */
+    TT_WORK_BUNDLE,
+    TT_WORK_KINDS
+} tt_work_kind_t;
 
 /* What a group and a work know of a prepared call. */
 typedef struct tt_prepared_entry {
@@ -57,6 +63,7 @@ struct tutti_work {
     bool is_released;                /* by its caller, who held the group for it */
     tt_op_t *op;                     /* behind the work, of its kind; NULL: a bundle */
     char *error;                     /* the text of a failure */
+    tt_streamed_t *streamed;         /* held; of what is made by the family's stream, or NULL */
     tt_pack_t *pack;                 /* or NULL */
     tutti_custom_reduction_t custom; /* of a call that has one */
     tt_prepared_entry_t *prepared;   /* that it is a start of, or NULL */
@@ -107,7 +114,8 @@ struct tutti_group {
     tutti_work_t *first, *last; /* under way, in order */
     tt_pack_t *free_packs;
     size_t *counts;           /* [2 size] of the call that is being started; NULL until needed */
-    tt_coalesced_t *coalesce; /* between coalesce_begin and _end */
+    bool is_coalescing;       /* between coalesce_begin and _end */
+    tt_coalesced_t *coalesce; /* the same; or of several calls that the family's stream makes */
     LIST_HEAD(, tt_prepared_entry) prepared; /* all there are */
     const tt_backend_ops_t *backend;
     _Alignas(16) unsigned char state[];
@@ -126,6 +134,9 @@ typedef struct {
 } tt_group_options_t;
 
 tutti_status_t tt_group_create(const tt_group_options_t *options, tutti_group_t **out);
+
+/* As tutti_group_release(), without waiting for calls on devices while others have it. */
+void tt_group_let_go(tutti_group_t *group);
 
 /* STATE in a child that was forked from the process that made the group. */
 tutti_status_t tt_group_refuse_forked(const char *call, const tutti_group_t *group);
@@ -194,6 +205,10 @@ tutti_status_t tt_coalesce_flush(tutti_group_t *group);
 tutti_status_t tt_bundle_open(tutti_group_t *group, int count, tutti_work_t **out);
 tutti_status_t tt_bundle_add(tutti_work_t *bundle, tutti_work_t *part);
 
+/* A work of a call of the family's stream; NULL without memory, or if it was not pushed. */
+tutti_work_t *tt_work_of_streamed(tutti_group_t *group, tt_streamed_t *call);
+void tt_work_drop_streamed(tutti_work_t *work);
+
 /* To the caller in *out; waited for and released if there is no `out`. */
 tutti_status_t tt_bundle_hand_over(tutti_work_t *bundle, tutti_work_t **out);
 
@@ -202,7 +217,7 @@ tutti_status_t tt_bundle_hand_over(tutti_work_t *bundle, tutti_work_t **out);
 void tt_work_begin_wait(tutti_work_t *work, int64_t now);
 
 /* What is under way of it, or NULL. */
-tt_op_t *tt_work_pending(const tutti_work_t *work);
+tt_op_t *tt_work_pending(tutti_work_t *work);
 
 /* The same for the caller of a work; the text of a failure is recorded again. */
 tutti_status_t tt_work_outcome(tutti_work_t *work);
@@ -292,11 +307,22 @@ tutti_status_t tt_group_describe(tutti_group_t *group, const tt_request_t *reque
 /* Whether one of its tensors is a device's. */
 bool tt_request_is_on_device(const tutti_group_t *group, const tt_request_t *request);
 
-/* Checked here; made by the family's stream, behind what was launched on the device so far, and
- * before what will be. Errors: as of the call; ARG (tensors in two places); UNSUPPORTED (with a
- * work, coalesced). */
+/* Checked here; made by the family's stream, behind what was launched on the device so far. What
+ * will be launched waits for it: from now on, or from when somebody waits for the work. Errors: as
+ * of the call; ARG (tensors in two places). */
 tutti_status_t tt_group_stream_call(tutti_group_t *group, const tt_request_t *request,
                                     tutti_work_t **work);
+
+/* The checks alone. */
+tutti_status_t tt_group_stream_check(tutti_group_t *group, const tt_request_t *request);
+
+/* Several calls that start together, and are one: made, with their checks; begun; dropped by
+ * tt_streamed_free(). Small all_reduces are fused as coalesced ones are, if the others' are. */
+tutti_status_t tt_group_stream_open(tutti_group_t *group, const char *name, bool fuses,
+                                    tt_streamed_t **out);
+tutti_status_t tt_group_stream_add(tt_streamed_t *calls, const tt_request_t *request);
+/* Takes them over. */
+tutti_status_t tt_group_stream_start(tt_streamed_t *calls, tutti_work_t **work);
 
 /* Until the family's stream has nothing to do: one thread at a time uses a family. Errors: of a
  * call there that nobody was told of. */
@@ -348,7 +374,16 @@ tutti_status_t tt_group_describe_transfer(const tutti_group_t *group,
                                           const tutti_transfer_t *transfer, const void *site,
                                           tt_described_t *out);
 
-/* ---- group_coalesce.c ---- */
+/* Several, on the host's memory. */
+tutti_status_t tt_group_start_batch(tutti_group_t *group, const tutti_transfer_t *transfers,
+                                    int count, const void *site, tutti_work_t **work);
+
+/* ---- coalesce_take.c ---- */
+
+/* Calls that start from now on become one work; and its end, which waits if there is no `work`. A
+ * failure so far is what it returns. */
+tutti_status_t tt_coalesce_open(tutti_group_t *group);
+tutti_status_t tt_coalesce_close(tutti_group_t *group, tutti_status_t status, tutti_work_t **work);
 
 /* An all_reduce that may be fused with its neighbours: true when it was taken. */
 bool tt_coalesce_take(tutti_group_t *group, tutti_tensor_t *x, tutti_reduction_t op,

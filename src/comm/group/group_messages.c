@@ -183,11 +183,9 @@ static tutti_status_t start_batch(tutti_group_t *group, const tutti_transfer_t *
     return tt_bundle_hand_over(bundle, out);
 }
 
-tutti_status_t tutti_batch_send_recv(tutti_group_t *group, const tutti_transfer_t *transfers,
-                                     int count, tutti_work_t **work)
+tutti_status_t tt_group_start_batch(tutti_group_t *group, const tutti_transfer_t *transfers,
+                                    int count, const void *site, tutti_work_t **work)
 {
-    TT_WANT("batch_send_recv", group);
-    const void *site = __builtin_return_address(0);
     TT_TRY(check_batch(group, transfers, count));
     if (group->coalesce != NULL) {
         for (int i = 0; i < count; i++) {

@@ -1,6 +1,7 @@
 /* Prepared calls: what a start needs, kept with the tensors.
  *
  *     direct      the start is as it was described; only memory is replaced (rebind)
+ *     streamed    tensors of a device: the request is kept, and handed to the family's stream
  *     on request  lists, counts and factors: the request is kept, and checked and packed at each
  *                 start, as its tensors may have moved beside each other or apart
  *
@@ -22,10 +23,11 @@ struct tutti_prepared {
     tt_prepared_entry_t entry;
     const char *what; /* "all_reduce", "send" */
     char *group_name;
-    bool is_direct, is_chosen;
+    bool is_direct, is_streamed, is_chosen;
     tt_request_t request; /* what it points to is below; of leaves, it is in the start alone */
     tutti_transfer_t transfer;
     double factor;
+    tutti_contributions_t leaves; /* of what is streamed */
     tutti_custom_reduction_t custom;
     char custom_name[TT_CUSTOM_NAME_BYTES + 1];
     tt_start_t start; /* of what is direct; what it points to is below, too */
@@ -110,6 +112,13 @@ static tutti_status_t own_request(tutti_prepared_t *prepared, const tt_request_t
     prepared->first = own(prepared, call->first, size + 1, sizeof *call->first);
     prepared->pieces = own(prepared, call->pieces, (size_t)call->piece_count, sizeof(void *));
     prepared->group_name = tt_strdup(prepared->entry.group->name, "prepared call");
+    if (prepared->is_streamed && from->leaves != NULL) {
+        prepared->leaves = *from->leaves;
+        prepared->leaves.first = prepared->first;
+        prepared->leaves.pieces =
+            own(prepared, from->leaves->pieces, (size_t)from->leaves->piece_count, sizeof(void *));
+        request->leaves = &prepared->leaves;
+    }
     return prepared->lacks_memory || prepared->group_name == NULL ? TUTTI_ERR_NOMEM : TUTTI_OK;
 }
 
@@ -118,7 +127,8 @@ static tutti_status_t prepare_backend(tutti_prepared_t *prepared, const tt_call_
 {
     tutti_group_t *group = prepared->entry.group;
     tt_prepared_t *found = NULL;
-    if (group->backend->prepare != NULL && prepared->request.transfer == NULL) {
+    if (group->backend->prepare != NULL && prepared->request.transfer == NULL &&
+        !prepared->is_streamed) {
         TT_TRY(group->backend->prepare(group->state, call, &found));
     }
     prepared->request.prepared = found;
@@ -142,9 +152,9 @@ static void hold(tutti_prepared_t *prepared, tutti_tensor_t *const *tensors, int
     }
 }
 
-static void hold_list(tutti_prepared_t *prepared, tutti_tensor_t *const *list)
+static void hold_list(tutti_prepared_t *prepared, tutti_tensor_t *const *list, int count)
 {
-    for (int i = 0; list != NULL && i < prepared->entry.group->size; i++) {
+    for (int i = 0; list != NULL && i < count; i++) {
         prepared->tensors[prepared->tensor_count++] = tutti_tensor_retain(list[i]);
     }
 }
@@ -173,10 +183,31 @@ static void take(tutti_prepared_t *prepared, const tt_described_t *described)
     prepared->start.call.prepared = prepared->entry.found;
 }
 
+/* What is held of it; the family's stream finds out the rest at each start. */
+static tutti_status_t describe_streamed(tutti_group_t *group, const tt_request_t *request,
+                                        tt_described_t *out)
+{
+    TT_TRY(tt_group_check_forked(name_of(request), group));
+    TT_TRY(tt_group_stream_check(group, request));
+    out->start = (tt_start_t){.tensors = out->tensors};
+    if (request->leaves != NULL) {
+        out->start.call.first = request->leaves->first;
+    }
+    tutti_tensor_t *const both[] = {
+        request->transfer != NULL ? request->transfer->x : request->output, request->input};
+    for (int i = 0; i < 2; i++) {
+        if (both[i] != NULL && (i == 0 || both[1] != both[0])) {
+            out->tensors[out->start.tensor_count++] = both[i];
+        }
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status_t describe(tutti_group_t *group, const tt_request_t *request,
                                tt_described_t *out)
 {
-    return request->transfer != NULL
+    return tt_request_is_on_device(group, request) ? describe_streamed(group, request, out)
+           : request->transfer != NULL
                ? tt_group_describe_transfer(group, request->transfer, NULL, out)
            : request->is_leaves ? tt_group_describe_leaves(group, request, out)
                                 : tt_group_describe(group, request, out);
@@ -186,7 +217,8 @@ static tutti_status_t open_prepared(tutti_prepared_t *prepared, const tt_request
                                     const tt_described_t *described)
 {
     const int lists = request->is_list ? 2 * prepared->entry.group->size : 0;
-    const size_t room = 2 + (size_t)described->start.tensor_count + (size_t)lists;
+    const int pieces = request->leaves != NULL ? request->leaves->piece_count : 0;
+    const size_t room = 2 + (size_t)described->start.tensor_count + (size_t)lists + (size_t)pieces;
     prepared->tensors =
         tt_alloc_array(room, sizeof *prepared->tensors, "tensors of a prepared call");
     TT_TRY_ALLOC(prepared->tensors);
@@ -194,10 +226,14 @@ static tutti_status_t open_prepared(tutti_prepared_t *prepared, const tt_request
     TT_TRY_ALLOC(prepared->memory);
     TT_TRY(own_request(prepared, request, &described->start.call));
     TT_TRY(prepare_backend(prepared, &described->start.call));
-    prepared->is_direct = !request->is_list && !request->is_uneven && request->factor == NULL;
+    prepared->is_direct = !prepared->is_streamed && !request->is_list && !request->is_uneven &&
+                          request->factor == NULL;
     take(prepared, described);
-    hold_list(prepared, request->outputs);
-    hold_list(prepared, request->inputs);
+    hold_list(prepared, request->outputs, prepared->entry.group->size);
+    hold_list(prepared, request->inputs, prepared->entry.group->size);
+    if (prepared->is_streamed && request->leaves != NULL) {
+        hold_list(prepared, request->leaves->pieces, request->leaves->piece_count);
+    }
     return TUTTI_OK;
 }
 
@@ -211,6 +247,7 @@ tutti_status_t tt_group_prepare(tutti_group_t *group, const tt_request_t *reques
     tutti_prepared_t *prepared = tt_alloc(sizeof *prepared, "prepared call");
     TT_TRY_ALLOC(prepared);
     prepared->what = what;
+    prepared->is_streamed = tt_request_is_on_device(group, request);
     prepared->entry.group = group;
     const tutti_status_t status = open_prepared(prepared, request, &described);
     if (status < 0) {
@@ -250,9 +287,31 @@ static tutti_status_t check_memory(const tutti_prepared_t *prepared)
     return TUTTI_OK;
 }
 
+/* Its calls come in the order of starts, so the one before may be under way. */
+static tutti_status_t check_streamed(const tutti_prepared_t *prepared)
+{
+    const tutti_group_t *group = prepared->entry.group;
+    TT_TRY(tt_group_check_forked("prepared_start", group));
+    if (group->is_coalescing) {
+        return TT_FAIL(TUTTI_ERR_STATE,
+                       "prepared_start: calls of group %s are coalesced; call tutti_coalesce_end "
+                       "first",
+                       group->name);
+    }
+    return tt_request_is_on_device(group, &prepared->request)
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_STATE,
+                         "prepared %s of group %s: its tensors lie on the host since then; prepare "
+                         "it again",
+                         prepared->what, prepared->group_name);
+}
+
 static tutti_status_t check_startable(tutti_prepared_t *prepared)
 {
     TT_TRY(check_group(prepared));
+    if (prepared->is_streamed) {
+        return check_streamed(prepared);
+    }
     TT_TRY(tt_group_check_free(prepared->entry.group, "prepared_start"));
     if (prepared->entry.work != NULL) {
         tt_group_reap(prepared->entry.group);
@@ -269,7 +328,9 @@ static tutti_status_t start(tutti_prepared_t *prepared, const void *site, tutti_
 {
     if (!prepared->is_direct) {
         prepared->request.site = site;
-        return tt_group_request(prepared->entry.group, &prepared->request, work);
+        return prepared->is_streamed
+                   ? tt_group_stream_call(prepared->entry.group, &prepared->request, work)
+                   : tt_group_request(prepared->entry.group, &prepared->request, work);
     }
     prepared->start.call.site = site;
     prepared->message.site = site;
@@ -280,7 +341,7 @@ static tutti_status_t start_and_note(tutti_prepared_t *prepared, const void *sit
                                      tutti_work_t **work)
 {
     TT_TRY(start(prepared, site, work));
-    if ((*work)->is_under_way) {
+    if ((*work)->streamed == NULL && (*work)->is_under_way) {
         (*work)->prepared = &prepared->entry;
         prepared->entry.work = *work;
     }
@@ -293,6 +354,13 @@ tutti_status_t tutti_prepared_start(tutti_prepared_t *prepared, tutti_work_t **w
     const void *site = __builtin_return_address(0);
     TT_TRY(check_startable(prepared));
     return work == NULL ? start(prepared, site, NULL) : start_and_note(prepared, site, work);
+}
+
+static const char *place_of(const tutti_prepared_t *prepared)
+{
+    return !prepared->is_streamed || prepared->tensor_count == 0
+               ? "the host"
+               : tt_device_text(prepared->tensors[0]->storage->device);
 }
 
 /* Each of them can start, is of the first one's group, and is there once. */
@@ -308,6 +376,11 @@ static tutti_status_t choose(tutti_prepared_t *const *prepared, int count, int *
             return TT_FAIL(TUTTI_ERR_ARG,
                            "prepared_start_all: call %d is of group %s, the first one of group %s",
                            *chosen, at->group_name, prepared[0]->group_name);
+        }
+        if (at->is_streamed != prepared[0]->is_streamed) {
+            return TT_FAIL(TUTTI_ERR_ARG,
+                           "prepared_start_all: call %d, %s, is on %s, the first one on %s",
+                           *chosen, at->what, place_of(at), place_of(prepared[0]));
         }
         if (at->is_chosen) {
             return TT_FAIL(TUTTI_ERR_ARG, "prepared_start_all: call %d, %s, is there twice",
@@ -330,6 +403,23 @@ static tutti_status_t check_all(tutti_prepared_t *const *prepared, int count)
         prepared[i]->is_chosen = false;
     }
     return status;
+}
+
+static tutti_status_t start_streamed(tutti_prepared_t *const *prepared, int count, const void *site,
+                                     tutti_work_t **out)
+{
+    tt_streamed_t *calls;
+    TT_TRY(tt_group_stream_open(prepared[0]->entry.group, "prepared_start_all", false, &calls));
+    tutti_status_t status = TUTTI_OK;
+    for (int i = 0; i < count && status >= 0; i++) {
+        prepared[i]->request.site = site;
+        status = tt_group_stream_add(calls, &prepared[i]->request);
+    }
+    if (status < 0) {
+        tt_streamed_free(calls);
+        return status;
+    }
+    return tt_group_stream_start(calls, out);
 }
 
 static tutti_status_t start_all(tutti_prepared_t *const *prepared, int count, const void *site,
@@ -355,7 +445,8 @@ tutti_status_t tutti_prepared_start_all(tutti_prepared_t *const *prepared, int c
     TT_WANT("prepared_start_all", prepared);
     const void *site = __builtin_return_address(0);
     TT_TRY(check_all(prepared, count));
-    return start_all(prepared, count, site, work);
+    return prepared[0]->is_streamed ? start_streamed(prepared, count, site, work)
+                                    : start_all(prepared, count, site, work);
 }
 
 /* ---- other memory ---------------------------------------------------------------------------- */
@@ -378,7 +469,14 @@ static tutti_status_t check_like(const tutti_prepared_t *prepared, const char *n
         return TT_FAIL(TUTTI_ERR_ARG, "prepared %s has no %s on this rank; pass NULL",
                        prepared->what, name);
     }
-    TT_TRY(tt_group_check_tensor(prepared->what, name, x));
+    if (!prepared->is_streamed || x == NULL || tt_tensor_is_absent(x)) {
+        TT_TRY(tt_group_check_tensor(prepared->what, name, x));
+    } else if (x->storage->device != old->storage->device) {
+        return TT_FAIL(TUTTI_ERR_ARG,
+                       "prepared %s of group %s: %s lies on %s, as it was prepared on %s",
+                       prepared->what, prepared->group_name, name,
+                       tt_device_text(x->storage->device), tt_device_text(old->storage->device));
+    }
     if (x->dtype == old->dtype && is_same_shape(x, old)) {
         return TUTTI_OK;
     }

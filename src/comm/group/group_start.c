@@ -207,6 +207,12 @@ static tutti_status_t check_coalesced(tutti_group_t *group, tutti_work_t **out)
                        "gives one for all",
                        group->name);
     }
+    if (group->coalesce->streamed != NULL) {
+        return TT_FAIL(TUTTI_ERR_ARG,
+                       "group %s: a call without a tensor of the device among coalesced ones that "
+                       "have some: tensors of the host and of a device in one batch",
+                       group->name);
+    }
     return tt_coalesce_flush(group);
 }
 

@@ -13,8 +13,8 @@
  *
  * Cost: an allocation a call, three pieces of work of a stream.
  */
+#include "comm/group/coalesced.h"
 #include "comm/group/family_stream.h"
-#include "comm/group/group_impl.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -22,14 +22,20 @@
 #include "core/base/alloc.h"
 #include "core/tensor/tensor_impl.h"
 
-/* A call: the request with all that it points to, and views instead of tensors. */
+/* A call: the request with all that it points to, and views instead of tensors; or several, as
+ * its parts, which are started together. */
 typedef struct {
     tt_streamed_t streamed;
     tutti_group_t *group;
+    const char *name;
+    bool is_placed; /* its first tensor lies on `device`; NULL: the host */
+    tt_device_t *device;
+    bool fuses; /* its parts, as coalesced calls are */
     tt_request_t request;
     tutti_transfer_t transfer;
     tutti_contributions_t leaves;
     tutti_custom_reduction_t custom;
+    char custom_name[TT_CUSTOM_NAME_BYTES + 1];
     double factor;
     size_t *room;           /* [2 size] */
     int64_t *counts;        /* [2 size] */
@@ -90,20 +96,47 @@ static tutti_status_t call_now(tutti_group_t *group, const tt_request_t *r)
                                : tt_group_request(group, r, NULL);
 }
 
+static job_t *job_of(tt_streamed_t *call)
+{
+    return (void *)call; /* begins with it */
+}
+
 static tutti_status_t run_job(tt_streamed_t *call)
 {
-    job_t *job = (void *)call; /* begins with it */
-    return call_now(job->group, &job->request);
+    return call_now(job_of(call)->group, &job_of(call)->request);
+}
+
+/* As public calls that are coalesced. */
+static tutti_status_t start_part(const job_t *whole, const tt_request_t *r)
+{
+    tutti_status_t status;
+    const bool is_plain = r->transfer == NULL && !r->is_leaves && !r->is_list && !r->is_uneven &&
+                          r->factor == NULL && r->custom == NULL && r->is_in_place;
+    return whole->fuses && is_plain && r->collective == TT_ALL_REDUCE &&
+                   tt_coalesce_take(whole->group, r->input, r->op, r->site, &status)
+               ? status
+               : call_now(whole->group, r);
+}
+
+static tutti_status_t run_parts(tt_streamed_t *call)
+{
+    const job_t *whole = job_of(call);
+    TT_TRY(tt_coalesce_open(whole->group));
+    tutti_status_t status = TUTTI_OK;
+    for (tt_streamed_t *part = call->parts; part != NULL && status >= 0; part = part->next) {
+        status = start_part(whole, &job_of(part)->request);
+    }
+    return tt_coalesce_close(whole->group, status, NULL);
 }
 
 /* The others are on their way into a call that this rank will not make. */
 static void finish_job(tt_streamed_t *call, tutti_status_t status)
 {
-    job_t *job = (void *)call;
+    const job_t *job = job_of(call);
     if (status < 0) {
         char cause[TT_ERROR_TEXT_BYTES];
         snprintf(cause, sizeof cause, "%s", tutti_last_error());
-        tt_group_fail(job->group, TT_FAIL(status, "%s: %s", name_of(&job->request), cause));
+        tt_group_fail(job->group, TT_FAIL(status, "%s: %s", job->name, cause));
     }
 }
 
@@ -137,25 +170,25 @@ static tutti_tensor_t **slot(job_t *job, int i)
     return i < 3 ? fixed[i] : &job->lists[i - 3];
 }
 
-/* All tensors of a call lie in one place; which one. */
-static tutti_status_t find_device(job_t *job, tt_device_t **out)
+/* All tensors of a call, and of those that are started together, lie in one place. */
+static tutti_status_t check_place(job_t *whole, job_t *job)
 {
-    const tutti_tensor_t *first = NULL;
     for (int i = 0; i < 3 + job->list_count; i++) {
         const tutti_tensor_t *x = *slot(job, i);
         if (x == NULL || tt_tensor_is_absent(x)) {
             continue; /* for the check */
         }
-        first = first == NULL ? x : first;
-        if (x->storage->device != first->storage->device) {
+        tt_device_t *device = x->storage->device;
+        if (whole->is_placed && device != whole->device) {
             return TT_FAIL(TUTTI_ERR_ARG,
-                           "%s: tensors of %s and of %s in one call; bring them to one device "
+                           "%s: tensors of %s and of %s in one %s; bring them to one device "
                            "(tutti_tensor_to)",
-                           name_of(&job->request), tt_device_text(first->storage->device),
-                           tt_device_text(x->storage->device));
+                           job->name, tt_device_text(whole->device), tt_device_text(device),
+                           whole == job ? "call" : "batch");
         }
+        whole->is_placed = true;
+        whole->device = device;
     }
-    *out = first->storage->device;
     return TUTTI_OK;
 }
 
@@ -208,6 +241,10 @@ static void copy_request(job_t *job, const tt_request_t *request)
     }
     if (r->custom != NULL) {
         job->custom = *r->custom;
+        if (r->custom->name != NULL && strlen(r->custom->name) <= TT_CUSTOM_NAME_BYTES) {
+            snprintf(job->custom_name, sizeof job->custom_name, "%s", r->custom->name);
+            job->custom.name = job->custom_name;
+        } /* else it is refused */
         r->custom = &job->custom;
     }
     if (has_lists(job->group, r)) {
@@ -237,6 +274,7 @@ static tutti_status_t make_job(tutti_group_t *group, const tt_request_t *request
     TT_TRY_ALLOC(job);
     int64_t *at = (void *)(job + 1);
     job->group = group;
+    job->name = name_of(request);
     job->streamed.run = run_job;
     job->streamed.finish = finish_job;
     job->counts = at;
@@ -279,41 +317,133 @@ static void touch_outputs(const tutti_group_t *group, const tt_request_t *reques
     }
 }
 
-static tutti_status_t check_free(const tutti_group_t *group, const tt_request_t *request,
-                                 bool has_work)
+/* Of a call, or a part of `whole`, with its views. */
+static tutti_status_t make_checked(tutti_group_t *group, const tt_request_t *request, job_t *whole,
+                                   job_t **out)
 {
-    const char *name = name_of(request);
-    TT_TRY(tt_group_check_forked(name, group));
-    if (!has_work && group->coalesce == NULL) {
+    job_t *job;
+    if (request->leaves != NULL) {
+        TT_TRY(tt_group_check_leaves(name_of(request), group, request->leaves));
+    }
+    TT_TRY(make_job(group, request, &job));
+    tutti_status_t status = check_place(whole != NULL ? whole : job, job);
+    status = status < 0 ? status : make_views(job);
+    status = status < 0 ? status : check_job(job);
+    if (status < 0) {
+        tt_streamed_free(&job->streamed);
+        return status;
+    }
+    *out = job;
+    return TUTTI_OK;
+}
+
+/* Takes the job over. */
+static tutti_status_t push(job_t *job, tutti_work_t **work)
+{
+    tutti_group_t *group = job->group;
+    tt_group_stream_t *stream;
+    tutti_status_t status = tt_group_stream_find(&group->family->stream, &stream);
+    tutti_work_t *made = NULL;
+    if (status >= 0 && work != NULL) {
+        made = tt_work_of_streamed(group, &job->streamed);
+        status = made == NULL ? TUTTI_ERR_NOMEM : TUTTI_OK;
+    }
+    status =
+        status < 0 ? status : tt_group_stream_push(stream, job->device, job->name, &job->streamed);
+    if (status < 0) {
+        tt_work_drop_streamed(made);
+        tt_streamed_free(&job->streamed);
+        return status;
+    }
+    if (work != NULL) {
+        *work = made;
         return TUTTI_OK;
     }
-    return TT_FAIL(
-        TUTTI_ERR_UNSUPPORTED, "%s: a call on tensors of a device returns at once; it %s", name,
-        has_work ? "has no work: pass NULL, and synchronize the device" : "cannot be coalesced");
+    return tt_streamed_join(&job->streamed);
+}
+
+tutti_status_t tt_group_stream_check(tutti_group_t *group, const tt_request_t *request)
+{
+    job_t *job;
+    TT_TRY(make_checked(group, request, NULL, &job));
+    tt_streamed_free(&job->streamed);
+    return TUTTI_OK;
+}
+
+/* ---- several at once ------------------------------------------------------------------------- */
+
+tutti_status_t tt_group_stream_open(tutti_group_t *group, const char *name, bool fuses,
+                                    tt_streamed_t **out)
+{
+    job_t *whole = tt_alloc(sizeof *whole, "calls on a device");
+    TT_TRY_ALLOC(whole);
+    whole->group = group;
+    whole->name = name;
+    whole->fuses = fuses;
+    whole->streamed.run = run_parts;
+    whole->streamed.finish = finish_job;
+    *out = &whole->streamed;
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_group_stream_add(tt_streamed_t *calls, const tt_request_t *request)
+{
+    job_t *part, *whole = job_of(calls);
+    TT_TRY(make_checked(whole->group, request, whole, &part));
+    tt_streamed_t **end = &calls->parts;
+    while (*end != NULL) {
+        end = &(*end)->next;
+    }
+    *end = &part->streamed;
+    touch_outputs(whole->group, request);
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_group_stream_start(tt_streamed_t *calls, tutti_work_t **work)
+{
+    return push(job_of(calls), work);
+}
+
+/* ---- a public call --------------------------------------------------------------------------- */
+
+static tutti_status_t check_coalesced(const tutti_group_t *group, const tt_request_t *request,
+                                      bool has_work)
+{
+    const tt_coalesced_t *all = group->coalesce;
+    if (has_work) {
+        return TT_FAIL(TUTTI_ERR_STATE,
+                       "group %s: calls are coalesced: pass NULL for the work, tutti_coalesce_end "
+                       "gives one for all",
+                       group->name);
+    }
+    return all->bundle == NULL && all->fused == NULL
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_ARG,
+                         "%s: tensors of the host and of a device in one batch; bring them to one "
+                         "device (tutti_tensor_to)",
+                         name_of(request));
+}
+
+static tutti_status_t coalesce(tutti_group_t *group, const tt_request_t *request, bool has_work)
+{
+    tt_coalesced_t *all = group->coalesce;
+    TT_TRY(check_coalesced(group, request, has_work));
+    if (all->streamed == NULL) {
+        TT_TRY(tt_group_stream_open(group, "coalesced", true, &all->streamed));
+    }
+    return tt_group_stream_add(all->streamed, request);
 }
 
 tutti_status_t tt_group_stream_call(tutti_group_t *group, const tt_request_t *request,
                                     tutti_work_t **work)
 {
     job_t *job;
-    tt_device_t *device;
-    tt_group_stream_t *stream;
-    TT_TRY(check_free(group, request, work != NULL));
-    TT_TRY(tt_group_stream_find(&group->family->stream, &stream));
-    if (request->leaves != NULL) {
-        TT_TRY(tt_group_check_leaves(name_of(request), group, request->leaves));
+    TT_TRY(tt_group_check_forked(name_of(request), group));
+    if (group->is_coalescing) {
+        return coalesce(group, request, work != NULL);
     }
-    TT_TRY(make_job(group, request, &job));
-    tutti_status_t status = find_device(job, &device);
-    status = status < 0 ? status : make_views(job);
-    status = status < 0 ? status : check_job(job);
-    status = status < 0
-                 ? status
-                 : tt_group_stream_push(stream, device, name_of(&job->request), &job->streamed);
-    if (status >= 0) {
-        touch_outputs(group, request);
-    } else if (job->streamed.end.stream == NULL) {
-        tt_streamed_free(&job->streamed);
-    }
-    return status;
+    TT_TRY(make_checked(group, request, NULL, &job));
+    TT_TRY(push(job, work));
+    touch_outputs(group, request);
+    return TUTTI_OK;
 }

@@ -25,6 +25,11 @@ typedef struct {
     tutti_tensor_t *tensors[1];
 } message_work_t;
 
+typedef struct {
+    tutti_work_t work;
+    tt_op_t op;
+} streamed_work_t;
+
 /* Where a kind's operation and tensors are in its memory. */
 static const struct {
     size_t bytes, op, tensors;
@@ -34,6 +39,8 @@ static const struct {
                       offsetof(call_work_t, tensors), TT_OP_CALL},
     [TT_WORK_MESSAGE] = {sizeof(message_work_t), offsetof(message_work_t, op.op),
                          offsetof(message_work_t, tensors), TT_OP_MESSAGE},
+    [TT_WORK_STREAMED] = {sizeof(streamed_work_t), offsetof(streamed_work_t, op),
+                          sizeof(streamed_work_t), TT_OP_CALL}, /* no tensors: the call has them */
 };
 
 tutti_work_t *tt_work_new(tt_work_kind_t kind)

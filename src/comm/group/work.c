@@ -67,6 +67,69 @@ tutti_status_t tt_bundle_hand_over(tutti_work_t *bundle, tutti_work_t **out)
     return status;
 }
 
+/* ---- works of the family's stream ---- */
+
+tutti_work_t *tt_work_of_streamed(tutti_group_t *group, tt_streamed_t *call)
+{
+    tutti_work_t *work = tt_work_take(group, TT_WORK_STREAMED);
+    if (work == NULL) {
+        return NULL;
+    }
+    tt_ref_init(&work->ref);
+    work->group = tutti_group_retain(group);
+    work->streamed = call;
+    work->op->status = TUTTI_PENDING;
+    call->is_held = true;
+    return work;
+}
+
+void tt_work_drop_streamed(tutti_work_t *work)
+{
+    if (work != NULL) {
+        tutti_group_t *group = work->group;
+        work->streamed = NULL;
+        tt_work_drop(group, work);
+        tt_group_let_go(group);
+    }
+}
+
+/* What has become of it since the last look. */
+static void look(tutti_work_t *work)
+{
+    if (work->streamed != NULL && work->op->status == TUTTI_PENDING) {
+        work->op->status = tt_streamed_status(work->streamed);
+        if (work->op->status < 0) {
+            work->error = tt_strdup(tutti_last_error(), "work error");
+        }
+    }
+}
+
+static tutti_status_t outcome_of_streamed(tutti_work_t *work)
+{
+    look(work);
+    const tutti_status_t status = work->op->status;
+    return status < 0 ? tt_fail_again(status, tutti_work_error(work)) : status;
+}
+
+/* The device waits, and the host does not. */
+static tutti_status_t wait_for_streamed(tutti_work_t *work)
+{
+    TT_TRY(tt_group_check_forked("work_wait", work->group));
+    TT_TRY(tt_streamed_join(work->streamed));
+    const tutti_status_t status = outcome_of_streamed(work);
+    return status < 0 ? status : TUTTI_OK;
+}
+
+/* Nobody will wait: the device does, before it uses the memory for anything else. */
+static void release_streamed(tutti_work_t *work)
+{
+    if (!tt_group_is_forked(work->group)) {
+        (void)tt_streamed_join(work->streamed);
+        tt_streamed_let_go(work->streamed);
+    }
+    tt_work_drop_streamed(work);
+}
+
 /* ---- all works ---- */
 
 /* OK, PENDING, or the first failure of what the work is or holds. */
@@ -97,8 +160,9 @@ void tt_work_begin_wait(tutti_work_t *work, int64_t now)
     }
 }
 
-tt_op_t *tt_work_pending(const tutti_work_t *work)
+tt_op_t *tt_work_pending(tutti_work_t *work)
 {
+    look(work);
     int i = 0;
     while (i < work->part_count && work->parts[i]->op->status != TUTTI_PENDING) {
         i++;
@@ -120,6 +184,9 @@ static void wait_for(tutti_work_t *work, tt_deadline_t deadline)
 
 tutti_status_t tt_work_outcome(tutti_work_t *work)
 {
+    if (work->streamed != NULL) {
+        return outcome_of_streamed(work);
+    }
     tt_group_reap(work->group);
     const tutti_status_t status = find_status(work);
     return status < 0 ? tt_fail_again(status, tutti_work_error(work)) : status;
@@ -129,6 +196,9 @@ tutti_status_t tutti_work_wait(tutti_work_t *work, int64_t timeout_ms)
 {
     TT_WANT("work_wait", work);
     TT_TRY(tt_group_check_timeout("work_wait", timeout_ms, "0 waits until the call ends"));
+    if (work->streamed != NULL) {
+        return wait_for_streamed(work);
+    }
     TT_TRY(tt_group_settle(work->group));
     if (find_status(work) == TUTTI_PENDING) {
         TT_TRY(tt_group_check_forked("work_wait", work->group));
@@ -142,6 +212,9 @@ tutti_status_t tutti_work_test(tutti_work_t *work)
     TT_WANT("work_test", work);
     tutti_group_t *group = work->group;
     TT_TRY(tt_group_check_forked("work_test", group));
+    if (work->streamed != NULL) {
+        return outcome_of_streamed(work);
+    }
     TT_TRY(tt_group_settle(group));
     for (int i = 0; i < work->part_count; i++) {
         if (work->parts[i]->op->status == TUTTI_PENDING) {
@@ -156,7 +229,8 @@ tutti_status_t tutti_work_test(tutti_work_t *work)
 
 bool tutti_work_is_done(const tutti_work_t *work)
 {
-    return work == NULL || find_status(work) != TUTTI_PENDING;
+    return work == NULL || (work->streamed != NULL ? tt_event_is_done(work->streamed->end)
+                                                   : find_status(work) != TUTTI_PENDING);
 }
 
 void tutti_work_abort(tutti_work_t *work)
@@ -205,6 +279,10 @@ tutti_work_t *tutti_work_retain(tutti_work_t *work)
 void tutti_work_release(tutti_work_t *work)
 {
     if (work == NULL || !tt_ref_release(&work->ref)) {
+        return;
+    }
+    if (work->streamed != NULL) {
+        release_streamed(work);
         return;
     }
     tutti_group_t *group = work->group;

@@ -11,13 +11,16 @@ enum { SLICE_NS = 100000 };
 typedef struct {
     tutti_work_t *const *works; /* with NULLs */
     int count;
-    int turn;          /* the work in whose group this waits */
-    const tt_op_t *op; /* of this work, under way when the wait began */
+    bool passes_devices; /* works on devices are not waited for here */
+    int turn;            /* the work in whose group this waits */
+    const tt_op_t *op;   /* of this work, under way when the wait began */
 } list_t;
 
 static bool is_pending(const list_t *list, int i)
 {
-    return list->works[i] != NULL && tt_work_pending(list->works[i]) != NULL;
+    tutti_work_t *work = list->works[i];
+    return work != NULL && !(list->passes_devices && work->streamed != NULL) &&
+           tt_work_pending(work) != NULL;
 }
 
 /* The first work that is done, or the first that is not; -1: there is none. */
@@ -72,8 +75,12 @@ static void wait_in_turn(list_t *list, bool (*is_over)(void *user))
     do {
         list->turn = (list->turn + 1) % list->count;
     } while (!is_pending(list, list->turn));
-    const tutti_work_t *work = list->works[list->turn];
+    tutti_work_t *work = list->works[list->turn];
     tutti_group_t *group = work->group;
+    if (work->streamed != NULL) {
+        (void)tt_event_pass(work->streamed->end, tt_clock_ns() + SLICE_NS);
+        return;
+    }
     const bool is_alone = is_of_one_group(list, group) && !tt_group_is_family_waiting(group);
     const tt_until_t until = {tt_work_pending(work), is_over, list};
     list->op = until.op;
@@ -93,7 +100,7 @@ static tutti_status_t check_list(const char *call, tutti_work_t *const *works, i
     for (int i = 0; i < count; i++) {
         if (works[i] != NULL) {
             TT_TRY(tt_group_check_forked(call, works[i]->group));
-            TT_TRY(tt_group_settle(works[i]->group));
+            TT_TRY(works[i]->streamed == NULL ? tt_group_settle(works[i]->group) : TUTTI_OK);
         }
     }
     return TUTTI_OK;
@@ -120,8 +127,13 @@ tutti_status_t tutti_work_wait_any(tutti_work_t *const *works, int count, int *i
 
 tutti_status_t tutti_work_wait_all(tutti_work_t *const *works, int count)
 {
-    list_t list = {.works = works, .count = count, .turn = -1};
+    list_t list = {.works = works, .count = count, .passes_devices = true, .turn = -1};
     TT_TRY(check_list("work_wait_all", works, count));
+    for (int i = 0; i < count; i++) {
+        if (works[i] != NULL && works[i]->streamed != NULL) {
+            TT_TRY(tt_streamed_join(works[i]->streamed));
+        }
+    }
     if (!are_all_done(&list)) {
         begin_wait(&list);
     }

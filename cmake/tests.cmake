@@ -70,7 +70,7 @@ endforeach()
 
 # Suites whose tensors lie where TUTTI_TEST_DEVICE says (src/core/tensor/device_testing.h): once
 # more on the strict device. A random share of the operations' cases is quick, all of them are
-# full; so is what takes seconds.
+# full; so is what takes seconds. Of the collectives' cases all are long.
 function(tutti_test_on_strict name program)
   tutti_test(${name} ${program})
   set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_DEVICE=strict:0" ${ARGN})
@@ -78,6 +78,9 @@ endfunction()
 
 tutti_test_on_strict(op_conform_on_strict op_conform_test "TUTTI_TEST_SHARE=32")
 tutti_test_on_strict(op_conform_on_strict_full op_conform_test)
+tutti_test_on_strict(backend_conform_on_strict backend_conform_test "TUTTI_TEST_SHARE=16")
+tutti_test_on_strict(backend_conform_on_strict_full backend_conform_full_test "TUTTI_TEST_SHARE=8")
+tutti_test_on_strict(backend_conform_on_strict_long backend_conform_full_test)
 foreach(name attention_op autograd backward_run backward_turns batch_norm_op double_backward
     dropout_op golden_optim grad_owner hook layer_batch_norm layer_conv layer_pool
     layer_rnn linear_op module module_hooks op_autocast op_misuse op_outputs op_run op_small

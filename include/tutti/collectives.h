@@ -33,10 +33,12 @@
  *
  * Tensors may lie on a device (devices.h), all of a call on the same one. Then the call returns at
  * once, as NCCL's: it begins when what was launched on the device before is done, and what is
- * launched later waits for it. It has no work, is not coalesced, prepared or part of a batch. The
- * groups of one world make such calls in the order in which they were issued, so all ranks issue
- * them in one order. A failure is told by the next tutti_device_synchronize(), and by the next call
- * of the group on the host's memory, which waits for them; what is behind it is skipped.
+ * launched later waits for it; where there is a work, only from tutti_work_wait() on. The groups of
+ * one world make such calls in the order in which they were issued, so all ranks issue them in one
+ * order. A failure is told by the work, by the next tutti_device_synchronize(), and by the next
+ * call of the group on the host's memory, which waits for them; what is behind it is skipped. A
+ * call on what the device failed to compute gives the group up: the others get an error that names
+ * their call, this rank, and the device's failure.
  *
  * Unlike torch.distributed: uneven parts everywhere; gather and scatter take one tensor too.
  */
@@ -405,11 +407,12 @@ TUTTI_API tutti_status_t tutti_monitored_barrier(tutti_group_t *group, int64_t t
 
 /**
  * From here to tutti_coalesce_end() calls of the group (with NULL for their works) start without
- * waiting. Small all_reduces (at most 16 KiB) that follow each other, of one dtype and reduction,
+ * waiting; those on tensors of a device start at its end, in order, as one call, all of them on one
+ * device. Small all_reduces (at most 16 KiB) that follow each other, of one dtype and reduction,
  * are fused: their tensors do not overlap, else the later one is ARG.
  *
  * @thread  one at a time per group
- * @errors  STATE: it has begun already; NOMEM
+ * @errors  STATE: it has begun already; NOMEM; of the calls: ARG (tensors in two places)
  * @source  torch.distributed._coalescing_manager
  */
 TUTTI_API tutti_status_t tutti_coalesce_begin(tutti_group_t *group);

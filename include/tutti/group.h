@@ -369,6 +369,12 @@ TUTTI_API tutti_status_t tutti_mesh_flatten(tutti_mesh_t *mesh, const char *cons
  * way in a group. A work that is released early goes on. Where NULL is passed instead, the call
  * waits until it is done.
  *
+ * A work of tensors of a device (devices.h) is a point in the order of the device's work, as a
+ * CUDA event is: the call is made behind what was launched before, and what is launched behind
+ * tutti_work_wait() comes behind the call. Neither waits on the host. One that is released without
+ * a wait makes the device wait there, so that memory which is used again is never the call's.
+ * tutti_work_test() and tutti_work_wait_any() look at whether the call has been made.
+ *
  * The group's timeout is that of one work. It counts from the first wait: for a message
  * (messages.h) and for a work of several calls from the first wait for this work, so that the calls
  * in it have one deadline together; for a collective from when somebody waits in its group and the
@@ -379,7 +385,9 @@ TUTTI_API tutti_status_t tutti_mesh_flatten(tutti_mesh_t *mesh, const char *cons
 typedef struct tutti_work tutti_work_t;
 
 /**
- * Wait until a call is done.
+ * Wait until a call is done. On tensors of a device: what is launched there from now on waits, and
+ * the host does not; OK unless a failure is known by now. Later ones are told by
+ * tutti_device_synchronize() and by the work.
  *
  * @param timeout_ms  how long to wait here; 0: until the call's own deadline
  * @return            OK; PENDING when timeout_ms passed first (the call goes on); its failure
@@ -408,7 +416,8 @@ TUTTI_API tutti_status_t tutti_work_test(tutti_work_t *work);
 TUTTI_API tutti_status_t tutti_work_wait_any(tutti_work_t *const *works, int count, int *index);
 
 /**
- * Wait until all of several calls are done, also when some fail.
+ * Wait until all of several calls are done, also when some fail. For those on tensors of a device
+ * their device waits, as in tutti_work_wait().
  *
  * @param works  [count], as for tutti_work_wait_any
  * @return       OK, also when there are no works; or the first failure in the order of the works

@@ -128,9 +128,9 @@ typedef struct tutti_transfer {
 /**
  * Start several messages together; none waits for another, so that ranks can exchange.
  *
- * @param transfers  [count], borrowed until it returns
+ * @param transfers  [count], borrowed until it returns; tensors of a device all of one
  * @param work       out, owned by the caller: one work for all; NULL waits for all
- * @thread           one at a time per group; returns at once if there is a work
+ * @thread           one at a time per group; returns at once if there is a work, and on a device
  * @errors           ARG, SHAPE (names the transfer; none has started then); as tutti_send
  * @source           torch.distributed.batch_isend_irecv
  */

@@ -20,6 +20,9 @@
  * caller's line of that moment, and fails as a plain call fails, for example with the failure that
  * the group already has. It allocates nothing.
  *
+ * On tensors of a device it is kept with its arguments, which are checked at each start; it may be
+ * started again while the last start is under way, for such calls come in order.
+ *
  * A prepared call holds its tensors, but not its group: it is of no more use once the group has
  * been released, and can only be released. A call that has been started goes on when its prepared
  * call is rebound or released; a prepared call can be started again when the work of its last start

@@ -11,6 +11,7 @@
 #include "comm/backend/backend.h"
 #include "core/base/alloc.h"
 #include "core/kernel/reduce/tree_reduce.h"
+#include "core/tensor/device_testing.h"
 
 static void put_element(void *data, tutti_dtype_t dtype, size_t at, size_t i, int rank)
 {
@@ -65,7 +66,8 @@ void tt_conform_fill(void *data, tutti_dtype_t dtype, size_t begin, size_t count
 
 void tt_conform_note(const tt_conform_at_t *at, const char *what, const char *how)
 {
-    static const char *const memories[] = {"heap", "foreign", "mixed", "halved"};
+    static const char *const memories[TT_MEMORIES] = {"heap",   "foreign", "mixed",
+                                                      "halved", "device",  "some devices"};
     at->out->wrong++;
     if (at->out->text[0] == 0) {
         snprintf(at->out->text, sizeof at->out->text,
@@ -107,23 +109,52 @@ void *tt_conform_room(size_t bytes)
     return tt_alloc(bytes + 1, "test");
 }
 
+/* Where the host may read and write it now: behind all that was launched on its device. */
+void *tt_conform_data(const tutti_tensor_t *x)
+{
+    tutti_device_t *device = x != NULL ? tutti_tensor_device(x) : NULL;
+    if (device == NULL) {
+        return tutti_tensor_data(x);
+    }
+    if (tutti_device_synchronize(device, 0) < 0) {
+        fprintf(stderr, "conform: %s\n", tutti_last_error()); /* the values are wrong */
+    }
+    return tt_device_host_view(device, tutti_tensor_device_data(x));
+}
+
+static tutti_status_t make_tensor(const tt_conform_at_t *at, tutti_shape_t shape,
+                                  tutti_tensor_t **out)
+{
+    const int rank = at->rank, half = at->size / 2;
+    switch (at->memory) {
+    case TT_ON_DEVICE:
+        return tt_tensor_new(at->device, at->dtype, shape, true, out);
+    case TT_ON_SOME_DEVICES:
+        return tt_tensor_new(rank % 2 == 1 ? at->device : NULL, at->dtype, shape, true, out);
+    case TT_IN_FOREIGN:
+        return tutti_tensor_create(at->dtype, shape, out);
+    case TT_IN_BOTH:
+        return rank % 2 == 1 ? tutti_tensor_create(at->dtype, shape, out)
+                             : tutti_group_tensor(at->group, at->dtype, shape, out);
+    case TT_IN_HALVES:
+        return rank >= half ? tutti_tensor_create(at->dtype, shape, out)
+                            : tutti_group_tensor(at->group, at->dtype, shape, out);
+    default:
+        return tutti_group_tensor(at->group, at->dtype, shape, out);
+    }
+}
+
 tutti_tensor_t *tt_conform_make(const tt_conform_at_t *at, size_t count)
 {
     tutti_tensor_t *x = NULL;
-    const bool is_foreign = at->memory == TT_IN_FOREIGN ||
-                            (at->memory == TT_IN_BOTH && at->rank % 2 == 1) ||
-                            (at->memory == TT_IN_HALVES && at->rank >= at->size / 2);
-    const tutti_shape_t shape = TUTTI_SHAPE((int64_t)count);
-    tt_conform_ok(at, "tensor",
-                  is_foreign ? tutti_tensor_create(at->dtype, shape, &x)
-                             : tutti_group_tensor(at->group, at->dtype, shape, &x));
+    tt_conform_ok(at, "tensor", make_tensor(at, TUTTI_SHAPE((int64_t)count), &x));
     return x;
 }
 
 tutti_tensor_t *tt_conform_make_filled(const tt_conform_at_t *at, size_t count)
 {
     tutti_tensor_t *x = tt_conform_make(at, count);
-    tt_conform_fill(tutti_tensor_data(x), at->dtype, 0, count, at->rank);
+    tt_conform_fill(tt_conform_data(x), at->dtype, 0, count, at->rank);
     return x;
 }
 
@@ -146,6 +177,17 @@ void tt_conform_elements(const tt_conform_at_t *at, const char *what, const void
 
 static const size_t counts[] = {0, 1, 257, 20001, 100003};
 
+/* On devices a share of the cases may be enough; all ranks choose the same. */
+static bool is_chosen(tt_conform_at_t *at)
+{
+    return at->device == NULL || tt_test_takes(at->cases++);
+}
+
+void tt_conform_choose(void)
+{
+    (void)tt_test_takes(0);
+}
+
 static bool takes(tutti_dtype_t dtype, tutti_reduction_t op)
 {
     return op == TUTTI_CUSTOM ||
@@ -159,6 +201,9 @@ static void reduce_all(tt_conform_at_t *at, int count_count)
         at->op = (tutti_reduction_t)op;
         const bool is_long = op == TUTTI_SUM || op == TUTTI_MINLOC || op == TUTTI_CUSTOM;
         for (int k = 0; k < (is_long ? count_count : 3) && takes(at->dtype, at->op); k++) {
+            if (!is_chosen(at)) {
+                continue;
+            }
             at->count = counts[k] * (size_t)tt_combine_width(at->op);
             at->root = (k + op) % at->size;
             if (op == TUTTI_PREMUL_SUM) {
@@ -179,6 +224,9 @@ static void copy_all(tt_conform_at_t *at, int count_count, bool is_full)
 {
     at->op = TUTTI_SUM;
     for (int k = 0; k < count_count; k++) {
+        if (!is_chosen(at)) {
+            continue;
+        }
         at->count = counts[k];
         for (int root = 0; root < (is_full ? at->size : 1); root++) {
             at->root = is_full ? root : k % at->size;
@@ -198,18 +246,24 @@ static void mix_all(tt_conform_at_t *at, int count_count)
 {
     at->op = TUTTI_SUM;
     for (int k = 0; k < count_count; k++) {
+        if (!is_chosen(at)) {
+            continue;
+        }
         at->count = counts[k];
         tt_conform_check_in_flight(at);
         tt_conform_check_in_order(at);
         tt_conform_check_coalesced(at);
     }
     for (int k = 0; k < 3; k++) {
+        if (!is_chosen(at)) {
+            continue;
+        }
         at->count = counts[k];
         at->root = k % at->size;
         tt_conform_check_prepared(at);
     }
     at->dtype = TUTTI_U8;
-    for (int k = 0; k < count_count; k++) {
+    for (int k = 0; k < count_count && at->device == NULL; k++) { /* bytes lie on the host */
         at->count = counts[k];
         at->root = k % at->size;
         tt_conform_check_objects(at);
@@ -239,6 +293,9 @@ static bool is_wanted(int flags, tt_conform_memory_t memory, tutti_dtype_t dtype
     if ((flags & TT_CONFORM_INTEGERS) != 0 && tutti_dtype_is_float(dtype)) {
         return false;
     }
+    if (memory == TT_ON_DEVICE) {
+        return true;
+    }
     return (flags & TT_CONFORM_FULL) != 0 || dtype == TUTTI_F32 || dtype == TUTTI_BF16 ||
            (memory == TT_IN_HEAP && (flags & TT_CONFORM_HOSTS) == 0);
 }
@@ -255,18 +312,32 @@ static int count_counts(int flags, tt_conform_memory_t memory, tutti_dtype_t dty
     return (flags & (TT_CONFORM_FULL | TT_CONFORM_HOSTS)) != 0 ? 5 : 4;
 }
 
+/* A device for each rank, of the kind that TUTTI_TEST_DEVICE names. */
+static void open_device(tt_conform_at_t *at)
+{
+    char name[32];
+    const tutti_device_options_t options = {.threads = 1};
+    snprintf(name, sizeof name, "%.*s:%d", (int)strcspn(tt_test_device(), ":"), tt_test_device(),
+             at->rank);
+    tt_conform_ok(at, name, tutti_device_open(name, &options, &at->device));
+}
+
 void tt_conform_run(tutti_group_t *group, int flags, tt_conform_t *out)
 {
     const bool is_full = (flags & TT_CONFORM_FULL) != 0;
     const bool has_hosts = (flags & TT_CONFORM_HOSTS) != 0;
-    const int memories = has_hosts ? TT_MEMORIES : TT_IN_HALVES;
+    const bool has_device = (flags & TT_CONFORM_DEVICE) != 0;
+    const int end = has_device ? TT_MEMORIES : has_hosts ? TT_ON_DEVICE : TT_IN_HALVES;
     *out = (tt_conform_t){.digest = UINT64_C(0xcbf29ce484222325)};
     tt_conform_at_t at = {.group = group,
                           .rank = tutti_group_rank(group),
                           .size = tutti_group_size(group),
                           .out = out};
+    if (has_device) {
+        open_device(&at);
+    }
     probe_messages(&at);
-    for (int memory = 0; memory < memories; memory++) {
+    for (int memory = has_device ? TT_ON_DEVICE : TT_IN_HEAP; memory < end; memory++) {
         at.memory = (tt_conform_memory_t)memory;
         for (int dtype = 0; dtype < TUTTI_DTYPE_COUNT; dtype++) {
             const int most = count_counts(flags, at.memory, (tutti_dtype_t)dtype);
@@ -279,6 +350,7 @@ void tt_conform_run(tutti_group_t *group, int flags, tt_conform_t *out)
         at.dtype = (flags & TT_CONFORM_INTEGERS) != 0 ? TUTTI_I32 : TUTTI_F32;
         mix_all(&at, is_full ? 5 : has_hosts ? 3 : 4);
     }
+    tutti_device_release(at.device);
 }
 
 /* What all ranks found, on rank 0's terminal. */

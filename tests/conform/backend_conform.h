@@ -24,8 +24,12 @@ typedef struct {
 } tt_conform_t;
 
 /* Every root and memory; integers alone, whose sums have the same bits in any order; long
- * vectors, and half of the ranks with other memory than the rest. */
-enum { TT_CONFORM_FULL = 1, TT_CONFORM_INTEGERS = 2, TT_CONFORM_HOSTS = 4 };
+ * vectors, and half of the ranks with other memory than the rest; tensors of devices alone, of
+ * the kind that TUTTI_TEST_DEVICE names. */
+enum { TT_CONFORM_FULL = 1, TT_CONFORM_INTEGERS = 2, TT_CONFORM_HOSTS = 4, TT_CONFORM_DEVICE = 8 };
+
+/* Before the ranks run, of cases on devices: which of them (TUTTI_TEST_SHARE, TUTTI_SEED). */
+void tt_conform_choose(void);
 
 /* Collective: all ranks of the group, in the same way. */
 void tt_conform_run(tutti_group_t *group, int flags, tt_conform_t *out);

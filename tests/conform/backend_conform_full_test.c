@@ -9,6 +9,7 @@
 #include "comm/algorithm/algorithms.h"
 #include "comm/plan/plan.h"
 #include "comm/group/group_team.h"
+#include "core/tensor/device_testing.h"
 
 static tt_conform_t results[TT_TEAM_MAX];
 static int run_flags;
@@ -85,11 +86,26 @@ static void other_algorithms_are_right_on_whole_numbers(void **state)
     unsetenv("TUTTI_ALGO");
 }
 
+static void devices_have_the_bits_of_the_host(void **state)
+{
+    (void)state;
+    tt_conform_choose();
+    for (int size = 1; size <= 5; size++) {
+        (void)run_ranks(size, TT_CONFORM_DEVICE | (size == 3 ? TT_CONFORM_FULL : 0), "devices");
+    }
+}
+
 int main(int argc, char **argv)
 {
     const int ended = tt_conform_main(argc, argv, TT_CONFORM_FULL);
     if (ended >= 0) {
         return ended;
+    }
+    const struct CMUnitTest on_devices[] = {
+        cmocka_unit_test(devices_have_the_bits_of_the_host),
+    };
+    if (tt_test_device() != NULL) {
+        return cmocka_run_group_tests(on_devices, NULL, tt_nothing_is_left);
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_to_nine_ranks_agree_with_the_reference),

@@ -93,15 +93,15 @@ void tt_conform_check_all_reduce(const tt_conform_at_t *at)
     void *want = tt_conform_reference(at, at->count, false);
     tutti_tensor_t *x = tt_conform_make_filled(at, at->count);
     tt_conform_ok(at, "all_reduce", tutti_all_reduce(at->group, x, at->op, NULL));
-    tt_conform_bytes(at, "all_reduce", tutti_tensor_data(x), want,
+    tt_conform_bytes(at, "all_reduce", tt_conform_data(x), want,
                      tt_conform_bytes_of(at, at->count));
-    tt_conform_fill(tutti_tensor_data(x), at->dtype, 0, at->count, at->rank);
+    tt_conform_fill(tt_conform_data(x), at->dtype, 0, at->count, at->rank);
     tt_conform_ok(at, "reduce", tutti_reduce(at->group, x, at->op, at->root, NULL));
     if (at->rank == at->root) {
-        tt_conform_bytes(at, "reduce", tutti_tensor_data(x), want,
+        tt_conform_bytes(at, "reduce", tt_conform_data(x), want,
                          tt_conform_bytes_of(at, at->count));
     } else {
-        tt_conform_elements(at, "reduce leaves the others' x", tutti_tensor_data(x), 0, at->count,
+        tt_conform_elements(at, "reduce leaves the others' x", tt_conform_data(x), 0, at->count,
                             at->rank);
     }
     tutti_tensor_release(x);
@@ -112,11 +112,11 @@ static void expect_prefix(const tt_conform_at_t *at, const char *what, const tut
                           int ranks)
 {
     if (ranks == 0) {
-        tt_conform_elements(at, what, tutti_tensor_data(x), 0, at->count, at->rank);
+        tt_conform_elements(at, what, tt_conform_data(x), 0, at->count, at->rank);
         return;
     }
     void *want = tt_conform_prefix(at, at->count, ranks);
-    tt_conform_bytes(at, what, tutti_tensor_data(x), want, tt_conform_bytes_of(at, at->count));
+    tt_conform_bytes(at, what, tt_conform_data(x), want, tt_conform_bytes_of(at, at->count));
     tt_free(want);
 }
 
@@ -125,7 +125,7 @@ void tt_conform_check_scan(const tt_conform_at_t *at)
     tutti_tensor_t *x = tt_conform_make_filled(at, at->count);
     tt_conform_ok(at, "scan", tutti_scan(at->group, x, at->op, NULL));
     expect_prefix(at, "scan", x, at->rank + 1);
-    tt_conform_fill(tutti_tensor_data(x), at->dtype, 0, at->count, at->rank);
+    tt_conform_fill(tt_conform_data(x), at->dtype, 0, at->count, at->rank);
     tt_conform_ok(at, "exscan", tutti_exscan(at->group, x, at->op, NULL));
     expect_prefix(at, "exscan", x, at->rank);
     tutti_tensor_release(x);
@@ -138,9 +138,9 @@ void tt_conform_check_reduce_scatter(const tt_conform_at_t *at)
     const char *part = want + tt_conform_bytes_of(at, at->count) * (size_t)at->rank;
     tutti_tensor_t *x = tt_conform_make(at, at->count), *input = tt_conform_make_filled(at, all);
     tt_conform_ok(at, "reduce_scatter", tutti_reduce_scatter(at->group, x, input, at->op, NULL));
-    tt_conform_bytes(at, "reduce_scatter", tutti_tensor_data(x), part,
+    tt_conform_bytes(at, "reduce_scatter", tt_conform_data(x), part,
                      tt_conform_bytes_of(at, at->count));
-    tt_conform_elements(at, "reduce_scatter leaves its input", tutti_tensor_data(input), 0, all,
+    tt_conform_elements(at, "reduce_scatter leaves its input", tt_conform_data(input), 0, all,
                         at->rank);
     tutti_tensor_release(x);
     tutti_tensor_release(input);
@@ -153,7 +153,7 @@ static void split_list(const tt_conform_at_t *at, const int64_t *counts, tutti_t
     size_t begin = 0;
     for (int i = 0; i < at->size; i++) {
         list[i] = tt_conform_make(at, (size_t)counts[i]);
-        tt_conform_fill(tutti_tensor_data(list[i]), at->dtype, begin, (size_t)counts[i], rank);
+        tt_conform_fill(tt_conform_data(list[i]), at->dtype, begin, (size_t)counts[i], rank);
         begin += (size_t)counts[i];
     }
 }
@@ -175,13 +175,13 @@ void tt_conform_check_reduce_scatter_uneven(const tt_conform_at_t *at)
     tutti_tensor_t *x = tt_conform_make(at, mine), *input = tt_conform_make_filled(at, all);
     tt_conform_ok(at, "reduce_scatter_uneven",
                   tutti_reduce_scatter_uneven(at->group, x, input, counts, at->op, NULL));
-    tt_conform_bytes(at, "reduce_scatter_uneven", tutti_tensor_data(x),
+    tt_conform_bytes(at, "reduce_scatter_uneven", tt_conform_data(x),
                      want + tt_conform_bytes_of(at, begin), tt_conform_bytes_of(at, mine));
     split_list(at, counts, list, at->rank);
-    (void)memset(tutti_tensor_data(x), 0, tt_conform_bytes_of(at, mine));
+    (void)memset(tt_conform_data(x), 0, tt_conform_bytes_of(at, mine));
     tt_conform_ok(at, "reduce_scatter_list",
                   tutti_reduce_scatter_list(at->group, x, list, at->op, NULL));
-    tt_conform_bytes(at, "reduce_scatter_list", tutti_tensor_data(x),
+    tt_conform_bytes(at, "reduce_scatter_list", tt_conform_data(x),
                      want + tt_conform_bytes_of(at, begin), tt_conform_bytes_of(at, mine));
     release_list(at, list);
     tutti_tensor_release(x);
@@ -199,16 +199,16 @@ void tt_conform_check_premul(const tt_conform_at_t *at)
                    *input = tt_conform_make_filled(at, all);
     tt_conform_ok(at, "premul all_reduce",
                   tutti_all_reduce_with(at->group, x, TUTTI_PREMUL_SUM, &options, NULL));
-    tt_conform_bytes(at, "premul all_reduce", tutti_tensor_data(x), want, bytes);
-    tt_conform_fill(tutti_tensor_data(x), at->dtype, 0, at->count, at->rank);
+    tt_conform_bytes(at, "premul all_reduce", tt_conform_data(x), want, bytes);
+    tt_conform_fill(tt_conform_data(x), at->dtype, 0, at->count, at->rank);
     tt_conform_ok(at, "premul reduce",
                   tutti_reduce_with(at->group, x, TUTTI_PREMUL_SUM, &options, NULL));
     if (at->rank == at->root) {
-        tt_conform_bytes(at, "premul reduce", tutti_tensor_data(x), want, bytes);
+        tt_conform_bytes(at, "premul reduce", tt_conform_data(x), want, bytes);
     }
     tt_conform_ok(at, "premul reduce_scatter",
                   tutti_reduce_scatter_with(at->group, x, input, TUTTI_PREMUL_SUM, &options, NULL));
-    tt_conform_bytes(at, "premul reduce_scatter", tutti_tensor_data(x),
+    tt_conform_bytes(at, "premul reduce_scatter", tt_conform_data(x),
                      want + bytes * (size_t)at->rank, bytes);
     tutti_tensor_release(x);
     tutti_tensor_release(input);
@@ -221,7 +221,7 @@ void tt_conform_check_broadcast(const tt_conform_at_t *at)
 {
     tutti_tensor_t *x = tt_conform_make_filled(at, at->count);
     tt_conform_ok(at, "broadcast", tutti_broadcast(at->group, x, at->root, NULL));
-    tt_conform_elements(at, "broadcast", tutti_tensor_data(x), 0, at->count, at->root);
+    tt_conform_elements(at, "broadcast", tt_conform_data(x), 0, at->count, at->root);
     tutti_tensor_release(x);
 }
 
@@ -239,7 +239,7 @@ static void expect_parts(const tt_conform_at_t *at, const char *what, const char
 static void expect_list(const tt_conform_at_t *at, const char *what, tutti_tensor_t *const *list)
 {
     for (int rank = 0; rank < at->size; rank++) {
-        tt_conform_elements(at, what, tutti_tensor_data(list[rank]), 0,
+        tt_conform_elements(at, what, tt_conform_data(list[rank]), 0,
                             (size_t)tutti_tensor_numel(list[rank]), rank);
     }
 }
@@ -257,7 +257,7 @@ void tt_conform_check_all_gather(const tt_conform_at_t *at)
     tutti_tensor_t *x = tt_conform_make_filled(at, at->count),
                    *all = tt_conform_make(at, at->count * (size_t)at->size);
     tt_conform_ok(at, "all_gather", tutti_all_gather(at->group, all, x, NULL));
-    expect_parts(at, "all_gather", tutti_tensor_data(all), NULL);
+    expect_parts(at, "all_gather", tt_conform_data(all), NULL);
     make_list(at, list, NULL);
     tt_conform_ok(at, "all_gather_list", tutti_all_gather_list(at->group, list, x, NULL));
     expect_list(at, "all_gather_list", list);
@@ -276,7 +276,7 @@ void tt_conform_check_all_gather_uneven(const tt_conform_at_t *at)
                    *all = tt_conform_make(at, total);
     tt_conform_ok(at, "all_gather_uneven",
                   tutti_all_gather_uneven(at->group, all, x, counts, NULL));
-    expect_parts(at, "all_gather_uneven", tutti_tensor_data(all), counts);
+    expect_parts(at, "all_gather_uneven", tt_conform_data(all), counts);
     make_list(at, list, counts);
     tt_conform_ok(at, "all_gather_list, uneven", tutti_all_gather_list(at->group, list, x, NULL));
     expect_list(at, "all_gather_list, uneven", list);
@@ -305,8 +305,8 @@ void tt_conform_check_gather(const tt_conform_at_t *at)
     tt_conform_ok(at, "gather_list",
                   tutti_gather_list(at->group, is_root ? list : NULL, x, at->root, NULL));
     if (is_root) {
-        expect_parts(at, "gather", tutti_tensor_data(all), NULL);
-        expect_parts(at, "gather_uneven", tutti_tensor_data(uneven), counts);
+        expect_parts(at, "gather", tt_conform_data(all), NULL);
+        expect_parts(at, "gather_uneven", tt_conform_data(uneven), counts);
         expect_list(at, "gather_list", list);
     }
     release_list(at, list);
@@ -330,18 +330,18 @@ void tt_conform_check_scatter(const tt_conform_at_t *at)
     tutti_tensor_t *all = is_root ? tt_conform_make_filled(at, at->count * (size_t)at->size) : NULL;
     tutti_tensor_t *uneven = is_root ? tt_conform_make_filled(at, total) : NULL;
     tt_conform_ok(at, "scatter", tutti_scatter(at->group, x, all, at->root, NULL));
-    tt_conform_elements(at, "scatter", tutti_tensor_data(x), at->count * (size_t)at->rank,
-                        at->count, at->root);
+    tt_conform_elements(at, "scatter", tt_conform_data(x), at->count * (size_t)at->rank, at->count,
+                        at->root);
     tt_conform_ok(at, "scatter_uneven",
                   tutti_scatter_uneven(at->group, y, uneven, counts, at->root, NULL));
-    tt_conform_elements(at, "scatter_uneven", tutti_tensor_data(y), begin, mine, at->root);
+    tt_conform_elements(at, "scatter_uneven", tt_conform_data(y), begin, mine, at->root);
     if (is_root) {
         split_list(at, even, list, at->rank);
     }
-    (void)memset(tutti_tensor_data(x), 0, tt_conform_bytes_of(at, at->count));
+    (void)memset(tt_conform_data(x), 0, tt_conform_bytes_of(at, at->count));
     tt_conform_ok(at, "scatter_list",
                   tutti_scatter_list(at->group, x, is_root ? list : NULL, at->root, NULL));
-    tt_conform_elements(at, "scatter_list", tutti_tensor_data(x), at->count * (size_t)at->rank,
+    tt_conform_elements(at, "scatter_list", tt_conform_data(x), at->count * (size_t)at->rank,
                         at->count, at->root);
     release_list(at, list);
     tutti_tensor_release(x);
@@ -370,7 +370,7 @@ void tt_conform_check_all_to_all(const tt_conform_at_t *at)
     const size_t all = at->count * (size_t)at->size;
     tutti_tensor_t *x = tt_conform_make_filled(at, all), *y = tt_conform_make(at, all);
     tt_conform_ok(at, "all_to_all", tutti_all_to_all(at->group, y, x, NULL));
-    const char *got = tutti_tensor_data(y);
+    const char *got = tt_conform_data(y);
     for (int rank = 0; rank < at->size; rank++) {
         tt_conform_elements(at, "all_to_all",
                             got + tt_conform_bytes_of(at, at->count) * (size_t)rank,
@@ -396,11 +396,11 @@ void tt_conform_check_all_to_all_uneven(const tt_conform_at_t *at)
     split_list(at, in, from, at->rank);
     make_list(at, to, out);
     tt_conform_ok(at, "all_to_all_list", tutti_all_to_all_list(at->group, to, from, NULL));
-    const char *got = tutti_tensor_data(y);
+    const char *got = tt_conform_data(y);
     for (int rank = 0; rank < at->size; rank++) {
         const size_t begin = given_before(at, rank, at->rank), count = (size_t)out[rank];
         tt_conform_elements(at, "all_to_all_uneven", got, begin, count, rank);
-        tt_conform_elements(at, "all_to_all_list", tutti_tensor_data(to[rank]), begin, count, rank);
+        tt_conform_elements(at, "all_to_all_list", tt_conform_data(to[rank]), begin, count, rank);
         got += tt_conform_bytes_of(at, count);
     }
     release_list(at, from);

@@ -114,7 +114,7 @@ static tutti_reduce_options_t options_of(const tt_conform_at_t *at)
 
 static void refill(const tt_conform_at_t *at, tutti_tensor_t *x)
 {
-    tt_conform_fill(tutti_tensor_data(x), at->dtype, 0, (size_t)tutti_tensor_numel(x), at->rank);
+    tt_conform_fill(tt_conform_data(x), at->dtype, 0, (size_t)tutti_tensor_numel(x), at->rank);
 }
 
 /* ---- calls ---- */
@@ -127,12 +127,12 @@ static void check_all(const tt_conform_at_t *at)
     tutti_tensor_t *x = tt_conform_make_filled(at, at->count);
     tt_conform_ok(at, "custom all_reduce",
                   tutti_all_reduce_with(at->group, x, TUTTI_CUSTOM, &options, NULL));
-    tt_conform_bytes(at, "custom all_reduce", tutti_tensor_data(x), want, bytes);
+    tt_conform_bytes(at, "custom all_reduce", tt_conform_data(x), want, bytes);
     refill(at, x);
     tt_conform_ok(at, "custom reduce",
                   tutti_reduce_with(at->group, x, TUTTI_CUSTOM, &options, NULL));
     if (at->rank == at->root) {
-        tt_conform_bytes(at, "custom reduce", tutti_tensor_data(x), want, bytes);
+        tt_conform_bytes(at, "custom reduce", tt_conform_data(x), want, bytes);
     }
     tutti_tensor_release(x);
     tt_free(want);
@@ -145,7 +145,7 @@ static void check_prefix(const tt_conform_at_t *at, const char *what, const tutt
     if (ranks == 0) { /* of rank 0, as it was: its own */
         tt_conform_fill(want, at->dtype, 0, at->count, 0);
     }
-    tt_conform_bytes(at, what, tutti_tensor_data(x), want, tt_conform_bytes_of(at, at->count));
+    tt_conform_bytes(at, what, tt_conform_data(x), want, tt_conform_bytes_of(at, at->count));
     tt_free(want);
 }
 
@@ -170,7 +170,7 @@ static void check_scatter(const tt_conform_at_t *at)
     tutti_tensor_t *x = tt_conform_make(at, at->count), *input = tt_conform_make_filled(at, all);
     tt_conform_ok(at, "custom reduce_scatter",
                   tutti_reduce_scatter_with(at->group, x, input, TUTTI_CUSTOM, &options, NULL));
-    tt_conform_bytes(at, "custom reduce_scatter", tutti_tensor_data(x),
+    tt_conform_bytes(at, "custom reduce_scatter", tt_conform_data(x),
                      want + bytes * (size_t)at->rank, bytes);
     tutti_tensor_release(x);
     tutti_tensor_release(input);

@@ -5,6 +5,7 @@
 #include <stddef.h>
 
 #include <tutti/collectives.h>
+#include <tutti/devices.h>
 
 #include "backend_conform.h"
 
@@ -17,6 +18,8 @@ typedef enum {
     TT_IN_FOREIGN,
     TT_IN_BOTH,
     TT_IN_HALVES,
+    TT_ON_DEVICE,       /* of its own, for TT_CONFORM_DEVICE alone, as the next */
+    TT_ON_SOME_DEVICES, /* odd ranks; the others on the host */
     TT_MEMORIES
 } tt_conform_memory_t;
 
@@ -30,6 +33,8 @@ typedef struct {
     size_t count;
     int root;
     tt_conform_memory_t memory;
+    tutti_device_t *device; /* or NULL */
+    uint64_t cases;         /* so far, on a device */
     tt_conform_t *out;
 } tt_conform_at_t;
 
@@ -37,6 +42,7 @@ typedef struct {
 void tt_conform_fill(void *data, tutti_dtype_t dtype, size_t begin, size_t count, int rank);
 void *tt_conform_room(size_t bytes);
 size_t tt_conform_bytes_of(const tt_conform_at_t *at, size_t count);
+void *tt_conform_data(const tutti_tensor_t *x);
 tutti_tensor_t *tt_conform_make(const tt_conform_at_t *at, size_t count);
 tutti_tensor_t *tt_conform_make_filled(const tt_conform_at_t *at, size_t count);
 

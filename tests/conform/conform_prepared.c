@@ -132,8 +132,8 @@ static void fill(const args_t *a)
 {
     for (int i = 0; i < a->tensor_count; i++) {
         tutti_tensor_t *x = a->tensors[i];
-        tt_conform_fill(tutti_tensor_data(x), a->at->dtype, (size_t)i,
-                        (size_t)tutti_tensor_numel(x), a->at->rank);
+        tt_conform_fill(tt_conform_data(x), a->at->dtype, (size_t)i, (size_t)tutti_tensor_numel(x),
+                        a->at->rank);
     }
 }
 
@@ -151,7 +151,7 @@ static void take_picture(const args_t *a, char *picture)
     for (int i = 0; i < a->tensor_count; i++) {
         const size_t bytes = tutti_tensor_bytes(a->tensors[i]);
         if (bytes > 0) {
-            memcpy(picture, tutti_tensor_data(a->tensors[i]), bytes);
+            memcpy(picture, tt_conform_data(a->tensors[i]), bytes);
         }
         picture += bytes;
     }
@@ -161,7 +161,7 @@ static void compare(const args_t *a, const char *name, const char *picture)
 {
     for (int i = 0; i < a->tensor_count; i++) {
         const size_t bytes = tutti_tensor_bytes(a->tensors[i]);
-        tt_conform_bytes(a->at, name, tutti_tensor_data(a->tensors[i]), picture, bytes);
+        tt_conform_bytes(a->at, name, tt_conform_data(a->tensors[i]), picture, bytes);
         picture += bytes;
     }
 }
@@ -210,10 +210,10 @@ static void check_messages(const args_t *a)
     tt_conform_ok(at, "prepared recv", tutti_prepare_recv(at->group, a->x, last, 3, &both[0]));
     tt_conform_ok(at, "prepared send", tutti_prepare_send(at->group, a->part, next, 3, &both[1]));
     for (int turn = 0; turn < 3 && both[0] != NULL && both[1] != NULL; turn++) {
-        tt_conform_fill(tutti_tensor_data(a->part), at->dtype, (size_t)turn, at->count, at->rank);
+        tt_conform_fill(tt_conform_data(a->part), at->dtype, (size_t)turn, at->count, at->rank);
         tt_conform_ok(at, "prepared messages", tutti_prepared_start_all(both, 2, NULL));
-        tt_conform_elements(at, "prepared messages", tutti_tensor_data(a->x), (size_t)turn,
-                            at->count, last);
+        tt_conform_elements(at, "prepared messages", tt_conform_data(a->x), (size_t)turn, at->count,
+                            last);
     }
     tutti_prepared_release(both[0]);
     tutti_prepared_release(both[1]);

@@ -28,6 +28,7 @@ typedef struct tt_streamed {
 
     tutti_status_t status; /* and the text, once `end` is done */
     char *error;
+    int source, tag;        /* of a message that was received alone */
     tutti_tensor_t **views; /* [view_count] owned */
     int view_count;
 } tt_streamed_t;

@@ -70,9 +70,8 @@ tutti_status_t tt_group_check_tensor(const char *call, const char *name, const t
                        tutti_tensor_describe(x, text, sizeof text));
     }
     if (x->storage->device != NULL) { /* others come as views (group_stream.c) */
-        return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
-                       "%s: %s lies on %s; this takes tensors of the host", call, name,
-                       tt_device_text(x->storage->device));
+        return TT_FAIL(TUTTI_ERR_UNSUPPORTED, "%s: %s lies on %s; this takes tensors of the host",
+                       call, name, tt_device_text(x->storage->device));
     }
     return TUTTI_OK;
 }

@@ -101,8 +101,25 @@ static job_t *job_of(tt_streamed_t *call)
     return (void *)call; /* begins with it */
 }
 
+/* Its work says whose message it was. */
+static tutti_status_t receive(tt_streamed_t *call, const job_t *job)
+{
+    tutti_work_t *work;
+    const tt_request_t *r = &job->request;
+    TT_TRY(tt_group_start_transfer(job->group, r->transfer, r->site, &work));
+    const tutti_status_t status = tutti_work_wait(work, 0);
+    call->source = tutti_work_source(work);
+    call->tag = tutti_work_tag(work);
+    tutti_work_release(work);
+    return status;
+}
+
 static tutti_status_t run_job(tt_streamed_t *call)
 {
+    const tt_request_t *r = &job_of(call)->request;
+    if (r->transfer != NULL && r->transfer->kind == TUTTI_RECV) {
+        return receive(call, job_of(call));
+    }
     return call_now(job_of(call)->group, &job_of(call)->request);
 }
 
@@ -277,6 +294,7 @@ static tutti_status_t make_job(tutti_group_t *group, const tt_request_t *request
     job->name = name_of(request);
     job->streamed.run = run_job;
     job->streamed.finish = finish_job;
+    job->streamed.source = job->streamed.tag = -1;
     job->counts = at;
     job->room = (void *)(at + 2 * size);
     job->first = (void *)(at + 4 * size);

@@ -256,14 +256,26 @@ static const tt_message_op_t *received(const tutti_work_t *work)
                                                                                           : NULL;
 }
 
+/* A receive on a device that is done. */
+static bool has_streamed(const tutti_work_t *work)
+{
+    return work != NULL && work->streamed != NULL && tt_event_is_done(work->streamed->end);
+}
+
 int tutti_work_source(const tutti_work_t *work)
 {
+    if (has_streamed(work)) {
+        return work->streamed->source;
+    }
     const tt_message_op_t *op = received(work);
     return op != NULL ? op->source : -1;
 }
 
 int tutti_work_tag(const tutti_work_t *work)
 {
+    if (has_streamed(work)) {
+        return work->streamed->tag;
+    }
     const tt_message_op_t *op = received(work);
     return op != NULL ? op->tag : -1;
 }

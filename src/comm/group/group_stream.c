@@ -86,8 +86,7 @@ static const char *name_of(const tt_request_t *request)
                                                    : "recv";
 }
 
-/* ---- on the stream -----------------------------------------------------------------------------
- */
+/* ---- on the stream ------------------------------------------------------------------------- */
 
 static tutti_status_t call_now(tutti_group_t *group, const tt_request_t *r)
 {

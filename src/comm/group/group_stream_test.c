@@ -193,8 +193,7 @@ static void a_failure_is_told_by_the_device_and_by_the_group(void **state)
     assert_int_equal(tt_alloc_stats().blocks, 0);
 }
 
-/* ---- a device that fails in front of a call ---------------------------------------------------
- */
+/* ---- a device that fails in front of a call ------------------------------------------------ */
 
 static void expect_told(tt_member_t *m, tutti_status_t status, const char *call)
 {

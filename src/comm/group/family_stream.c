@@ -7,7 +7,7 @@
 #include "core/base/alloc.h"
 #include "core/tensor/tensor_impl.h"
 
-enum { DEVICES_MAX = 16 };
+enum { DEVICES_MAX = 16, HEED_NS = 2000000 };
 
 /* Retained. `last` has been reached when the device does not look at the family's stream. */
 typedef struct {
@@ -105,9 +105,15 @@ static void reap(tt_group_stream_t *stream)
 /* ---- on the stream's thread ------------------------------------------------------------------ */
 
 /* What the device failed to do is what the call was to work with. */
-static tutti_status_t await_device(tt_event_t begin)
+static tutti_status_t await_device(tt_streamed_t *call)
 {
-    TT_TRY(tt_event_pass(begin, TT_NEVER));
+    const tt_event_t begin = call->begin;
+    tutti_status_t status = call->heed(call);
+    while (status >= 0 && !tt_event_is_done(begin)) {
+        (void)tt_event_pass(begin, tt_clock_ns() + HEED_NS);
+        status = call->heed(call);
+    }
+    TT_TRY(status);
     const uint64_t last = begin.count == 0 ? 0 : begin.count - 1;
     return tt_stream_check((tt_event_t){begin.stream, last}, begin);
 }
@@ -115,7 +121,7 @@ static tutti_status_t await_device(tt_event_t begin)
 static tutti_status_t run_call(void *arguments)
 {
     tt_streamed_t *call = *(tt_streamed_t **)arguments;
-    call->status = await_device(call->begin);
+    call->status = await_device(call);
     if (call->status >= 0) {
         call->status = call->run(call);
     }
@@ -190,11 +196,15 @@ tutti_status_t tt_stream_settle(tt_group_stream_t *stream)
     return status;
 }
 
-void tt_stream_pass(tt_group_stream_t *stream)
+bool tt_stream_pass(tt_group_stream_t *stream, tt_deadline_t deadline)
 {
-    if (!tt_stream_is_inside(stream->stream)) {
-        (void)tt_event_pass(tt_stream_event(stream->stream), TT_NEVER); /* forked: nothing runs */
-    }
+    return tt_group_stream_is_inside(stream) ||
+           tt_event_pass(tt_stream_event(stream->stream), deadline) != TUTTI_ERR_TIMEOUT;
+}
+
+bool tt_group_stream_is_inside(const tt_group_stream_t *stream)
+{
+    return tt_stream_is_inside(stream->stream);
 }
 
 void tt_group_stream_free(tt_group_stream_t *stream)

@@ -21,8 +21,10 @@ typedef struct tt_streamed {
     bool is_held;     /* by a work; freed when that lets go */
     bool is_reaped;   /* and the stream has done so */
 
-    /* Both on the stream's thread: makes the call; gets what came of it, also where it was skipped
+    /* On the stream's thread: whether the call is given up, asked every few ms while it waits for
+     * the device; makes the call; gets what came of it, also where it was skipped
      * behind another one's failure, with the text. */
+    tutti_status_t (*heed)(struct tt_streamed *call);
     tutti_status_t (*run)(struct tt_streamed *call);
     void (*finish)(struct tt_streamed *call, tutti_status_t status);
 
@@ -57,8 +59,11 @@ tutti_status_t tt_group_stream_push(tt_group_stream_t *stream, tt_device_t *devi
  */
 tutti_status_t tt_stream_settle(tt_group_stream_t *stream);
 
-/* The same; failures stay. */
-void tt_stream_pass(tt_group_stream_t *stream);
+/* Whether it has nothing to do by the deadline, or is the caller; failures stay. */
+bool tt_stream_pass(tt_group_stream_t *stream, tt_deadline_t deadline);
+
+/* Whether the caller is its work. */
+bool tt_group_stream_is_inside(const tt_group_stream_t *stream);
 
 /* Waits; devices do not look at it any more. */
 void tt_group_stream_free(tt_group_stream_t *stream);

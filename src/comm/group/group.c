@@ -199,7 +199,7 @@ void tt_group_let_go(tutti_group_t *group)
 void tutti_group_release(tutti_group_t *group)
 {
     if (group != NULL && group->family->stream != NULL && !tt_group_is_forked(group)) {
-        tt_stream_pass(group->family->stream);
+        (void)tt_stream_pass(group->family->stream, TT_NEVER);
     }
     tt_group_let_go(group);
 }

@@ -7,6 +7,7 @@
 #ifndef TT_GROUP_IMPL_H
 #define TT_GROUP_IMPL_H
 
+#include <stdatomic.h>
 #include <sys/types.h>
 
 #include <tutti/collectives.h>
@@ -113,9 +114,10 @@ struct tutti_group {
     tutti_work_t *free_works[TT_WORK_KINDS];
     tutti_work_t *first, *last; /* under way, in order */
     tt_pack_t *free_packs;
-    size_t *counts;           /* [2 size] of the call that is being started; NULL until needed */
-    bool is_coalescing;       /* between coalesce_begin and _end */
-    tt_coalesced_t *coalesce; /* the same; or of several calls that the family's stream makes */
+    size_t *counts;             /* [2 size] of the call that is being started; NULL until needed */
+    atomic_bool is_abort_asked; /* of the family's stream, which is in a call */
+    bool is_coalescing;         /* between coalesce_begin and _end */
+    tt_coalesced_t *coalesce;   /* the same; or of several calls that the family's stream makes */
     LIST_HEAD(, tt_prepared_entry) prepared; /* all there are */
     const tt_backend_ops_t *backend;
     _Alignas(16) unsigned char state[];
@@ -236,6 +238,10 @@ bool tt_group_is_family_waiting(const tutti_group_t *group);
 /* A failure of this rank alone, with its text in tutti_last_error(), gives the group up: the others
  * get errors that name rank and text. */
 void tt_group_fail(tutti_group_t *group, tutti_status_t status);
+
+/* On the family's stream: aborts groups of the family that somebody else wants to abort. ABORTED:
+ * this one is among them. */
+tutti_status_t tt_group_heed(tutti_group_t *group);
 
 /* ---- group_works.c ---- */
 

@@ -3,10 +3,13 @@
  * A wait in one group moves the others of its family forward, every so often and only while they
  * have calls under way: else two ranks that wait for two groups in different order would wait for
  * ever.
+ *
+ * While the family's stream is in a call, another thread's abort is a flag, which the stream looks
+ * at every few ms: one thread at a time uses a family.
  */
 #include "comm/group/group_impl.h"
 
-enum { FAMILY_SLICE_NS = 100000 };
+enum { FAMILY_SLICE_NS = 100000, HEED_NS = 2000000 };
 
 /* Calls of its own, or answers that the other side of a message waits for. */
 static bool has_work(const tutti_group_t *group)
@@ -31,14 +34,48 @@ void tt_group_fail(tutti_group_t *group, tutti_status_t status)
     give_up(group);
 }
 
-void tutti_group_abort(tutti_group_t *group)
+static void abort_here(tutti_group_t *group)
 {
-    if (group == NULL || tt_group_is_forked(group)) {
-        return;
-    }
-    (void)tt_group_settle(group); /* its calls have deadlines */
     group->backend->abort(group->state);
     give_up(group);
+}
+
+tutti_status_t tt_group_heed(tutti_group_t *group)
+{
+    bool is_mine = false;
+    tutti_group_t *each;
+    LIST_FOREACH(each, &group->family->groups, of_family)
+    {
+        if (atomic_exchange(&each->is_abort_asked, false)) {
+            abort_here(each);
+            is_mine = is_mine || each == group;
+        }
+    }
+    return is_mine
+               ? TT_FAIL(TUTTI_ERR_ABORTED, "rank %d aborted group %s", group->rank, group->name)
+               : TUTTI_OK;
+}
+
+/* True: the family's stream has done it. */
+static bool let_stream_abort(tutti_group_t *group)
+{
+    tt_group_stream_t *stream = group->family->stream;
+    if (stream == NULL) {
+        return false;
+    }
+    atomic_store(&group->is_abort_asked, true);
+    while (!tt_stream_pass(stream, tt_clock_ns() + HEED_NS) &&
+           atomic_load(&group->is_abort_asked)) {
+    }
+    return !atomic_exchange(&group->is_abort_asked, false);
+}
+
+void tutti_group_abort(tutti_group_t *group)
+{
+    if (group != NULL && !tt_group_is_forked(group) && !let_stream_abort(group)) {
+        (void)tt_group_settle(group); /* it is idle; a failure is the group's, too */
+        abort_here(group);
+    }
 }
 
 void tutti_group_progress(tutti_group_t *group)
@@ -67,18 +104,32 @@ bool tt_group_is_family_waiting(const tutti_group_t *group)
     return each != NULL;
 }
 
+/* In slices, between which somebody else has a turn. */
+static tutti_status_t wait_in_slices(tutti_group_t *group, tt_op_t *op, tt_deadline_t deadline)
+{
+    tt_group_stream_t *stream = group->family->stream;
+    const bool is_streamed = stream != NULL && tt_group_stream_is_inside(stream);
+    tutti_status_t status = TUTTI_PENDING;
+    bool is_last = false;
+    while (status == TUTTI_PENDING && !is_last &&
+           (is_streamed || tt_group_is_family_waiting(group))) {
+        const bool is_family_waiting = tt_group_is_family_waiting(group);
+        const tt_deadline_t slice = tt_clock_ns() + (is_family_waiting ? FAMILY_SLICE_NS : HEED_NS);
+        is_last = deadline <= slice;
+        status = group->backend->wait(group->state, op, is_last ? deadline : slice);
+        if (status == TUTTI_PENDING && is_streamed) {
+            (void)tt_group_heed(group);
+        }
+        if (status == TUTTI_PENDING && is_family_waiting) {
+            tutti_group_progress(group);
+        }
+    }
+    return is_last || status != TUTTI_PENDING ? status
+                                              : group->backend->wait(group->state, op, deadline);
+}
+
 tutti_status_t tt_group_wait(tutti_group_t *group, tt_op_t *op, tt_deadline_t deadline)
 {
     TT_TRY(tt_group_settle(group));
-    while (tt_group_is_family_waiting(group)) {
-        const tt_deadline_t slice = tt_clock_ns() + FAMILY_SLICE_NS;
-        const bool is_last = deadline <= slice;
-        const tutti_status_t status =
-            group->backend->wait(group->state, op, is_last ? deadline : slice);
-        if (status != TUTTI_PENDING || is_last) {
-            return status;
-        }
-        tutti_group_progress(group);
-    }
-    return group->backend->wait(group->state, op, deadline);
+    return wait_in_slices(group, op, deadline);
 }

@@ -100,6 +100,11 @@ static job_t *job_of(tt_streamed_t *call)
     return (void *)call; /* begins with it */
 }
 
+static tutti_status_t heed_job(tt_streamed_t *call)
+{
+    return tt_group_heed(job_of(call)->group);
+}
+
 /* Its work says whose message it was. */
 static tutti_status_t receive(tt_streamed_t *call, const job_t *job)
 {
@@ -291,6 +296,7 @@ static tutti_status_t make_job(tutti_group_t *group, const tt_request_t *request
     int64_t *at = (void *)(job + 1);
     job->group = group;
     job->name = name_of(request);
+    job->streamed.heed = heed_job;
     job->streamed.run = run_job;
     job->streamed.finish = finish_job;
     job->streamed.source = job->streamed.tag = -1;
@@ -397,6 +403,7 @@ tutti_status_t tt_group_stream_open(tutti_group_t *group, const char *name, bool
     whole->group = group;
     whole->name = name;
     whole->fuses = fuses;
+    whole->streamed.heed = heed_job;
     whole->streamed.run = run_parts;
     whole->streamed.finish = finish_job;
     *out = &whole->streamed;

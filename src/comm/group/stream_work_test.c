@@ -392,6 +392,91 @@ static void a_prepared_call_starts_again_behind_itself(void **state)
     assert_int_equal(tt_alloc_stats().blocks, 0);
 }
 
+/* ---- aborts, ranks that go ------------------------------------------------------------------- */
+
+/* Rank 1 never comes; the deadline is far away. A second call stands behind the first. */
+static void abort_what_hangs(tt_member_t *m)
+{
+    place_t p = {.m = m};
+    tutti_work_t *work = NULL;
+    open_place(&p);
+    tutti_tensor_t *x = make(&p, 4, 1), *y = make(&p, 4, 1);
+    const int64_t begin = tt_clock_ns();
+    int index;
+    if (m->rank == 0) {
+        TT_EXPECT(m, tutti_all_reduce(m->group, x, TUTTI_SUM, NULL) == TUTTI_OK);
+        TT_EXPECT(m, tutti_all_reduce(m->group, y, TUTTI_SUM, &work) == TUTTI_OK);
+        TT_EXPECT(m, tutti_work_test(work) == TUTTI_PENDING);
+        tutti_group_abort(m->group);
+        TT_EXPECT(m, tutti_device_synchronize(p.device, 0) == TUTTI_ERR_ABORTED);
+        TT_EXPECT(m, strstr(tutti_last_error(), "rank 0 aborted group world") != NULL);
+        TT_EXPECT(m, tutti_work_wait_any(&work, 1, &index) == TUTTI_ERR_ABORTED);
+        TT_EXPECT(m, tutti_tensor_fill(x, 2) == TUTTI_OK);
+        expect_values(&p, x, 2, 0); /* the device is free */
+        tt_member_tell(m);
+    } else {
+        tt_member_await(m, 1);
+        TT_EXPECT(m, tutti_all_reduce(m->group, x, TUTTI_SUM, NULL) == TUTTI_OK);
+        TT_EXPECT(m, tutti_all_reduce(m->group, y, TUTTI_SUM, &work) == TUTTI_OK);
+        TT_EXPECT(m, tutti_work_wait_any(&work, 1, &index) == TUTTI_ERR_ABORTED);
+        TT_EXPECT(m, tutti_work_wait(work, 0) == TUTTI_ERR_ABORTED);
+        TT_EXPECT(m, tutti_device_synchronize(p.device, 0) == TUTTI_ERR_ABORTED);
+    }
+    TT_EXPECT(m, tt_clock_ns() - begin < INT64_C(5000000000));
+    tutti_work_release(work);
+    close_place(&p);
+}
+
+static void a_call_that_hangs_is_aborted(void **state)
+{
+    (void)state;
+    tt_team_expect_quietly(2, 20000, abort_what_hangs, NULL);
+    assert_int_equal(tt_alloc_stats().blocks, 0);
+}
+
+/* The kernel in front of the call takes longer than the abort. */
+static void abort_behind_a_kernel(tt_member_t *m)
+{
+    place_t p = {.m = m, .launch_ns = INT64_C(400000000)};
+    open_place(&p);
+    tutti_tensor_t *x = make_unset(&p, 4);
+    TT_EXPECT(m, tutti_tensor_fill(x, 3) == TUTTI_OK);
+    const tt_event_t filled = tt_stream_event(tt_device_stream(p.device));
+    TT_EXPECT(m, tutti_all_reduce(m->group, x, TUTTI_SUM, NULL) == TUTTI_OK);
+    tutti_group_abort(m->group);
+    TT_EXPECT(m, !tt_event_is_done(filled));
+    TT_EXPECT(m, tutti_device_synchronize(p.device, 0) == TUTTI_ERR_ABORTED);
+    TT_EXPECT(m, strstr(tutti_last_error(), "all_reduce: rank 0 aborted group world") != NULL);
+    close_place(&p);
+}
+
+static void an_abort_does_not_wait_for_kernels(void **state)
+{
+    (void)state;
+    tt_team_expect_quietly(1, 20000, abort_behind_a_kernel, NULL);
+    assert_int_equal(tt_alloc_stats().blocks, 0);
+}
+
+static void leave_in_the_middle(tt_member_t *m)
+{
+    place_t p = {.m = m};
+    open_place(&p);
+    if (m->rank == 0) {
+        TT_EXPECT(m, tutti_all_reduce(m->group, make(&p, 4, 1), TUTTI_SUM, NULL) == TUTTI_OK);
+        TT_EXPECT(m, tutti_device_synchronize(p.device, 0) == TUTTI_ERR_PEER);
+        TT_EXPECT(m, strstr(tutti_last_error(), "f32[4] of group world") != NULL);
+        TT_EXPECT(m, strstr(tutti_last_error(), "rank 1 ") != NULL);
+    }
+    close_place(&p);
+}
+
+static void a_rank_that_leaves_is_named_with_the_call(void **state)
+{
+    (void)state;
+    tt_team_expect_quietly(2, 20000, leave_in_the_middle, NULL);
+    assert_int_equal(tt_alloc_stats().blocks, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -406,6 +491,9 @@ int main(void)
         cmocka_unit_test(messages_of_a_batch_lie_in_one_place),
         cmocka_unit_test(prepared_calls_have_the_values_of_the_host),
         cmocka_unit_test(a_prepared_call_starts_again_behind_itself),
+        cmocka_unit_test(a_call_that_hangs_is_aborted),
+        cmocka_unit_test(an_abort_does_not_wait_for_kernels),
+        cmocka_unit_test(a_rank_that_leaves_is_named_with_the_call),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -273,6 +273,22 @@ class Runs(unittest.TestCase):
         output = self.mutate('src/fruit', '100', '7')
         self.assertRegex(output, r'slow_test +\d+\.\d s  reaches 0\n')
 
+    def test_lines_that_a_commit_has_are_left_alone(self):
+        path = os.path.join(self.root, 'src/fruit/apple.c')
+        identity = ['-c', 'user.name=Fruit', '-c', 'user.email=fruit@example.org']
+        for command in (['init', '-q'], ['add', 'src'], [*identity, 'commit', '-qm', 'fruit']):
+            subprocess.run(['git', '-C', self.root, *command], check=True)
+        try:
+            with open(path, 'a', encoding='utf-8') as file:
+                file.write('\nint apple_peel(int a)\n{\n    return a * 3;\n}\n')
+            output = self.mutate('src/fruit', '100', '7', '--since', 'HEAD')
+        finally:
+            with open(path, 'w', encoding='utf-8') as file:
+                file.write(APPLE)
+        self.assertEqual({line.split('  =>')[0].split('  ')[-1] for line in output.splitlines()
+                          if '=>' in line}, {'return a * 3;'})
+        self.assertIn(', 2 of 100 mutants in src/fruit (2 drawn from)', output)
+
 
 if __name__ == '__main__':
     unittest.main(verbosity=2)

@@ -1,17 +1,9 @@
 /* Matrix products against sums in double, and their bits. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "core/base/guard_testing.h"
+
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
-#include <cmocka.h>
-
-#include "core/base/alloc.h"
 #include "core/base/rng.h"
 #include "core/kernel/half.h"
 #include "core/kernel/isa.h"
@@ -354,24 +346,6 @@ static void matmul_of_a_packed_b_has_the_same_bits(void **state)
     assert_int_equal(tt_matmul_packed_bytes(TUTTI_F64, 8, 8), 0);
 }
 
-/* Memory that ends where a page without access begins. */
-typedef struct {
-    char *pages, *data;
-    size_t bytes;
-} guarded_t;
-
-static guarded_t guard(const void *from, size_t bytes)
-{
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE), room = (bytes + page - 1) / page * page;
-    const int access = PROT_READ | PROT_WRITE, flags = MAP_PRIVATE | MAP_ANONYMOUS;
-    char *pages = mmap(NULL, room + page, access, flags, -1, 0);
-    assert_ptr_not_equal(pages, MAP_FAILED);
-    assert_int_equal(mprotect(pages + room, page, PROT_NONE), 0);
-    const guarded_t g = {pages, pages + room - bytes, room + page};
-    memcpy(g.data, from, bytes);
-    return g;
-}
-
 /* Vectors and tiles are wider than what is left at the end of a row: the program ends if one of
  * them is read or written as a whole there. */
 static void matmul_touches_nothing_behind_its_operands(void **state)
@@ -392,18 +366,18 @@ static void matmul_touches_nothing_behind_its_operands(void **state)
         set_isa(isas[i / 32 % ISAS]);
         buffers_t x;
         set_up(&t, &x);
-        const guarded_t a = guard(x.a, (size_t)(t.m * t.k) * width);
-        const guarded_t b = guard(x.b, (size_t)(t.n * t.k) * width), c = guard(x.c, x.c_bytes);
+        const tt_guarded_t a = tt_guard(x.a, (size_t)(t.m * t.k) * width);
+        const tt_guarded_t b = tt_guard(x.b, (size_t)(t.n * t.k) * width),
+                           c = tt_guard(x.c, x.c_bytes);
         assert_int_equal(tt_matmul(NULL, &x.call), TUTTI_OK);
         x.call.a.data = a.data;
         x.call.b.data = b.data;
         x.call.c = c.data;
         assert_int_equal(tt_matmul(NULL, &x.call), TUTTI_OK);
         assert_memory_equal(c.data, x.c, x.c_bytes);
-        const guarded_t all[] = {a, b, c};
-        for (int j = 0; j < 3; j++) {
-            assert_int_equal(munmap(all[j].pages, all[j].bytes), 0);
-        }
+        tt_unguard(a);
+        tt_unguard(b);
+        tt_unguard(c);
         tear_down(&x);
     }
     set_isa(NULL);

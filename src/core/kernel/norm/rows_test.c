@@ -1,15 +1,9 @@
 /* Rows: f64 against differences, narrower dtypes against f64, bits over variants and threads. */
+#include "core/base/guard_testing.h"
+
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
-
-#include "core/base/alloc.h"
 #include "core/base/rng.h"
 #include "core/kernel/isa.h"
 #include "core/kernel/elementwise/map.h"
@@ -402,6 +396,22 @@ static void without_classes_every_row_is_ignored(void **state)
     assert_true(loss[0] == 0 && loss[1] == 0 && sums[3] == 0);
 }
 
+static void nothing_behind_the_last_row_is_touched(void **state)
+{
+    (void)state;
+    static const tutti_dtype_t dtypes[] = {TUTTI_F32, TUTTI_BF16, TUTTI_F16, TUTTI_F64};
+    static const double zeros[33];
+    for (int d = 0; d < 4; d++) {
+        for (size_t n = 1; n <= 33; n++) {
+            const size_t bytes = n * tutti_dtype_bytes(dtypes[d]);
+            const tt_guarded_t x = tt_guard(zeros, bytes), y = tt_guard(zeros, bytes);
+            assert_int_equal(tt_softmax(NULL, (tt_rows_t){dtypes[d], 1, n}, y.data, x.data), 0);
+            tt_unguard(x);
+            tt_unguard(y);
+        }
+    }
+}
+
 static void no_rows_and_no_memory_are_handled(void **state)
 {
     (void)state;
@@ -434,6 +444,7 @@ int main(void)
         cmocka_unit_test_teardown(large_logits_keep_their_softmax, nothing_is_left),
         cmocka_unit_test_teardown(smoothing_keeps_the_digits_of_large_logits, nothing_is_left),
         cmocka_unit_test_teardown(without_classes_every_row_is_ignored, nothing_is_left),
+        cmocka_unit_test_teardown(nothing_behind_the_last_row_is_touched, nothing_is_left),
         cmocka_unit_test_teardown(no_rows_and_no_memory_are_handled, nothing_is_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

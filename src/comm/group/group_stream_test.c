@@ -44,8 +44,11 @@ static void call_lists(place_t *p, tutti_group_t *g)
     }
     TT_EXPECT(p->m, tutti_all_to_all_list(g, outs, ins, NULL) == TUTTI_OK);
     TT_EXPECT(p->m, tutti_reduce_scatter_list(g, make(p, 4, 0), ins, TUTTI_SUM, NULL) == TUTTI_OK);
+    const int begin = 8 * rank / 3, end = 8 * (rank + 1) / 3, first[] = {0, 2, 5, 8};
+    const int pieces = tutti_contribution_pieces(8, begin, end, NULL); /* 1, 2 and 2 */
     const tutti_contributions_t leaves = {
-        .count = 3, .pieces = &ins[1], .piece_count = 1, .dtype = TUTTI_F32};
+        .count = 8, .first = first, .pieces = ins, .piece_count = pieces, .dtype = TUTTI_F32};
+    TT_EXPECT(p->m, pieces == (rank == 0 ? 1 : 2));
     TT_EXPECT(p->m, tutti_all_reduce_contributions(g, &leaves, make(p, 4, 0), TUTTI_SUM, NULL) ==
                         TUTTI_OK);
 }
@@ -131,6 +134,43 @@ static void a_call_returns_before_the_kernels_in_front_of_it_are_done(void **sta
 {
     (void)state;
     tt_team_expect(2, 20000, call_behind_slow_kernels, NULL);
+    assert_int_equal(tt_alloc_stats().blocks, 0);
+}
+
+/* What a call was given is the caller's again when it returns, and it is not done then. */
+static void call_and_forget(tt_member_t *m)
+{
+    place_t p = {.m = m, .launch_ns = INT64_C(100000000)};
+    const int rank = m->rank, taken = rank == 0 ? 1 : 3;
+    int64_t gives[] = {1, 3}, takes[] = {taken, taken};
+    double factor = 2;
+    open_place(&p);
+    tutti_tensor_t *x = make(&p, 4, 0), *y = make(&p, 4, 10 * rank);
+    tutti_tensor_t *first = make(&p, 4, 0), *second = make(&p, 4, 0);
+    tutti_tensor_t *uneven = make(&p, 2 * taken, 0);
+    tutti_tensor_t *ins[] = {x, y}, *outs[] = {first, second};
+    tutti_reduce_options_t options = {.factor = &factor};
+    TT_EXPECT(m, tutti_tensor_fill(x, 3) == TUTTI_OK); /* what the calls wait for */
+    TT_EXPECT(m, tutti_all_reduce_with(m->group, x, TUTTI_PREMUL_SUM, &options, NULL) == TUTTI_OK);
+    TT_EXPECT(m, tutti_all_to_all_list(m->group, outs, ins, NULL) == TUTTI_OK);
+    TT_EXPECT(m, tutti_all_to_all_uneven(m->group, uneven, takes, y, gives, NULL) == TUTTI_OK);
+    factor = 0;
+    gives[0] = gives[1] = takes[0] = takes[1] = 0;
+    ins[0] = ins[1] = outs[0] = outs[1] = NULL;
+    expect_values(&p, x, 12, 0);
+    expect_values(&p, first, rank == 0 ? 12 : 0, (float)rank);
+    expect_values(&p, second, rank == 0 ? 12 : 10, (float)rank);
+    float values[6] = {0};
+    TT_EXPECT(m, tt_tensor_read(uneven, values) == TUTTI_OK);
+    TT_EXPECT(m, values[0] == (float)rank && values[taken] == (float)(10 + rank));
+    TT_EXPECT(m, values[2 * taken - 1] == (float)(rank == 0 ? 10 : 13));
+    close_place(&p);
+}
+
+static void what_a_call_was_given_may_change_when_it_returns(void **state)
+{
+    (void)state;
+    tt_team_expect(2, 20000, call_and_forget, NULL);
     assert_int_equal(tt_alloc_stats().blocks, 0);
 }
 
@@ -249,6 +289,7 @@ int main(void)
         cmocka_unit_test(all_forms_have_the_values_of_the_host),
         cmocka_unit_test(calls_keep_their_place_between_kernels),
         cmocka_unit_test(a_call_returns_before_the_kernels_in_front_of_it_are_done),
+        cmocka_unit_test(what_a_call_was_given_may_change_when_it_returns),
         cmocka_unit_test(wrong_calls_are_refused_at_once),
         cmocka_unit_test(a_failure_is_told_by_the_device_and_by_the_group),
         cmocka_unit_test(a_call_on_what_is_lost_tells_the_others_why),

@@ -5,6 +5,7 @@
 #include <jansson.h>
 #include <unistd.h>
 
+#include <tutti/devices.h>
 #include <tutti/diagnose.h>
 
 #include "comm/group/group_team.h"
@@ -24,7 +25,8 @@ static const tutti_shape_t shapes[PARAMS] = {{1, {5}}, {2, {3, 7}}, {1, {NUMEL_M
 typedef struct {
     tutti_dtype_t dtype; /* of the parameters */
     tt_reducer_options_t options;
-    int buckets; /* wanted */
+    int buckets;    /* wanted */
+    bool is_spread; /* parameters 0 and 2 lie on a device, parameter 1 on another one */
 } job_t;
 
 /* Sums depend on the order of their terms. */
@@ -84,12 +86,25 @@ static float average(const job_t *job, int param, int64_t i, int step)
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-static bool list_params(const job_t *job, tt_tensor_list_t *list)
+static tutti_status_t make_param(const job_t *job, int rank, int i, tutti_tensor_t **out)
+{
+    tutti_device_t *device;
+    char name[32];
+    if (!job->is_spread) {
+        return tutti_tensor_create(job->dtype, shapes[i], out);
+    }
+    snprintf(name, sizeof name, "strict:%d", 2 * rank + i % 2);
+    TT_TRY(tutti_device_open(name, &(tutti_device_options_t){.threads = 1}, &device));
+    const tutti_status_t status = tt_tensor_new(device, job->dtype, shapes[i], true, out);
+    tutti_device_release(device);
+    return status;
+}
+
+static bool list_params(const job_t *job, int rank, tt_tensor_list_t *list)
 {
     for (int i = 0; i < PARAMS; i++) {
         tutti_tensor_t *x;
-        if (tutti_tensor_create(job->dtype, shapes[i], &x) < 0 ||
-            tt_tensor_list_add(list, "parameter", x) < 0) {
+        if (make_param(job, rank, i, &x) < 0 || tt_tensor_list_add(list, "parameter", x) < 0) {
             return false;
         }
         tutti_tensor_release(x);
@@ -183,7 +198,7 @@ static tt_reducer_t *open_reducer(tt_member_t *m, const job_t *job)
     bool is_new = false;
     options.group = m->group;
     options.first_bucket_bytes = options.bucket_bytes = 130;
-    TT_EXPECT(m, list_params(job, &list));
+    TT_EXPECT(m, list_params(job, m->rank, &list));
     TT_EXPECT(m, tt_reducer_open(&options, &reducer) == TUTTI_OK);
     TT_EXPECT(m, tt_reducer_fill(reducer, &list, NULL, &is_new) == TUTTI_OK && is_new);
     TT_EXPECT(m, reducer->plan.bucket_count == job->buckets);
@@ -271,6 +286,12 @@ static void any_spread_of_shards_gives_the_bits_of_the_tree(void **state)
     run_everywhere((job_t){.dtype = TUTTI_BF16, .buckets = 2});
 }
 
+static void buckets_hold_gradients_of_one_device(void **state)
+{
+    (void)state;
+    run_everywhere((job_t){.dtype = TUTTI_F32, .buckets = 3, .is_spread = true});
+}
+
 static void gradients_are_rounded_before_they_are_added(void **state)
 {
     (void)state;
@@ -304,7 +325,7 @@ static void fill_without_memory(tt_member_t *m)
     const job_t job = {.dtype = TUTTI_F32,
                        .options = {.group = m->group, .shards = 2, .reduce_dtype = TUTTI_BF16}};
     tt_tensor_list_t list = {0};
-    TT_EXPECT(m, list_params(&job, &list));
+    TT_EXPECT(m, list_params(&job, m->rank, &list));
     for (size_t nth = 1, has_failed = 1; has_failed; nth++) {
         tt_reducer_t *reducer = NULL;
         bool is_new;
@@ -495,6 +516,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_spread_of_shards_gives_the_bits_of_the_tree),
+        cmocka_unit_test(buckets_hold_gradients_of_one_device),
         cmocka_unit_test(gradients_are_rounded_before_they_are_added),
         cmocka_unit_test(averages_of_16_bit_copies_are_f32),
         cmocka_unit_test(shards_count_by_their_weight),

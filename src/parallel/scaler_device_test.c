@@ -293,6 +293,50 @@ static void devices_are_waited_for_when_all_has_been_launched(void **state)
     close_over_two(&m);
 }
 
+/* ---- no memory of the host ------------------------------------------------------------------- */
+
+/* Of one allocation that fails; TUTTI_OK: there were fewer. */
+static tutti_status_t clip_without_memory(tutti_device_t *const *devices, int call, size_t nth)
+{
+    model_t m = {.dtype = TUTTI_BF16, .devices = {devices[0], devices[1], devices[2]}};
+    double norm;
+    tutti_scaler_t *scaler;
+    open_model(&m);
+    set_grads(&m, -1);
+    assert_int_equal(tutti_scaler_create(NULL, &scaler), 0);
+    tt_alloc_fail_at(nth);
+    const tutti_status_t status = call == 0   ? tutti_clip_grad_norm(m.opt, 3, 2, &norm)
+                                  : call == 1 ? tutti_clip_grad_value(m.opt, 0.005)
+                                              : tutti_scaler_unscale(scaler, m.opt);
+    const bool has_failed = tt_alloc_has_failed();
+    tt_alloc_fail_at(0);
+    assert_int_equal(status, has_failed ? TUTTI_ERR_NOMEM : TUTTI_OK);
+    tutti_scaler_release(scaler);
+    close_model(&m);
+    return status;
+}
+
+/* The copies in f32 of narrow gradients take memory, and so do the numbers that devices write. */
+static void gradients_for_want_of_memory_are_not_passed_over(void **state)
+{
+    (void)state;
+    tutti_device_t *a, *b;
+    assert_int_equal(tutti_device_open("strict:0", NULL, &a), 0);
+    assert_int_equal(tutti_device_open("strict:1", NULL, &b), 0);
+    tutti_device_t *const places[][COUNT] = {{NULL, NULL, NULL}, {a, a, a}, {a, NULL, b}};
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        for (int call = 0; call < 3; call++) {
+            size_t nth = 1;
+            while (clip_without_memory(places[i], call, nth) < 0) {
+                nth++;
+            }
+            assert_true(nth > COUNT);
+        }
+    }
+    tutti_device_release(b);
+    tutti_device_release(a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -301,6 +345,7 @@ int main(void)
         cmocka_unit_test(what_a_device_has_unscaled_is_not_unscaled_again),
         cmocka_unit_test(what_was_not_begun_is_unscaled_later),
         cmocka_unit_test(devices_are_waited_for_when_all_has_been_launched),
+        cmocka_unit_test(gradients_for_want_of_memory_are_not_passed_over),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

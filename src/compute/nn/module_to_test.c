@@ -179,6 +179,21 @@ static void an_optimizer_of_before_says_where_its_state_lies(void **state)
     }
 }
 
+static void a_cast_is_of_floats_that_have_another_dtype(void **state)
+{
+    fixture_t *f = *state;
+    tutti_tensor_t *batches = tutti_module_find(f->net, "num_batches_tracked");
+    assert_int_equal(tutti_tensor_fill(batches, 257), 0); /* no number of bf16 */
+    assert_int_equal(tutti_module_to(f->net, f->device), 0);
+    assert_int_equal(tutti_module_cast(f->net, TUTTI_BF16), 0);
+    assert_int_equal(tutti_tensor_dtype(f->mean), TUTTI_BF16);
+    assert_int_equal(tutti_tensor_dtype(batches), TUTTI_I64);
+    assert_true(tutti_tensor_at(batches, 0) == 257);
+    const void *weight = tutti_tensor_device_data(f->weight);
+    assert_int_equal(tutti_module_cast(f->net, TUTTI_BF16), 0);
+    assert_ptr_equal(tutti_tensor_device_data(f->weight), weight);
+}
+
 static void a_parameter_that_does_not_fit_says_so(void **state)
 {
     (void)state;
@@ -208,6 +223,7 @@ int main(void)
         TEST(tied_parameters_stay_tied),
         TEST(what_lies_there_is_left_alone),
         TEST(an_optimizer_of_before_says_where_its_state_lies),
+        TEST(a_cast_is_of_floats_that_have_another_dtype),
         TEST(a_parameter_that_does_not_fit_says_so),
     };
 #undef TEST

@@ -2,8 +2,11 @@
 #include "core/base/testing.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #include <tutti/tutti.h>
+
+#include "core/tensor/tensor_impl.h"
 
 typedef struct {
     tutti_device_t *device;
@@ -38,11 +41,11 @@ static void a_name_is_one_device(void **state)
     tutti_device_t *first, *second, *other;
     assert_int_equal(tutti_device_open("strict", NULL, &first), TUTTI_OK);
     assert_int_equal(tutti_device_open("strict:0", NULL, &second), TUTTI_OK);
-    assert_int_equal(tutti_device_open("strict:1", NULL, &other), TUTTI_OK);
+    assert_int_equal(tutti_device_open("strict:12", NULL, &other), TUTTI_OK);
     assert_ptr_equal(first, second);
     assert_ptr_not_equal(first, other);
     assert_string_equal(tutti_device_name(first), "strict:0");
-    assert_string_equal(tutti_device_name(other), "strict:1");
+    assert_string_equal(tutti_device_name(other), "strict:12");
     assert_int_equal(
         tutti_device_open("strict:0", &(tutti_device_options_t){.launch_ns = 5}, &second),
         TUTTI_ERR_STATE);
@@ -162,6 +165,26 @@ static void the_host_reads_copies_alone(void **state)
     end(&f);
 }
 
+static void without_memory_of_the_host_there_is_no_copy_there(void **state)
+{
+    (void)state;
+    fixture_t f = begin("strict:0");
+    tutti_tensor_t *x = tutti_arange(f.s, TUTTI_F32, 3, 1, 6), *host = NULL;
+    x = tutti_transpose(f.s, tutti_reshape(f.s, x, TUTTI_SHAPE(2, 3)), 0, 1);
+    bool has_failed = true;
+    for (size_t nth = 1; has_failed; nth++) {
+        tt_alloc_fail_at(nth);
+        const tutti_status_t status = tt_tensor_on_host(x, &host);
+        has_failed = tt_alloc_has_failed();
+        tt_alloc_fail_at(0);
+        assert_int_equal(status, has_failed ? TUTTI_ERR_NOMEM : TUTTI_OK);
+        assert_true((host == NULL) == has_failed);
+    }
+    assert_true(tutti_tensor_at(host, 1) == 6);
+    tutti_tensor_release(host);
+    end(&f);
+}
+
 static void a_copy_goes_between_devices_in_any_layout(void **state)
 {
     (void)state;
@@ -222,6 +245,25 @@ static void what_data_decide_is_told_by_the_next_wait(void **state)
     end(&f);
 }
 
+static void a_wait_without_a_limit_of_its_own_takes_the_environments(void **state)
+{
+    (void)state;
+    const tutti_device_options_t options = {.launch_ns = INT64_C(300000000)};
+    fixture_t f = {0};
+    assert_int_equal(tutti_device_open("strict:0", &options, &f.device), TUTTI_OK);
+    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.device = f.device}, &f.ctx),
+                     TUTTI_OK);
+    assert_int_equal(tutti_scope_open(f.ctx, &f.s), TUTTI_OK);
+    assert_int_equal(tutti_tensor_status(tutti_ones(f.s, TUTTI_F32, TUTTI_SHAPE(2))), TUTTI_OK);
+    setenv("TUTTI_TIMEOUT_MS", "0", 1);
+    assert_int_equal(tutti_device_synchronize(f.device, 0), TUTTI_ERR_ARG);
+    setenv("TUTTI_TIMEOUT_MS", "20", 1);
+    assert_int_equal(tutti_device_synchronize(f.device, 0), TUTTI_ERR_TIMEOUT);
+    unsetenv("TUTTI_TIMEOUT_MS");
+    assert_int_equal(tutti_device_synchronize(f.device, 0), TUTTI_OK);
+    end(&f);
+}
+
 static void lack_of_memory_says_who_asked_and_what_is_free(void **state)
 {
     (void)state;
@@ -251,9 +293,11 @@ int main(void)
         cmocka_unit_test(copies_to_meta_do_nothing),
         cmocka_unit_test(operations_run_where_their_inputs_lie),
         cmocka_unit_test(the_host_reads_copies_alone),
+        cmocka_unit_test(without_memory_of_the_host_there_is_no_copy_there),
         cmocka_unit_test(a_copy_goes_between_devices_in_any_layout),
         cmocka_unit_test(what_data_decide_is_told_by_the_next_wait),
         cmocka_unit_test(a_gradient_goes_back_from_device_to_device),
+        cmocka_unit_test(a_wait_without_a_limit_of_its_own_takes_the_environments),
         cmocka_unit_test(lack_of_memory_says_who_asked_and_what_is_free),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

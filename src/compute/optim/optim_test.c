@@ -429,6 +429,15 @@ static void parameters_that_share_memory_are_refused(void **state)
     assert_int_equal(tutti_optim_add_parameter(f->opt, 0, "left", halves[0]), 0);
     assert_int_equal(tutti_optim_add_parameter(f->opt, 0, "right", halves[1]), 0);
     assert_int_equal(tutti_optim_add_parameter(f->opt, 0, "whole", f->a), TUTTI_ERR_ARG);
+    tutti_tensor_t *narrow; /* in the bytes of the left half, behind whose end the right one is */
+    assert_int_equal(
+        tt_tensor_over(f->a->storage, TUTTI_BF16, TUTTI_SHAPE(40000), NULL, 0, &narrow), 0);
+    tutti_optim_release(f->opt);
+    assert_int_equal(tutti_optim_create(f->ctx, &tutti_sgd, NULL, &f->opt), 0);
+    assert_int_equal(tutti_optim_add_parameter(f->opt, 0, "right", halves[1]), 0);
+    assert_int_equal(tutti_optim_add_parameter(f->opt, 0, "narrow", narrow), 0);
+    assert_int_equal(tutti_optim_add_parameter(f->opt, 0, "left", halves[0]), TUTTI_ERR_ARG);
+    tutti_tensor_release(narrow);
     tutti_tensor_release(halves[0]);
     tutti_tensor_release(halves[1]);
 }

@@ -107,7 +107,8 @@ typedef struct tutti_checkpoint {
  *              at a time
  * @errors      on every rank, and nothing is changed: ARG (slices that overlap, leave a gap, or are
  *              no part of their tensor: names tensor and ranks), MISMATCH (ranks have other shapes
- *              or dtypes of it), IO (the disk is full …), NOMEM; PEER, TIMEOUT
+ *              or dtypes of it), STATE (a slice lies on meta), IO (the disk is full …), NOMEM;
+ *              PEER, TIMEOUT
  * @source      torch.distributed.checkpoint.save
  */
 TUTTI_API tutti_status_t tutti_checkpoint_save(const tutti_checkpoint_t *checkpoint, int64_t step);
@@ -120,9 +121,9 @@ TUTTI_API tutti_status_t tutti_checkpoint_save(const tutti_checkpoint_t *checkpo
  * @return      END: there is none; nothing is changed
  * @thread      the context's; a collective call; the folder must be the same on every host
  * @cost        each rank reads the blocks of 16 KiB in which its slices are
- * @errors      MISMATCH (it lacks tensors, or has others of their names: lists them), IO or FORMAT
- *              (none can be read: names the newest, with file, offset and tensor; what is in memory
- *              may be a part of it), NOMEM; PEER, TIMEOUT
+ * @errors      STATE (a slice lies on meta), MISMATCH (it lacks tensors, or has others of their
+ *              names: lists them), IO or FORMAT (none can be read: names the newest, with file,
+ *              offset and tensor; what is in memory may be a part of it), NOMEM; PEER, TIMEOUT
  * @source      torch.distributed.checkpoint.load
  */
 TUTTI_API tutti_status_t tutti_checkpoint_load(const tutti_checkpoint_t *checkpoint, int64_t *step);

@@ -397,6 +397,34 @@ static void mistakes_are_told(void **state)
     end_alone(&a);
 }
 
+/* Nothing could come of a load into it. */
+static void a_slice_on_meta_is_named(void **state)
+{
+    (void)state;
+    alone_t a;
+    int64_t step = 77;
+    tutti_device_t *meta;
+    tutti_tensor_t *x;
+    begin_small(&a);
+    assert_int_equal(tutti_checkpoint_save(&a.checkpoint, 1), TUTTI_OK);
+    assert_int_equal(tutti_device_open("meta", NULL, &meta), TUTTI_OK);
+    tutti_slice_t *slice = &a.laid.slices[a.laid.count - 1];
+    tutti_tensor_t *near = slice->tensor;
+    assert_int_equal(
+        tt_tensor_new(meta, tutti_tensor_dtype(near), tutti_tensor_shape(near), true, &x),
+        TUTTI_OK);
+    slice->tensor = x;
+    assert_int_equal(tutti_checkpoint_load(&a.checkpoint, &step), TUTTI_ERR_STATE);
+    tt_expect_error(slice->name);
+    tt_expect_error("\" lies on meta, which has no memory");
+    assert_int_equal(step, 77);
+    assert_int_equal(tutti_checkpoint_save(&a.checkpoint, 2), TUTTI_ERR_STATE);
+    slice->tensor = near;
+    tutti_tensor_release(x);
+    tutti_device_release(meta);
+    end_alone(&a);
+}
+
 static void memory_that_runs_out_costs_no_checkpoint(void **state)
 {
     (void)state;
@@ -435,6 +463,7 @@ int main(void)
         cmocka_unit_test(what_does_not_fit_is_listed),
         cmocka_unit_test(slices_that_are_not_all_of_it_are_refused),
         cmocka_unit_test(mistakes_are_told),
+        cmocka_unit_test(a_slice_on_meta_is_named),
         cmocka_unit_test(memory_that_runs_out_costs_no_checkpoint),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

@@ -26,6 +26,12 @@ static tutti_status_t check_slice(const tutti_slice_t *slice)
                        slice->tensor == NULL ? "tensor" : "name");
     }
     TT_TRY(tt_tensor_check_named(slice->tensor, slice->name));
+    if (!tt_device_has_values(slice->tensor->storage->device)) {
+        return TT_FAIL(TUTTI_ERR_STATE,
+                       "checkpoint: slice of \"%s\" lies on meta, which has no memory: "
+                       "tutti_module_materialize() gives a module's tensors some",
+                       slice->name);
+    }
     if (slice->kind == TUTTI_SLICE_WHOLE) {
         return TUTTI_OK;
     }

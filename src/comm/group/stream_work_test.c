@@ -108,6 +108,8 @@ static void wait_for_any(tt_member_t *m)
     for (int i = 1; i < 3; i++) {
         TT_EXPECT(m, tutti_all_reduce(m->group, make(&p, 4, i), TUTTI_SUM, &works[i]) == TUTTI_OK);
     }
+    TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_OK); /* the stream forgets both */
+    TT_EXPECT(m, tutti_work_test(works[2]) == TUTTI_OK && tutti_work_error(works[2])[0] == 0);
     TT_EXPECT(m, tutti_work_wait_any(works, 3, &index) == TUTTI_OK);
     TT_EXPECT(m, index == 1 && tutti_work_is_done(works[1]));
     tutti_work_release(works[1]);

@@ -7,14 +7,14 @@
  *
  *     // a matrix of which each rank has some rows
  *     const tutti_slice_t slices[] = {
- *         tutti_slice_box("up.weight", rows, TUTTI_SHAPE(4096, 1024),
+ *         tutti_slice_box("up.weight", w, TUTTI_SHAPE(4096, 1024),
  *                         (int64_t[]){rank * 1024, 0}),
- *         tutti_slice_whole("norm.weight", scale)};
+ *         tutti_slice_whole("norm.weight", x)};
  *     const tutti_checkpoint_t checkpoint = {
  *         .folder = "checkpoints", .group = world, .slices = slices, .slice_count = 2};
  *     int64_t step = 0;
  *     TUTTI_CHECK(tutti_checkpoint_load(&checkpoint, &step)); // END: there is none, step stays 0
- *     …
+ *     // steps
  *     TUTTI_CHECK(tutti_checkpoint_save(&checkpoint, step));
  *
  * A slice that several ranks have is written by one of them, so that all write as many bytes;
@@ -49,7 +49,7 @@ typedef enum tutti_slice_kind {
 } tutti_slice_kind_t;
 
 /** What a rank has of a tensor. Made by the functions below. */
-typedef struct tutti_slice {
+typedef struct {
     const char *name; /**< of the whole tensor; UTF-8 */
     tutti_tensor_t *tensor;
     tutti_slice_kind_t kind;
@@ -61,7 +61,11 @@ typedef struct tutti_slice {
 /** All of it. @thread any @errors none */
 static inline tutti_slice_t tutti_slice_whole(const char *name, tutti_tensor_t *tensor)
 {
-    const tutti_slice_t slice = {.name = name, .tensor = tensor, .kind = TUTTI_SLICE_WHOLE};
+    tutti_slice_t slice;
+    memset(&slice, 0, sizeof slice);
+    slice.name = name;
+    slice.tensor = tensor;
+    slice.kind = TUTTI_SLICE_WHOLE;
     return slice;
 }
 
@@ -69,7 +73,9 @@ static inline tutti_slice_t tutti_slice_whole(const char *name, tutti_tensor_t *
 static inline tutti_slice_t tutti_slice_box(const char *name, tutti_tensor_t *tensor,
                                             tutti_shape_t whole, const int64_t *offset)
 {
-    tutti_slice_t slice = {.name = name, .tensor = tensor, .kind = TUTTI_SLICE_BOX, .whole = whole};
+    tutti_slice_t slice = tutti_slice_whole(name, tensor);
+    slice.kind = TUTTI_SLICE_BOX;
+    slice.whole = whole;
     memcpy(slice.offset, offset, (size_t)whole.rank * sizeof *offset);
     return slice;
 }
@@ -79,11 +85,10 @@ static inline tutti_slice_t tutti_slice_box(const char *name, tutti_tensor_t *te
 static inline tutti_slice_t tutti_slice_interval(const char *name, tutti_tensor_t *tensor,
                                                  tutti_shape_t whole, int64_t first)
 {
-    const tutti_slice_t slice = {.name = name,
-                                 .tensor = tensor,
-                                 .kind = TUTTI_SLICE_INTERVAL,
-                                 .whole = whole,
-                                 .first = first};
+    tutti_slice_t slice = tutti_slice_whole(name, tensor);
+    slice.kind = TUTTI_SLICE_INTERVAL;
+    slice.whole = whole;
+    slice.first = first;
     return slice;
 }
 

@@ -57,11 +57,12 @@ TUTTI_API tutti_status_t tutti_tensor_set_requires_grad(tutti_tensor_t *x, bool 
 TUTTI_API tutti_tensor_t *tutti_tensor_grad(tutti_tensor_t *x);
 
 /**
- * Give a leaf a tensor to accumulate into (or NULL to drop it): of x's shape and dtype.
+ * Give a leaf a tensor to accumulate into (or NULL to drop it): of x's shape and dtype, and on its
+ * device, as all gradients are.
  *
  * @param grad  retained; no other leaf's
  * @thread      the context's
- * @errors      SHAPE, DTYPE, STATE (grad has a history), NOMEM
+ * @errors      SHAPE, DTYPE, ARG (it lies elsewhere), STATE (grad has a history), NOMEM
  */
 TUTTI_API tutti_status_t tutti_tensor_set_grad(tutti_tensor_t *x, tutti_tensor_t *grad);
 
@@ -116,7 +117,8 @@ TUTTI_API tutti_status_t tutti_backward(tutti_scope_t *s, tutti_tensor_t *loss);
 
 /** The same with options; `options` NULL for the defaults. @thread the context's
  *  @errors as tutti_backward, SHAPE for the gradient, UNSUPPORTED (create_graph), ARG
- *  (create_graph without a sink), and those of the sink */
+ *  (create_graph without a sink; a gradient that somebody gave lies on another device than its
+ *  tensor), and those of the sink */
 TUTTI_API tutti_status_t tutti_backward_with(tutti_scope_t *s, tutti_tensor_t *loss,
                                              const tutti_backward_options_t *options);
 
@@ -226,8 +228,8 @@ TUTTI_API tutti_status_t tutti_backward_weights(tutti_backward_run_t *run);
 
 /**
  * Called with the gradient of a tensor as soon as it is complete; may return another one of the
- * same shape (made in s, or retained elsewhere, which is only read), or NULL to leave it as it is.
- * It must not write grad, which may be that of other tensors, too.
+ * same shape there (made in s, or retained elsewhere, which is only read), or NULL to leave it as
+ * it is. It must not write grad, which may be that of other tensors, too.
  */
 typedef tutti_tensor_t *(*tutti_grad_hook_t)(tutti_scope_t *s, tutti_tensor_t *grad, void *user);
 
@@ -267,8 +269,8 @@ typedef struct tutti_saved_hooks {
      *  history, only to be read. What is made in s ends with the call; retain what is to stay. */
     tutti_status_t (*pack)(tutti_scope_t *s, tutti_tensor_t *x, void *user, void **packed);
 
-    /** Give it back, in s or retained elsewhere: a tensor of the same shape and dtype. Once for
-     * each backward that needs it. */
+    /** Give it back, in s or retained elsewhere: a tensor of the same shape and dtype, on the
+     * same device. Once for each backward that needs it. */
     tutti_tensor_t *(*unpack)(tutti_scope_t *s, void *packed, void *user);
 
     /** It is not needed any more: called once for each that was packed. NULL: nothing is to be

@@ -72,7 +72,7 @@ typedef struct tutti_op_backward {
     bool retain_graph;                   /**< another backward may come: keep what there is */
     tutti_tensor_t *const *grad_outputs; /**< [output_count] only read; NULL: zero */
     tutti_tensor_t *const *saved;        /**< in the order of tutti_op_save(); only read */
-    tutti_tensor_t **grads;              /**< out, [input_count]; NULL: zero */
+    tutti_tensor_t **grads; /**< out, [input_count], on its input's device; NULL: zero */
 } tutti_op_backward_t;
 
 /** What autocast does to the floating inputs. */

@@ -243,6 +243,8 @@ static tutti_status_t seed(tt_run_t *run, tt_run_root_t *root, tutti_tensor_t *g
     }
     if (grad != NULL) {
         TT_TRY(tt_tensor_check(grad));
+        TT_TRY(
+            tt_grad_check_place("backward", grad, tt_node_place(root->visit->node, root->output)));
     }
     if (grad == NULL) {
         grad = tutti_ones(run->scope, y.dtype, y.shape);
@@ -263,7 +265,7 @@ tutti_status_t tt_run_seed(tt_run_t *run, tt_run_root_t *root, tutti_tensor_t *g
 {
     tutti_context_t *ctx = run->scope->ctx;
     const bool was_enabled = tutti_context_set_grad_enabled(ctx, run->options.create_graph);
-    const tt_place_t before = tt_context_enter(ctx, root->device);
+    const tt_place_t before = tt_context_enter(ctx, tt_node_place(root->visit->node, root->output));
     const tutti_status_t status = seed(run, root, grad);
     ctx->place = before;
     (void)tutti_context_set_grad_enabled(ctx, was_enabled);
@@ -310,7 +312,6 @@ static tutti_status_t add_root(tt_run_t *run, const tutti_root_t *root)
     tt_node_release(edge.node);
     TT_TRY(status);
     own->output = edge.output;
-    own->device = root->tensor->storage->device;
     own->is_awaited = root->is_awaited;
     own->visit->pending += root->is_awaited;
     run->root_count++;

@@ -19,7 +19,6 @@ typedef struct tt_visit_chunk tt_visit_chunk_t; /* backward_run.c */
 typedef struct {
     tt_visit_t *visit;
     int output;
-    tt_device_t *device;  /* where it lies; NULL: on the host */
     bool is_awaited;      /* its gradient has not been delivered yet */
     tutti_tensor_t *late; /* it has: retained until its node runs, so that order changes no bit */
 } tt_run_root_t;

@@ -118,6 +118,7 @@ static tutti_status_t deliver(const tt_run_t *run, tutti_scope_t *s, const tt_no
                        "%s gave input %d a gradient of dtype %s: want a floating one",
                        node->op->name, input, tutti_dtype_name(grad->dtype));
     }
+    TT_TRY(tt_grad_check_place(node->op->name, grad, tt_node_place(edge.node, edge.output)));
     if (grad->dtype != want.dtype) {
         grad = tt_cast(s, grad, want.dtype);
         TT_TRY(grad->status);
@@ -183,15 +184,23 @@ static void consume(const tt_run_t *run, tt_node_t *node)
     }
 }
 
+/* A gradient of nothing but zeros, where its tensor lies. */
+static tutti_tensor_t *zeros_of(tutti_scope_t *s, const tt_node_t *node, int output)
+{
+    const tt_place_t before = tt_context_enter(s->ctx, tt_node_place(node, output));
+    tutti_tensor_t *zeros =
+        tutti_zeros(s, node->outputs[output].dtype, node->outputs[output].shape);
+    s->ctx->place = before;
+    return zeros;
+}
+
 /* Where the operation asks for zeros. */
 static tutti_status_t fill_grad_outputs(tutti_scope_t *s, const tt_visit_t *visit,
                                         tutti_tensor_t **filled)
 {
     const tt_node_t *node = visit->node;
     for (int i = 0; i < node->output_count; i++) {
-        filled[i] = visit->grads[i] != NULL
-                        ? visit->grads[i]
-                        : tutti_zeros(s, node->outputs[i].dtype, node->outputs[i].shape);
+        filled[i] = visit->grads[i] != NULL ? visit->grads[i] : zeros_of(s, node, i);
     }
     return tutti_scope_status(s);
 }

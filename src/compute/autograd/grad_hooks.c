@@ -78,6 +78,7 @@ static tutti_status_t change_grad(tutti_tensor_t **grad, tutti_tensor_t *changed
                        tutti_tensor_describe(*grad, before, sizeof before),
                        tutti_tensor_describe(changed, after, sizeof after));
     }
+    TT_TRY(tt_grad_check_place("a hook", changed, tutti_tensor_device(*grad)));
     tutti_tensor_retain(changed);
     tutti_tensor_release(*grad);
     *grad = changed;

@@ -38,6 +38,19 @@ tutti_tensor_t *tutti_tensor_grad(tutti_tensor_t *x)
     return a == NULL || a->grad_is_stale ? NULL : a->grad;
 }
 
+tutti_status_t tt_grad_check_place(const char *who, const tutti_tensor_t *grad,
+                                   const tt_device_t *place)
+{
+    char text[192];
+    const tt_device_t *own = tutti_tensor_device(grad);
+    return own == place ? TUTTI_OK
+                        : TT_FAIL(TUTTI_ERR_ARG,
+                                  "%s: the gradient %s lies on %s, and what it is a gradient of "
+                                  "on %s: tutti_tensor_to() brings it there",
+                                  who, tutti_tensor_describe(grad, text, sizeof text),
+                                  tt_device_text(own), tt_device_text(place));
+}
+
 tutti_status_t tutti_tensor_set_grad(tutti_tensor_t *x, tutti_tensor_t *grad)
 {
     char want[192], got[192];
@@ -48,6 +61,9 @@ tutti_status_t tutti_tensor_set_grad(tutti_tensor_t *x, tutti_tensor_t *grad)
                        "the gradient of %s cannot be %s",
                        tutti_tensor_describe(x, want, sizeof want),
                        tutti_tensor_describe(grad, got, sizeof got));
+    }
+    if (grad != NULL) {
+        TT_TRY(tt_grad_check_place("set_grad", grad, tutti_tensor_device(x)));
     }
     tt_autograd_t *a = grad == NULL ? NULL : tt_autograd_of(grad);
     if (a != NULL && a->node != NULL) {

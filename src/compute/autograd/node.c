@@ -72,6 +72,9 @@ tutti_status_t tt_node_check_kept(const tt_node_t *node)
 static void free_node(tt_node_t *node, tt_node_t **list)
 {
     tt_node_consume(node);
+    for (int i = 0; i < node->output_count; i++) {
+        tutti_device_release(node->places[i]);
+    }
     for (int i = 0; i < node->input_count; i++) {
         tt_node_t *input = node->edges[i].node;
         if (input != NULL && tt_ref_release(&input->ref)) {
@@ -124,12 +127,14 @@ static tt_node_t *new_node(sizes_t sizes, const char *what)
     const size_t specs = (size_t)sizes.inputs + (size_t)sizes.outputs;
     tt_node_t *node =
         tt_alloc(sizeof *node + params * sizeof(void *) + (size_t)sizes.inputs * sizeof(tt_edge_t) +
-                     specs * sizeof(tutti_spec_t) + (size_t)sizes.saved * sizeof(tt_saved_t),
+                     (size_t)sizes.outputs * sizeof(tt_device_t *) + specs * sizeof(tutti_spec_t) +
+                     (size_t)sizes.saved * sizeof(tt_saved_t),
                  what);
     if (node != NULL) {
         tt_ref_init(&node->ref);
         node->edges = (tt_edge_t *)((void **)node->room + params);
-        node->inputs = (tutti_spec_t *)(node->edges + sizes.inputs);
+        node->places = (tt_device_t **)(node->edges + sizes.inputs);
+        node->inputs = (tutti_spec_t *)(node->places + sizes.outputs);
         node->outputs = node->inputs + sizes.inputs;
         node->saved.items = (tt_saved_t *)(node->outputs + sizes.outputs);
         node->params = params > 0 ? node->room : NULL;
@@ -235,6 +240,8 @@ static tutti_status_t attach_outputs(tt_node_t *node, const tutti_op_call_t *cal
     for (int i = 0; i < call->output_count; i++) {
         tutti_tensor_t *y = call->outputs[i];
         node->outputs[i] = (tutti_spec_t){y->dtype, y->shape};
+        node->places[i] =
+            y->storage->device == NULL ? NULL : tutti_device_retain(y->storage->device);
         node->output_count = i + 1;
         tt_autograd_t *a;
         TT_TRY(tt_autograd_ensure(y, &a));

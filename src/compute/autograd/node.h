@@ -37,6 +37,7 @@ struct tt_node {
     int input_count, output_count;
     bool is_consumed;
     tt_edge_t *edges;      /* [input_count] */
+    tt_device_t **places;  /* [output_count] that outputs lie on, retained; NULL: the host */
     tutti_spec_t *inputs;  /* [input_count] */
     tutti_spec_t *outputs; /* [output_count] */
     tt_saved_set_t saved;
@@ -98,6 +99,12 @@ void tt_node_take_params(tt_node_t *node, const tutti_op_call_t *call);
 /* The operation, for texts. */
 const char *tt_node_name(const tt_node_t *node);
 
+/* Where an output lies, or the leaf; NULL: on the host. */
+static inline tt_device_t *tt_node_place(const tt_node_t *node, int output)
+{
+    return node->leaf != NULL ? node->leaf->storage->device : node->places[output];
+}
+
 /* Whether x is nobody's result and wants a gradient. */
 bool tt_is_leaf(const tutti_tensor_t *x);
 
@@ -115,6 +122,10 @@ tutti_status_t tt_run_accumulate_hooks(tutti_scope_t *s, tt_hook_list_t *hooks,
 /* Whether what a context's backwards have still to do reads memory of these storages, which are
  * sorted here. */
 bool tt_backward_reads(const tutti_context_t *ctx, tt_storage_t **storages, size_t count);
+
+/* A gradient lies where its tensor does. ARG: it does not; `who` gave it. */
+tutti_status_t tt_grad_check_place(const char *who, const tutti_tensor_t *grad,
+                                   const tt_device_t *place);
 
 /* ---- who owns a gradient ---------------------------------------------------------------------
  *

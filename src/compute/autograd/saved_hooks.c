@@ -10,6 +10,7 @@ typedef struct tt_packed {
     bool is_packed;
     void *data; /* the program's */
     tutti_spec_t spec;
+    tt_device_t *place;          /* retained; NULL: the host */
     const tt_storage_t *storage; /* of the tensor; to be compared alone */
 } packed_t;
 
@@ -29,6 +30,7 @@ static void release_packed(const tutti_saved_hooks_t *hooks, packed_t *packed, i
         if (packed[i].is_packed && hooks->release != NULL) {
             hooks->release(packed[i].data, hooks->user);
         }
+        tutti_device_release(packed[i].place);
     }
     tt_free(packed);
 }
@@ -42,6 +44,8 @@ static tutti_status_t pack_all(const tutti_saved_hooks_t *hooks, tutti_scope_t *
             continue;
         }
         packed[i].spec = (tutti_spec_t){x->dtype, x->shape};
+        packed[i].place =
+            x->storage->device == NULL ? NULL : tutti_device_retain(x->storage->device);
         packed[i].storage = x->storage;
         TT_TRY(hooks->pack(s, x, hooks->user, &packed[i].data));
         packed[i].is_packed = true;
@@ -101,10 +105,15 @@ static tutti_status_t keep(tt_keeper_t *keeper, tutti_scope_t *s, tt_saved_set_t
     return TUTTI_OK;
 }
 
-static tutti_status_t check_unpacked(const tutti_tensor_t *x, tutti_spec_t want)
+static tutti_status_t check_unpacked(const tutti_tensor_t *x, const packed_t *packed)
 {
     char got[192], shape[160];
+    const tutti_spec_t want = packed->spec;
     TT_TRY(tt_tensor_status(x));
+    if (tutti_tensor_device(x) != packed->place) {
+        return TT_FAIL(TUTTI_ERR_ARG, "a saved tensor was unpacked on %s, and was packed on %s",
+                       tt_device_text(tutti_tensor_device(x)), tt_device_text(packed->place));
+    }
     if (x->dtype == want.dtype && tutti_shape_equal(x->shape, want.shape)) {
         return TUTTI_OK;
     }
@@ -126,7 +135,7 @@ static tutti_status_t unpack_all(const tutti_saved_hooks_t *hooks, tutti_scope_t
         if (x == NULL) {
             return TT_FAIL(TUTTI_ERR_ARG, "a saved tensor was unpacked as NULL");
         }
-        TT_TRY(check_unpacked(x, packed[i].spec));
+        TT_TRY(check_unpacked(x, &packed[i]));
         TT_TRY(tt_tensor_alias(x, &alias));
         set->items[i].tensor = alias;
         set->items[i].version = alias->storage->version;

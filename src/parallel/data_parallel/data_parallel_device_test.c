@@ -181,12 +181,69 @@ static void graphs_of_two_forwards_keep_their_buffers(void **state)
     close_devices(devices);
 }
 
+/* ---- outputs that lie elsewhere than their replica ------------------------------------------- */
+
+static tutti_tensor_t *bring_forward(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x)
+{
+    (void)m;
+    return tutti_tensor_to(s, x, NULL);
+}
+
+static const tutti_module_ops_t bring_ops = {.name = "bring", .forward = bring_forward};
+
+static tutti_status_t build_brought(tutti_context_t *ctx, void *user, tutti_module_t **out)
+{
+    TUTTI_CHECK(build(ctx, user, out));
+    return tutti_sequential_add(*out, &bring_ops, NULL, NULL);
+}
+
+static double weight_after(tutti_status_t (*make)(tutti_context_t *, void *, tutti_module_t **),
+                           tutti_device_t *const *devices)
+{
+    static const plan_t plan = {0};
+    tutti_context_t *ctx;
+    tutti_scope_t *s;
+    tutti_module_t *module, *model;
+    const tutti_context_options_t context = {.threads = 1, .device = devices[0]};
+    assert_int_equal(tutti_context_create(&context, &ctx), TUTTI_OK);
+    assert_int_equal(make(ctx, (void *)(uintptr_t)&plan, &module), TUTTI_OK);
+    const tutti_data_parallel_options_t options = {.replicas = REPLICAS,
+                                                   .threads = 1,
+                                                   .build = make,
+                                                   .user = (void *)(uintptr_t)&plan,
+                                                   .devices = devices};
+    assert_int_equal(tutti_data_parallel_create(module, &options, &model), TUTTI_OK);
+    assert_int_equal(tutti_scope_open(ctx, &s), TUTTI_OK);
+    tutti_tensor_t *y = tutti_forward(s, model, rows_of(s, ROWS));
+    assert_int_equal(tutti_backward(s, mean_square(s, y)), TUTTI_OK);
+    tutti_tensor_t *grad = tutti_tensor_grad(tutti_module_find(module, "0.weight"));
+    assert_ptr_equal(tutti_tensor_device(grad), devices[0]);
+    const double value = tutti_tensor_at(grad, 3);
+    assert_int_equal(tutti_scope_close(s), TUTTI_OK);
+    tutti_module_release(model);
+    tutti_module_release(module);
+    tutti_context_release(ctx);
+    return value;
+}
+
+static void outputs_may_lie_on_the_host(void **state)
+{
+    (void)state;
+    tutti_device_t *devices[REPLICAS];
+    open_devices(devices);
+    const double value = weight_after(build, devices);
+    assert_true(value != 0);
+    assert_true(weight_after(build_brought, devices) == value);
+    close_devices(devices);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(three_devices_give_the_bits_of_three_threads),
         cmocka_unit_test(a_module_that_lies_elsewhere_is_refused),
         cmocka_unit_test(graphs_of_two_forwards_keep_their_buffers),
+        cmocka_unit_test(outputs_may_lie_on_the_host),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -169,6 +169,13 @@ static bool run_is_differentiable(const tutti_op_call_t *call)
     return false;
 }
 
+/* Where output `output` of a part with a root was: its gradient goes there. */
+static tt_device_t *output_place(const tt_replica_part_t *part, int output)
+{
+    const tt_edge_t edge = tt_autograd_of(part->root)->node->edges[output];
+    return edge.node == NULL ? NULL : tt_node_place(edge.node, edge.output);
+}
+
 static tutti_status_t set_grad_outputs(tt_replica_run_t *run, int output,
                                        const tutti_tensor_t *grad)
 {
@@ -179,7 +186,9 @@ static tutti_status_t set_grad_outputs(tt_replica_run_t *run, int output,
         *own = NULL;
         if (grad != NULL) {
             TT_TRY(view_part(&run->parts[i], output, grad, &start, own));
-            TT_TRY(tt_replica_move(tt_replica_device(run->team, i), own));
+            TT_TRY(run->parts[i].root == NULL
+                       ? TUTTI_OK
+                       : tt_replica_move(output_place(&run->parts[i], output), own));
         }
     }
     return TUTTI_OK;

@@ -15,6 +15,35 @@
 #include "core/kernel/elementwise/map.h"
 #include "core/tensor/tensor_impl.h"
 
+typedef struct {
+    tt_strided_t out, x;
+} convert_t;
+
+static tutti_status_t run_convert(tt_threads_t *threads, const void *arguments)
+{
+    const convert_t *c = arguments;
+    tt_map_now(threads, 1, TT_UNARY_COPY, (tt_map_params_t){0},
+               (const tt_strided_t *[]){&c->out, &c->x});
+    return TUTTI_OK;
+}
+
+static const tt_pointer_t convert_pointers[] = {TT_POINTER(convert_t, out.data),
+                                                TT_POINTER(convert_t, x.data), TT_NO_POINTER};
+static const tt_kernel_t kernel_convert = {.name = "optim_convert",
+                                           .bytes = sizeof(convert_t),
+                                           .run = run_convert,
+                                           .pointers = convert_pointers,
+                                           .is_always = true};
+
+/* Also behind a failure, for a slot notes that it is done. */
+static tutti_status_t convert(tutti_optim_t *opt, tutti_tensor_t *to, const tutti_tensor_t *from)
+{
+    const convert_t c = {tt_tensor_strided(to), tt_tensor_strided(from)};
+    TT_TRY(tt_launch(tt_tensor_exec(opt->ctx, from), &kernel_convert, &c));
+    tt_tensor_touch(to);
+    return TUTTI_OK;
+}
+
 static void release_copy(tt_optim_slot_t *slot)
 {
     tutti_tensor_release(slot->flat_grad);
@@ -33,7 +62,7 @@ static tutti_status_t flatten(tutti_optim_t *opt, tt_optim_slot_t *slot, tutti_t
             tt_tensor_new(grad->storage->device, TUTTI_F32, grad->shape, false, &slot->flat_grad));
     }
     if (slot->given_grad != grad || slot->given_version != version) {
-        TT_TRY(tt_tensor_convert(tt_tensor_exec(opt->ctx, grad), slot->flat_grad, grad));
+        TT_TRY(convert(opt, slot->flat_grad, grad));
         tutti_tensor_release(slot->given_grad);
         slot->given_grad = tutti_tensor_retain(grad);
         slot->given_version = version;
@@ -78,8 +107,11 @@ static tutti_status_t run_reconcile(tt_threads_t *threads, const void *arguments
 static const tt_pointer_t reconcile_pointers[] = {
     TT_POINTER(reconcile_t, master), TT_POINTER(reconcile_t, have), TT_POINTER(reconcile_t, want),
     TT_POINTER(reconcile_t, taken), TT_NO_POINTER};
-static const tt_kernel_t kernel_reconcile =
-    TT_KERNEL("optim_master", reconcile_t, run_reconcile, reconcile_pointers);
+static const tt_kernel_t kernel_reconcile = {.name = "optim_master",
+                                             .bytes = sizeof(reconcile_t),
+                                             .run = run_reconcile,
+                                             .pointers = reconcile_pointers,
+                                             .is_always = true};
 
 static tutti_status_t launch_reconcile(tutti_optim_t *opt, const tt_optim_slot_t *slot,
                                        tutti_tensor_t *rounded, tutti_tensor_t *exact)
@@ -88,8 +120,8 @@ static tutti_status_t launch_reconcile(tutti_optim_t *opt, const tt_optim_slot_t
     const reconcile_t r = {tt_tensor_data(slot->master), tt_tensor_data(rounded),
                            tt_tensor_data(slot->tensor), tt_tensor_data(exact),
                            slot->tensor->numel};
-    TT_TRY(tt_tensor_convert(exec, rounded, slot->master));
-    TT_TRY(tt_tensor_convert(exec, exact, slot->tensor));
+    TT_TRY(convert(opt, rounded, slot->master));
+    TT_TRY(convert(opt, exact, slot->tensor));
     return tt_launch(exec, &kernel_reconcile, &r);
 }
 
@@ -114,7 +146,7 @@ static tutti_status_t make_master(tutti_optim_t *opt, tt_optim_slot_t *slot)
     const tutti_tensor_t *x = slot->tensor;
     tutti_tensor_t *master;
     TT_TRY(tt_tensor_new(x->storage->device, TUTTI_F32, x->shape, false, &master));
-    const tutti_status_t status = tt_tensor_convert(tt_tensor_exec(opt->ctx, x), master, x);
+    const tutti_status_t status = convert(opt, master, x);
     if (status < 0) {
         tutti_tensor_release(master);
         return status;

@@ -85,9 +85,9 @@ static tutti_status_t launch_strict(tt_exec_t *exec, const tt_kernel_t *kernel,
     *launch = (launch_t){.strict = strict, .kernel = kernel};
     memcpy(launch->arguments, arguments, kernel->bytes);
     TT_TRY(translate(strict, kernel, launch->arguments));
-    TT_TRY(tt_stream_push(strict->stream,
-                          &(tt_work_t){kernel->name, run_kernel, launch,
-                                       sizeof *launch + kernel->bytes, strict->options.launch_ns}));
+    const tt_work_t work = {kernel->name, run_kernel, launch, sizeof *launch + kernel->bytes,
+                            strict->options.launch_ns};
+    TT_TRY((kernel->is_always ? tt_stream_push_always : tt_stream_push)(strict->stream, &work));
     atomic_fetch_add(&strict->launches, 1);
     return TUTTI_OK;
 }

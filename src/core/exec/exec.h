@@ -21,6 +21,7 @@
 #ifndef TT_EXEC_H
 #define TT_EXEC_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "core/base/fail.h"
@@ -51,6 +52,10 @@ typedef struct {
     tutti_status_t (*run)(tt_threads_t *threads, const void *arguments);
 
     const tt_pointer_t *pointers; /* ended by TT_NO_POINTER */
+
+    /* It is not skipped behind a failure: what it makes does not depend on what was lost, and lasts
+     * longer than the skipping (the first value of a state). */
+    bool is_always;
 } tt_kernel_t;
 
 #define TT_KERNEL(title, type, does, list)                                                         \

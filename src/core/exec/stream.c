@@ -31,7 +31,7 @@ typedef struct {
     size_t record_bytes;
     int64_t least_ns;
     int64_t pushed_ns; /* of a stream that is watched */
-    bool is_always;    /* not skipped: releases, and waits, which keep what others use */
+    bool is_always; /* not skipped: releases and waits, which keep what others use; first values */
     _Alignas(16) unsigned char arguments[];
 } record_t;
 
@@ -299,6 +299,11 @@ static tutti_status_t push(tt_stream_t *stream, const tt_work_t *work, bool is_a
 tutti_status_t tt_stream_push(tt_stream_t *stream, const tt_work_t *work)
 {
     return push(stream, work, false);
+}
+
+tutti_status_t tt_stream_push_always(tt_stream_t *stream, const tt_work_t *work)
+{
+    return push(stream, work, true);
 }
 
 typedef struct {

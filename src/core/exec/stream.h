@@ -53,6 +53,9 @@ void tt_stream_release(tt_stream_t *stream);
  */
 tutti_status_t tt_stream_push(tt_stream_t *stream, const tt_work_t *work);
 
+/* The same, and it is not skipped behind a failure. */
+tutti_status_t tt_stream_push_always(tt_stream_t *stream, const tt_work_t *work);
+
 /* Calls release(object) on the stream's thread behind what was pushed, also where that failed: the
  * object is something that the work uses. Errors as of tt_stream_push(); it is not called then. */
 tutti_status_t tt_stream_push_release(tt_stream_t *stream, void (*release)(void *object),

@@ -156,7 +156,14 @@ static const tt_pointer_t copy_pointers[] = {TT_POINTER(copy_t, out.data),
                                              TT_POINTER(copy_t, x.data), TT_NO_POINTER};
 static const tt_kernel_t copy_kernel = TT_KERNEL("copy", copy_t, run_copy, copy_pointers);
 
+/* Of a number. */
+static const tt_kernel_t fill_kernel = {.name = "fill",
+                                        .bytes = sizeof(copy_t),
+                                        .run = run_copy,
+                                        .pointers = copy_pointers,
+                                        .is_always = true};
+
 tutti_status_t tt_copy(tt_exec_t *exec, const tt_strided_t *out, const tt_strided_t *x)
 {
-    return tt_launch(exec, &copy_kernel, &(copy_t){*out, *x});
+    return tt_launch(exec, x->data == NULL ? &fill_kernel : &copy_kernel, &(copy_t){*out, *x});
 }

@@ -220,9 +220,9 @@ static const tt_pointer_t pointers[] = {
     TT_POINTER(map_t, operands[3].data), TT_POINTER(map_t, operands[2].data),
     TT_POINTER(map_t, operands[1].data), TT_POINTER(map_t, operands[0].data), TT_NO_POINTER};
 static const tt_kernel_t map_kernels[ARITY_MAX] = {
-    {"map_unary", offsetof(map_t, operands[2]), run_map, pointers + 2},
-    {"map_binary", offsetof(map_t, operands[3]), run_map, pointers + 1},
-    {"map_ternary", sizeof(map_t), run_map, pointers},
+    {"map_unary", offsetof(map_t, operands[2]), run_map, pointers + 2, false},
+    {"map_binary", offsetof(map_t, operands[3]), run_map, pointers + 1, false},
+    {"map_ternary", sizeof(map_t), run_map, pointers, false},
 };
 
 tutti_status_t tt_map_unary(tt_exec_t *exec, tt_unary_t kind, tt_map_params_t params,

@@ -87,11 +87,115 @@ TUTTI_API tutti_device_stats_t tutti_device_stats(tutti_device_t *device);
 
 /** Wait until all that was launched on it is done. It alone ends what a failure began: the work
  *  behind that is skipped until then, and what is launched from now on is done. @thread any
- *  @param timeout_ms  0: TUTTI_TIMEOUT_MS
- *  @errors  TIMEOUT; the first failure of its work since it was synchronized last, with the
- *           operation, once, to all that wait at that time; STATE (it was opened before fork())
+ *  @param timeout_ms  0: TUTTI_TIMEOUT_MS; of all its streams
+ *  @errors  ARG (timeout_ms), TIMEOUT; the first failure of its work since it was synchronized
+ *           last, with the operation, once, to all that wait at that time; STATE (it was opened
+ *           before fork())
  *  @source torch.cuda.synchronize */
 TUTTI_API tutti_status_t tutti_device_synchronize(tutti_device_t *device, int64_t timeout_ms);
+
+/* ---- streams and events -------------------------------------------------------------------- */
+
+/* Work of a device is done in the order in which its stream was given it. A device has a stream
+ * of its own; others beside it let a copy and a kernel, or two kernels, overlap. Who uses on
+ * one stream what another one makes puts an event between them; reads to the host wait for this
+ * thread's stream alone. Memory needs no care: what is released while a device has several
+ * streams is used again when all of them are past what they had been given by then.
+ *
+ * The host's stream, and those of "cpu" and "meta", is NULL: what is launched there is done at
+ * once, and so are its events. A stream whose device has closed takes no more work: STATE.
+ *
+ * Example:
+ *
+ *     static tutti_status_t fetch(tutti_device_t *device, tutti_stream_t *copies,
+ *                                 tutti_event_t *here, tutti_tensor_t *to, tutti_tensor_t *pinned)
+ *     {
+ *         TUTTI_CHECK(tutti_device_set_stream(device, copies));
+ *         tutti_status_t status = tutti_tensor_copy(to, pinned); // while the other stream computes
+ *         if (status >= 0) {
+ *             status = tutti_event_record(here, copies);
+ *         }
+ *         TUTTI_CHECK(tutti_device_set_stream(device, NULL));
+ *         TUTTI_CHECK(status);
+ *         return tutti_stream_wait_event(tutti_device_stream(device), here);
+ *     }
+ */
+
+/** An order of work on a device. */
+typedef struct tutti_stream tutti_stream_t;
+
+/** A point in a stream, and when it was passed. */
+typedef struct tutti_event tutti_event_t;
+
+/** A stream beside the device's own: it begins behind what that one has been given, with threads of
+ *  its own for kernels and the device's costs. It does not keep the device open.
+ *  @param device  NULL: the host
+ *  @param out     owned by the caller, to be released with tutti_stream_release; NULL where
+ *                 everything is done at once
+ *  @thread any @errors NOMEM, IO (a thread cannot be started), UNSUPPORTED (31 are in use), STATE
+ *  (the device was opened before fork()) @source torch.cuda.Stream */
+TUTTI_API tutti_status_t tutti_stream_create(tutti_device_t *device, tutti_stream_t **out);
+
+/** Give a stream back; NULL does nothing. Its work is done still; then it may be given to who
+ *  creates one. @thread any @errors none */
+TUTTI_API void tutti_stream_release(tutti_stream_t *stream);
+
+/** Where the calling thread's work on a device goes from now on: operations, copies, backward,
+ *  collectives. Each thread begins with the device's own stream, those of replicas too.
+ *  @param stream  of that device; NULL: its own
+ *  @thread any @errors ARG (it is another device's), STATE (its device has closed)
+ *  @source torch.cuda.set_stream */
+TUTTI_API tutti_status_t tutti_device_set_stream(tutti_device_t *device, tutti_stream_t *stream);
+
+/** The stream of the calling thread. @return borrowed; NULL where everything is done at once
+ *  @thread any @errors none @source torch.cuda.current_stream */
+TUTTI_API tutti_stream_t *tutti_device_stream(tutti_device_t *device);
+
+/** What the stream is given from now on begins when an event of any stream has been passed. The
+ *  caller does not wait, unless the stream is NULL. What failed before the event fails here, too.
+ *  @param event  one that was not recorded: nothing happens
+ *  @thread any @errors STATE (the stream's device has closed; fork()); where the stream is NULL
+ *  those of tutti_event_synchronize() @source torch.cuda.Stream.wait_event */
+TUTTI_API tutti_status_t tutti_stream_wait_event(tutti_stream_t *stream, tutti_event_t *event);
+
+/** Wait until all that a stream was given is done. @param timeout_ms 0: TUTTI_TIMEOUT_MS
+ *  @thread any @errors those of tutti_event_synchronize(); STATE (its device has closed)
+ *  @source torch.cuda.Stream.synchronize */
+TUTTI_API tutti_status_t tutti_stream_synchronize(tutti_stream_t *stream, int64_t timeout_ms);
+
+/** An event that is recorded nowhere. @param out owned by the caller, to be released with
+ *  tutti_event_release @thread any @errors NOMEM @source torch.cuda.Event */
+TUTTI_API tutti_status_t tutti_event_create(tutti_event_t **out);
+
+/** Share an event. @thread any @errors none */
+TUTTI_API tutti_event_t *tutti_event_retain(tutti_event_t *event);
+
+/** Give an event back; NULL does nothing. @thread any @errors none */
+TUTTI_API void tutti_event_release(tutti_event_t *event);
+
+/** Put the event behind all that a stream was given. Those who wait for it where it was recorded
+ *  before go on to wait for that. @param stream NULL: it is passed at once @thread any
+ *  @errors NOMEM, STATE (the stream's device has closed; fork()) @source torch.cuda.Event.record */
+TUTTI_API tutti_status_t tutti_event_record(tutti_event_t *event, tutti_stream_t *stream);
+
+/** Whether it has been passed, or was not recorded. @thread any @errors none
+ *  @source torch.cuda.Event.query */
+TUTTI_API bool tutti_event_is_done(tutti_event_t *event);
+
+/** Wait until the event has been passed; also when its device has closed.
+ *  @param timeout_ms  0: TUTTI_TIMEOUT_MS
+ *  @thread any
+ *  @errors  ARG (timeout_ms), TIMEOUT, STATE (fork()); the failure for which what is before the
+ *           event was not done, which tutti_device_synchronize() ends
+ *  @source torch.cuda.Event.synchronize */
+TUTTI_API tutti_status_t tutti_event_synchronize(tutti_event_t *event, int64_t timeout_ms);
+
+/** Nanoseconds from when a stream passed an event to when one passed another.
+ *  @param out  negative where the end came first
+ *  @thread any @errors STATE (one has not been recorded, or not been passed)
+ *  @source torch.cuda.Event.elapsed_time */
+TUTTI_API tutti_status_t tutti_event_elapsed_ns(tutti_event_t *begin, tutti_event_t *end,
+                                                int64_t *out);
 
 /* ---- tensors and modules --------------------------------------------------------------------- */
 

@@ -115,7 +115,7 @@ static tutti_status_t await_device(tt_streamed_t *call)
     }
     TT_TRY(status);
     const uint64_t last = begin.count == 0 ? 0 : begin.count - 1;
-    return tt_stream_check((tt_event_t){begin.stream, last}, begin);
+    return tt_stream_check((tt_event_t){.stream = begin.stream, .count = last}, begin);
 }
 
 static tutti_status_t run_call(void *arguments)

@@ -159,7 +159,7 @@ bool tt_device_is_accelerator(const tt_device_t *device)
 bool tt_device_has_values(const tt_device_t *device)
 {
     return device == NULL || !tt_device_is_accelerator(device) ||
-           device->ops->accelerator->stream != NULL;
+           device->ops->accelerator->streams != NULL;
 }
 
 tt_exec_t *tt_device_exec(tt_device_t *device)
@@ -185,9 +185,16 @@ tutti_status_t tt_device_copy_out(tt_device_t *device, void *host, const void *f
     return device->ops->accelerator->copy_out(device->state, host, from, bytes);
 }
 
+tt_streams_t *tt_device_streams(tt_device_t *device)
+{
+    return device == NULL || !tt_device_is_accelerator(device) || !tt_device_has_values(device)
+               ? NULL
+               : device->ops->accelerator->streams(device->state);
+}
+
 tt_stream_t *tt_device_stream(tt_device_t *device)
 {
-    return device->ops->accelerator->stream(device->state);
+    return tt_streams_current(device->ops->accelerator->streams(device->state));
 }
 
 void *tt_device_host_view(tt_device_t *device, void *memory)
@@ -198,10 +205,8 @@ void *tt_device_host_view(tt_device_t *device, void *memory)
 
 tutti_status_t tt_device_synchronize(tt_device_t *device, tt_deadline_t deadline)
 {
-    if (!tt_device_is_accelerator(device) || !tt_device_has_values(device)) {
-        return TUTTI_OK;
-    }
-    return tt_event_wait(tt_stream_event(tt_device_stream(device)), deadline);
+    tt_streams_t *streams = tt_device_streams(device);
+    return streams == NULL ? TUTTI_OK : tt_streams_wait(streams, deadline);
 }
 
 tutti_device_stats_t tutti_device_stats(tutti_device_t *device)
@@ -213,10 +218,13 @@ tutti_device_stats_t tutti_device_stats(tutti_device_t *device)
                                   .peak_bytes = stats.peak_bytes};
 }
 
-/* 0: TUTTI_TIMEOUT_MS. */
-static tutti_status_t find_deadline(int64_t timeout_ms, tt_deadline_t *out)
+tutti_status_t tt_device_deadline(const char *call, int64_t timeout_ms, tt_deadline_t *out)
 {
     int64_t limit = timeout_ms;
+    if (limit < 0) {
+        return TT_FAIL(TUTTI_ERR_ARG, "%s: timeout_ms is %" PRId64 ": want at least 0", call,
+                       timeout_ms);
+    }
     if (limit == 0) {
         TT_TRY(tt_config_int(TT_CONFIG_TIMEOUT_MS, 1, INT32_MAX, &limit));
     }
@@ -226,13 +234,8 @@ static tutti_status_t find_deadline(int64_t timeout_ms, tt_deadline_t *out)
 
 tutti_status_t tutti_device_synchronize(tutti_device_t *device, int64_t timeout_ms)
 {
-    if (timeout_ms < 0) {
-        return TT_FAIL(TUTTI_ERR_ARG,
-                       "device_synchronize: timeout_ms is %" PRId64 ": want at least 0",
-                       timeout_ms);
-    }
     tt_deadline_t deadline;
-    TT_TRY(find_deadline(timeout_ms, &deadline));
+    TT_TRY(tt_device_deadline("device_synchronize", timeout_ms, &deadline));
     return tt_device_synchronize(device, deadline);
 }
 
@@ -280,7 +283,7 @@ static tutti_status_t copy_with_host(tt_device_t *device, void *to, tt_device_t 
     }
     tt_deadline_t deadline;
     const tt_event_t before = tt_stream_event(tt_device_stream(accelerator));
-    TT_TRY(find_deadline(0, &deadline));
+    TT_TRY(tt_device_deadline("copy", 0, &deadline));
     TT_TRY(tt_event_pass(before, deadline));
     TT_TRY(push_with_host(device, to, other, from, bytes));
     const tt_event_t after = tt_stream_event(before.stream);

@@ -20,6 +20,7 @@
 
 #include "core/base/fail.h"
 #include "core/exec/exec.h"
+#include "core/device/streams.h"
 #include "core/exec/stream.h"
 
 typedef struct tutti_device tt_device_t;
@@ -38,9 +39,9 @@ typedef struct {
  * done. Errors: ARG (not memory of the device), STATE (forked). */
 typedef struct {
     tt_exec_t *(*exec)(void *state); /* borrowed: where its kernels are launched */
-    /* Borrowed: that they and the copies run on. NULL: nothing runs, for its memory has no values,
-     * copies to it do nothing, and those from it fail. */
-    tt_stream_t *(*stream)(void *state);
+    /* Borrowed: they and the copies run on the caller's current one. NULL: nothing runs, for its
+     * memory has no values, copies to it do nothing, and those from it fail. */
+    tt_streams_t *(*streams)(void *state);
     tutti_status_t (*copy_in)(void *state, void *to, const void *host, size_t bytes);
     tutti_status_t (*copy_out)(void *state, void *host, const void *from, size_t bytes);
     /* From another device of the same kind, whose memory is not used again before. */
@@ -111,7 +112,10 @@ bool tt_device_has_values(const tt_device_t *device);
 /* Where kernels on its memory are launched. NULL, which tt_launch() takes: in the caller. */
 tt_exec_t *tt_device_exec(tt_device_t *device);
 
-/* Of an accelerator: as in the contract. */
+/* NULL: everything is done at once, as by the host (device NULL). */
+tt_streams_t *tt_device_streams(tt_device_t *device);
+
+/* Of an accelerator: the calling thread's stream, and as in the contract. */
 tt_stream_t *tt_device_stream(tt_device_t *device);
 void *tt_device_host_view(tt_device_t *device, void *memory);
 
@@ -126,13 +130,16 @@ tutti_status_t tt_device_copy_out(tt_device_t *device, void *host, const void *f
 tutti_status_t tt_device_move(tt_device_t *device, void *to, tt_device_t *other, const void *from,
                               size_t bytes);
 
-/* Calls release(object) behind all that was launched, also where that failed. Errors: STATE
- * (forked); it is not called then. */
+/* Calls release(object) behind all that the caller's stream was given, also where that failed.
+ * Errors: STATE (forked); it is not called then. */
 tutti_status_t tt_device_push_release(tt_device_t *device, void (*release)(void *object),
                                       void *object);
 
-/* Until all that was launched is done. It alone ends the skipping behind a failure. Errors: those
- * of tt_event_wait(). */
+/* 0: TUTTI_TIMEOUT_MS. Errors: ARG (it is negative: names the call). */
+tutti_status_t tt_device_deadline(const char *call, int64_t timeout_ms, tt_deadline_t *out);
+
+/* Until all that was launched is done, on all streams. It alone ends the skipping behind a failure.
+ * Errors: those of tt_event_wait(). */
 tutti_status_t tt_device_synchronize(tt_device_t *device, tt_deadline_t deadline);
 
 #endif

@@ -1,4 +1,4 @@
-/* A shared heap of one segment, its shadow of addresses, and a stream.
+/* A shared heap of one segment, its shadow of addresses, and streams.
  *
  * Cost of a launch: a comparison and an addition for each pointer, and the push (stream.h).
  */
@@ -22,8 +22,7 @@ typedef struct {
     tt_device_t *heap;
     unsigned char *memory; /* of the heap's segment: what kernels use */
     unsigned char *shadow; /* what is handed out */
-    tt_stream_t *stream;
-    tt_threads_t *threads; /* with the stream's */
+    tt_streams_t streams;
     tt_exec_t exec;
     _Atomic uint64_t launches, copied_bytes;
 } strict_t;
@@ -31,7 +30,7 @@ typedef struct {
 /* ---- launches -------------------------------------------------------------------------------- */
 
 typedef struct {
-    strict_t *strict;
+    tt_threads_t *threads; /* of the stream */
     const tt_kernel_t *kernel;
     _Alignas(16) unsigned char arguments[];
 } launch_t;
@@ -41,7 +40,7 @@ enum { ARGUMENTS_MAX = TT_WORK_BYTES_MAX - sizeof(launch_t) };
 static tutti_status_t run_kernel(void *user)
 {
     const launch_t *launch = user;
-    return launch->kernel->run(launch->strict->threads, launch->arguments);
+    return launch->kernel->run(launch->threads, launch->arguments);
 }
 
 static bool is_inside(const strict_t *strict, const void *pointer, size_t bytes)
@@ -82,12 +81,13 @@ static tutti_status_t launch_strict(tt_exec_t *exec, const tt_kernel_t *kernel,
     _Alignas(16) unsigned char room[TT_WORK_BYTES_MAX];
     launch_t *launch = (void *)room;
     TT_ASSERT(kernel->bytes <= ARGUMENTS_MAX);
-    *launch = (launch_t){.strict = strict, .kernel = kernel};
+    tt_stream_t *stream = tt_streams_current(&strict->streams);
+    *launch = (launch_t){.threads = tt_streams_threads(stream), .kernel = kernel};
     memcpy(launch->arguments, arguments, kernel->bytes);
     TT_TRY(translate(strict, kernel, launch->arguments));
     const tt_work_t work = {kernel->name, run_kernel, launch, sizeof *launch + kernel->bytes,
                             strict->options.launch_ns};
-    TT_TRY((kernel->is_always ? tt_stream_push_always : tt_stream_push)(strict->stream, &work));
+    TT_TRY((kernel->is_always ? tt_stream_push_always : tt_stream_push)(stream, &work));
     atomic_fetch_add(&strict->launches, 1);
     return TUTTI_OK;
 }
@@ -111,7 +111,7 @@ static tutti_status_t push_copy(strict_t *strict, const char *name, const copy_t
 {
     const int64_t rate = strict->options.copy_bytes_s;
     const double ns = rate > 0 ? (double)copy->bytes * 1e9 / (double)rate : 0;
-    TT_TRY(tt_stream_push(strict->stream,
+    TT_TRY(tt_stream_push(tt_streams_current(&strict->streams),
                           &(tt_work_t){name, run_copy, copy, sizeof *copy, (int64_t)ns}));
     atomic_fetch_add(&strict->copied_bytes, copy->bytes);
     return TUTTI_OK;
@@ -159,8 +159,12 @@ static void *host_view(void *state, void *memory)
 
 static void *alloc_strict(void *state, size_t bytes, const char *what)
 {
-    const strict_t *strict = state;
+    strict_t *strict = state;
+    tt_streams_reclaim(&strict->streams);
     unsigned char *memory = tt_device_alloc(strict->heap, bytes, what);
+    if (memory == NULL && tt_streams_settle(&strict->streams)) {
+        memory = tt_device_alloc(strict->heap, bytes, what);
+    }
     if (memory == NULL) {
         char text[TT_ERROR_TEXT_BYTES];
         snprintf(text, sizeof text, "%s", tutti_last_error());
@@ -173,12 +177,20 @@ static void *alloc_strict(void *state, size_t bytes, const char *what)
 static void free_strict(void *state, void *memory, size_t bytes)
 {
     strict_t *strict = state;
-    tt_device_free(strict->heap, inside(strict, memory), bytes);
+    tt_streams_free(&strict->streams, inside(strict, memory), bytes);
+}
+
+/* What no stream uses any more. */
+static void give_back(void *user, void *memory, size_t bytes)
+{
+    const strict_t *strict = user;
+    tt_device_free(strict->heap, memory, bytes);
 }
 
 static tt_device_stats_t stats_of_strict(void *state)
 {
-    const strict_t *strict = state;
+    strict_t *strict = state;
+    tt_streams_reclaim(&strict->streams);
     tt_device_stats_t stats = tt_device_stats(strict->heap);
     stats.launches = atomic_load(&strict->launches);
     stats.copied_bytes = atomic_load(&strict->copied_bytes);
@@ -190,8 +202,7 @@ static tt_device_stats_t stats_of_strict(void *state)
 static void close_strict(void *state)
 {
     strict_t *strict = state;
-    tt_stream_release(strict->stream);
-    tt_threads_release(strict->threads);
+    tt_streams_close(&strict->streams);
     tutti_device_release(strict->heap);
     if (strict->shadow != NULL) {
         munmap(strict->shadow, strict->options.memory_bytes);
@@ -217,8 +228,11 @@ static tutti_status_t try_open(strict_t *strict)
     TT_TRY(tt_device_open(&tt_device_heap, &heap, &strict->heap));
     TT_TRY(make_shadow(strict));
     const int threads = strict->options.threads;
-    TT_TRY(tt_threads_create(threads > 0 ? threads : 1, &strict->threads));
-    return tt_stream_create(&(tt_stream_options_t){.name = strict->name}, &strict->stream);
+    return tt_streams_open(&strict->streams,
+                           &(tt_streams_options_t){.name = strict->name,
+                                                   .threads = threads > 0 ? threads : 1,
+                                                   .give_back = give_back,
+                                                   .user = strict});
 }
 
 static tutti_status_t open_strict(void *state, const void *options)
@@ -245,10 +259,10 @@ static tt_exec_t *exec_of(void *state)
     return &strict->exec;
 }
 
-static tt_stream_t *stream_of(void *state)
+static tt_streams_t *streams_of(void *state)
 {
-    const strict_t *strict = state;
-    return strict->stream;
+    strict_t *strict = state;
+    return &strict->streams;
 }
 
 static tutti_status_t open_named(int index, const tutti_device_options_t *options,
@@ -266,7 +280,7 @@ static tutti_status_t open_named(int index, const tutti_device_options_t *option
 
 static const tt_accelerator_ops_t accelerator = {
     .exec = exec_of,
-    .stream = stream_of,
+    .streams = streams_of,
     .copy_in = copy_in,
     .copy_out = copy_out,
     .copy_across = copy_across,

@@ -43,9 +43,10 @@ typedef struct {
     char text[TT_ERROR_TEXT_BYTES];
 } lost_t;
 
-struct tt_stream {
-    tt_ref_t ref; /* of its owner, and of those on other streams that wait for an event */
+struct tutti_stream {
+    tt_ref_t ref; /* of its owner, and of those that look at its events */
     char name[32];
+    void *user;
     pid_t owner;
     pthread_t thread;
     pthread_mutex_t push_lock;
@@ -198,6 +199,7 @@ tutti_status_t tt_stream_create(const tt_stream_options_t *options, tt_stream_t 
     TT_TRY_ALLOC(stream);
     tt_ref_init(&stream->ref);
     snprintf(stream->name, sizeof stream->name, "%s", options->name);
+    stream->user = options->user;
     stream->owner = getpid();
     stream->ring = tt_alloc_raw(RING_BYTES, "stream");
     tutti_status_t status = stream->ring == NULL ? TUTTI_ERR_NOMEM : TUTTI_OK;
@@ -215,10 +217,26 @@ tutti_status_t tt_stream_create(const tt_stream_options_t *options, tt_stream_t 
     return TUTTI_OK;
 }
 
-/* Its thread has ended; its record of what failed stays while somebody waits for an event. */
-static void let_go(tt_stream_t *stream)
+void tt_stream_retain(tt_stream_t *stream)
+{
+    tt_ref_retain(&stream->ref);
+}
+
+bool tt_stream_is_held(tt_stream_t *stream)
+{
+    return !tt_ref_is_unique(&stream->ref);
+}
+
+void *tt_stream_user(const tt_stream_t *stream)
+{
+    return stream->user;
+}
+
+/* Its thread has ended before the last one lets go. */
+void tt_stream_let_go(tt_stream_t *stream)
 {
     if (tt_ref_release(&stream->ref)) {
+        pthread_mutex_destroy(&stream->push_lock);
         pthread_mutex_destroy(&stream->failure_lock);
         tt_free(stream);
     }
@@ -233,13 +251,14 @@ void tt_stream_release(tt_stream_t *stream)
         if (tt_event_wait(tt_stream_event(stream), TT_NEVER) < 0 && !newest(stream)->is_seen) {
             tt_log(TT_LOG_ERROR, "%s, and nobody waited for it", tutti_last_error());
         }
+        pthread_mutex_lock(&stream->push_lock);
         atomic_store(&stream->stops, true);
         move(&stream->posted, &stream->is_thread_asleep);
+        pthread_mutex_unlock(&stream->push_lock);
         pthread_join(stream->thread, NULL);
     }
-    pthread_mutex_destroy(&stream->push_lock);
     tt_free(stream->ring);
-    let_go(stream);
+    tt_stream_let_go(stream);
 }
 
 static tutti_status_t check_owner(const tt_stream_t *stream)
@@ -248,6 +267,15 @@ static tutti_status_t check_owner(const tt_stream_t *stream)
                ? TUTTI_OK
                : TT_FAIL(TUTTI_ERR_STATE, "%s was opened before fork(): its thread is the parent's",
                          stream->name);
+}
+
+tutti_status_t tt_stream_check_open(tt_stream_t *stream)
+{
+    TT_TRY(check_owner(stream));
+    return atomic_load(&stream->stops)
+               ? TT_FAIL(TUTTI_ERR_STATE, "%s has closed: its streams take no more work",
+                         stream->name)
+               : TUTTI_OK;
 }
 
 /* ---- pushing --------------------------------------------------------------------------------- */
@@ -273,12 +301,11 @@ static record_t *make_room(tt_stream_t *stream, size_t bytes)
     return record_at(stream, stream->written);
 }
 
-static tutti_status_t push(tt_stream_t *stream, const tt_work_t *work, bool is_always)
+/* push_lock is held. */
+static tutti_status_t write_record(tt_stream_t *stream, const tt_work_t *work, bool is_always)
 {
-    TT_TRY(check_owner(stream));
-    TT_ASSERT(work->bytes <= TT_WORK_BYTES_MAX);
     const size_t bytes = tt_round_up(sizeof(record_t) + work->bytes, RECORD_ALIGN);
-    pthread_mutex_lock(&stream->push_lock);
+    TT_TRY(tt_stream_check_open(stream));
     record_t *record = make_room(stream, bytes);
     record->name = work->name;
     record->run = work->run;
@@ -292,8 +319,17 @@ static tutti_status_t push(tt_stream_t *stream, const tt_work_t *work, bool is_a
     stream->written += bytes;
     atomic_fetch_add(&stream->pushed, 1);
     move(&stream->posted, &stream->is_thread_asleep);
-    pthread_mutex_unlock(&stream->push_lock);
     return TUTTI_OK;
+}
+
+static tutti_status_t push(tt_stream_t *stream, const tt_work_t *work, bool is_always)
+{
+    TT_TRY(check_owner(stream));
+    TT_ASSERT(work->bytes <= TT_WORK_BYTES_MAX);
+    pthread_mutex_lock(&stream->push_lock);
+    const tutti_status_t status = write_record(stream, work, is_always);
+    pthread_mutex_unlock(&stream->push_lock);
+    return status;
 }
 
 tutti_status_t tt_stream_push(tt_stream_t *stream, const tt_work_t *work)
@@ -329,7 +365,8 @@ tutti_status_t tt_stream_push_release(tt_stream_t *stream, void (*release)(void 
 
 tt_event_t tt_stream_event(tt_stream_t *stream)
 {
-    return (tt_event_t){stream, atomic_load(&stream->pushed)};
+    const uint32_t told = atomic_load(&stream->told);
+    return (tt_event_t){stream, atomic_load(&stream->pushed), told};
 }
 
 bool tt_event_is_done(tt_event_t event)
@@ -419,10 +456,9 @@ static tutti_status_t wait_until_done(tt_event_t event, tt_deadline_t deadline)
 
 tutti_status_t tt_event_wait(tt_event_t event, tt_deadline_t deadline)
 {
-    const uint32_t told = atomic_load(&event.stream->told);
     TT_TRY(wait_until_done(event, deadline));
     TT_TRY(take_failure(event.stream));
-    return atomic_load(&event.stream->told) == told ? TUTTI_OK : check_event(event);
+    return atomic_load(&event.stream->told) == event.told ? TUTTI_OK : check_event(event);
 }
 
 tutti_status_t tt_event_pass(tt_event_t event, tt_deadline_t deadline)
@@ -441,7 +477,7 @@ static tutti_status_t run_wait(void *arguments)
     const tt_event_t event = *(const tt_event_t *)arguments;
     tutti_status_t status = wait_until_done(event, TT_NEVER);
     status = status < 0 ? status : check_event(event);
-    let_go(event.stream);
+    tt_stream_let_go(event.stream);
     return status;
 }
 
@@ -454,7 +490,7 @@ tutti_status_t tt_stream_wait_event(tt_stream_t *stream, tt_event_t event)
     const tutti_status_t status =
         push(stream, &(tt_work_t){"wait", run_wait, &event, sizeof event, 0}, true);
     if (status < 0) {
-        let_go(event.stream);
+        tt_stream_let_go(event.stream);
     }
     return status;
 }

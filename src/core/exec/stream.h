@@ -28,10 +28,11 @@
 #include "core/base/clock.h"
 #include "core/base/fail.h"
 
-typedef struct tt_stream tt_stream_t;
+typedef struct tutti_stream tt_stream_t;
 
 typedef struct {
     const char *name; /* of the device, in failures; at most 31 bytes */
+    void *user;       /* of who makes it: tt_stream_user() */
 } tt_stream_options_t;
 
 typedef struct {
@@ -46,11 +47,22 @@ enum { TT_WORK_BYTES_MAX = 4096 };
 
 tutti_status_t tt_stream_create(const tt_stream_options_t *options, tt_stream_t **out);
 
-/* Waits for the work that was pushed; a failure that nobody was told of is logged. */
+/* Waits for the work that was pushed; a failure that nobody was told of is logged. Those who hold
+ * it still may look at its events; who pushes gets STATE. */
 void tt_stream_release(tt_stream_t *stream);
 
-/* Returns when the work is in the queue: at once, unless 1 MiB of work is. Errors: STATE (forked).
- */
+/* Hold it beside its owner, and let it go. */
+void tt_stream_retain(tt_stream_t *stream);
+void tt_stream_let_go(tt_stream_t *stream);
+bool tt_stream_is_held(tt_stream_t *stream);
+
+void *tt_stream_user(const tt_stream_t *stream);
+
+/* Errors: STATE (forked; released). */
+tutti_status_t tt_stream_check_open(tt_stream_t *stream);
+
+/* Returns when the work is in the queue: at once, unless 1 MiB of work is. Errors: STATE (forked,
+ * released). */
 tutti_status_t tt_stream_push(tt_stream_t *stream, const tt_work_t *work);
 
 /* The same, and it is not skipped behind a failure. */
@@ -65,6 +77,7 @@ tutti_status_t tt_stream_push_release(tt_stream_t *stream, void (*release)(void 
 typedef struct {
     tt_stream_t *stream;
     uint64_t count;
+    uint32_t told; /* failures, by then */
 } tt_event_t;
 
 tt_event_t tt_stream_event(tt_stream_t *stream);
@@ -73,8 +86,8 @@ bool tt_event_is_done(tt_event_t event);
 
 /* Until everything before the event is done; ends the skipping. Errors: TIMEOUT; STATE (forked);
  * the first failure since the last wait that returned one, also of work behind the event:
- * "strict:0: gather: …"; the one that another thread was told of meanwhile, if it spoiled the last
- * work before the event. */
+ * "strict:0: gather: …"; the one that another thread was told of since the event was made, if it
+ * spoiled the last work before it. */
 tutti_status_t tt_event_wait(tt_event_t event, tt_deadline_t deadline);
 
 /* The same, whatever came of the work: failures stay, and are not told. Errors: TIMEOUT; STATE

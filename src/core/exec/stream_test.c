@@ -176,9 +176,9 @@ static void who_looks_at_what_is_lost_is_told_each_time(void **state)
     const tt_event_t third = tt_stream_event(stream);
     assert_int_equal(tt_event_pass(third, TT_NEVER), TUTTI_OK);
     for (int turn = 0; turn < 4; turn++) {
-        assert_int_equal(tt_stream_check((tt_event_t){stream, 0}, first), TUTTI_OK);
+        assert_int_equal(tt_stream_check((tt_event_t){.stream = stream}, first), TUTTI_OK);
         assert_int_equal(tt_stream_check(first, second), TUTTI_ERR_ARG);
-        assert_int_equal(tt_stream_check((tt_event_t){stream, 0}, second), TUTTI_ERR_ARG);
+        assert_int_equal(tt_stream_check((tt_event_t){.stream = stream}, second), TUTTI_ERR_ARG);
         assert_int_equal(tt_stream_check(second, third), TUTTI_ERR_ARG);
         assert_string_equal(tutti_last_error(), "test:0: note: index 7 is outside");
         const tt_event_t before = tt_stream_event(stream);
@@ -378,7 +378,7 @@ static void a_failure_that_nobody_was_told_of_is_logged(void **state)
         const tt_event_t event = tt_stream_event(stream);
         assert_int_equal(tt_event_pass(event, TT_NEVER), TUTTI_OK);
         if (looks) {
-            assert_int_equal(tt_stream_check((tt_event_t){stream, 0}, event), TUTTI_ERR_ARG);
+            assert_int_equal(tt_stream_check((tt_event_t){.stream = stream}, event), TUTTI_ERR_ARG);
         }
         tt_stream_release(stream);
         tt_log_set_sink(NULL, NULL);

@@ -49,6 +49,12 @@ TUTTI_API char *tutti_shape_format(tutti_shape_t shape, char *text, size_t bytes
 
 /** Uninitialised memory. @thread the scope's @errors ARG, NOMEM, through the scope */
 TUTTI_API tutti_tensor_t *tutti_empty(tutti_scope_t *s, tutti_dtype_t dtype, tutti_shape_t shape);
+/** Uninitialised memory of the host, whatever the context's device is, that is pinned: copies
+ *  between it and a device return at once, as of tutti_tensor_pin() (devices.h).
+ *  @thread the scope's @errors ARG, NOMEM, through the scope @source torch.empty(pin_memory=True)
+ */
+TUTTI_API tutti_tensor_t *tutti_empty_pinned(tutti_scope_t *s, tutti_dtype_t dtype,
+                                             tutti_shape_t shape);
 /** All zero. @thread the scope's @errors ARG, NOMEM, through the scope */
 TUTTI_API tutti_tensor_t *tutti_zeros(tutti_scope_t *s, tutti_dtype_t dtype, tutti_shape_t shape);
 /** All one. @thread the scope's @errors ARG, NOMEM, through the scope */

@@ -215,9 +215,13 @@ static tutti_status_t check_shard(const tutti_dataloader_t *loader, const tutti_
                    (long long)ctx->shard);
 }
 
-/* To the device of the context. */
-static tutti_status_t move_home(tutti_scope_t *s, tutti_tensor_t **x)
+/* To the device of the context. What is pinned stays, also where the scope lets it go, until the
+ * copies of it are done. */
+static tutti_status_t move_home(tutti_scope_t *s, bool is_pinned, tutti_tensor_t **x)
 {
+    if (*x != NULL && is_pinned) {
+        TT_TRY(tutti_tensor_pin(*x));
+    }
     if (*x == NULL || s->ctx->home == NULL || (*x)->status < 0) {
         return TUTTI_OK;
     }
@@ -229,15 +233,16 @@ static tutti_status_t move_home(tutti_scope_t *s, tutti_tensor_t **x)
 }
 
 /* The scope owns the batch's tensors from now on. */
-static tutti_status_t hand_over(tt_job_t *job, tutti_scope_t *s, tutti_batch_t *batch)
+static tutti_status_t hand_over(const tutti_dataloader_t *loader, tt_job_t *job, tutti_scope_t *s,
+                                tutti_batch_t *batch)
 {
     tutti_batch_t *from = &job->batch;
     tutti_tensor_t *input = from->input, *target = from->target;
     from->input = from->target = NULL;
     input = tt_scope_adopt(s, TUTTI_OK, input);
     target = target == NULL ? NULL : tt_scope_adopt(s, TUTTI_OK, target);
-    TT_TRY(move_home(s, &input));
-    TT_TRY(move_home(s, &target));
+    TT_TRY(move_home(s, loader->options.pin_memory, &input));
+    TT_TRY(move_home(s, loader->options.pin_memory, &target));
     TT_TRY(tutti_scope_status(s));
     *batch = *from;
     batch->input = input;
@@ -255,7 +260,7 @@ static tutti_status_t read_at(tutti_dataloader_t *loader, tutti_scope_t *s,
         status = tt_read_job(loader->dataset, &job);
     }
     if (status >= 0) {
-        status = hand_over(&job, s, batch);
+        status = hand_over(loader, &job, s, batch);
     }
     tutti_tensor_release(job.batch.input);
     tutti_tensor_release(job.batch.target);
@@ -272,7 +277,7 @@ static tutti_status_t take_read(tutti_dataloader_t *loader, tutti_scope_t *s, tu
     read_on(loader, s->ctx->cpu);
     tutti_status_t status = tt_read_ahead_wait(loader->ahead, deadline_of(loader), &job);
     if (status >= 0) {
-        status = hand_over(job, s, batch);
+        status = hand_over(loader, job, s, batch);
     }
     if (status < 0) {
         loader->must_reset = job != NULL; /* else it is still being read */

@@ -285,6 +285,19 @@ tutti_tensor_t *tutti_zeros(tutti_scope_t *s, tutti_dtype_t dtype, tutti_shape_t
     return make(s, dtype, shape, true);
 }
 
+tutti_tensor_t *tutti_empty_pinned(tutti_scope_t *s, tutti_dtype_t dtype, tutti_shape_t shape)
+{
+    tutti_tensor_t *x = NULL;
+    tutti_status_t status = tutti_scope_status(s);
+    if (status >= 0) {
+        status = tt_tensor_new(s->ctx->cpu, dtype, shape, false, &x);
+    }
+    if (status >= 0) {
+        x->storage->is_pinned = true;
+    }
+    return tt_scope_adopt(s, status, x);
+}
+
 /* The tensor, or the scope's null tensor where writing it failed. */
 static tutti_tensor_t *checked(tutti_scope_t *s, tutti_tensor_t *x, tutti_status_t status)
 {

@@ -18,7 +18,9 @@ static tutti_status_t add(conversion_t *conversion, const char *name, tutti_tens
 {
     tutti_tensor_t *y;
     TT_TRY(tt_tensor_new(device, dtype, x->shape, false, &y));
+    const tt_event_t before = tt_device_event(y->storage->device);
     tutti_status_t status = tutti_tensor_copy(y, x);
+    status = status < 0 ? status : tt_device_check_since(before); /* else x is lost with it */
     if (status >= 0) {
         status = tt_tensor_list_add(&conversion->to, name, y);
     }

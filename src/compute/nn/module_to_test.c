@@ -214,6 +214,44 @@ static void a_parameter_that_does_not_fit_says_so(void **state)
     tutti_device_release(small);
 }
 
+/* An index outside, launched on the module's device. */
+static void fail_on(tutti_device_t *device)
+{
+    static const int64_t index = 9;
+    tutti_context_t *ctx;
+    tutti_scope_t *s;
+    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.device = device}, &ctx), 0);
+    assert_int_equal(tutti_scope_open(ctx, &s), 0);
+    tutti_tensor_t *at = tutti_from_data(s, TUTTI_I64, TUTTI_SHAPE(1), &index);
+    (void)tutti_embedding(s, at, tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(5, 2)));
+    (void)tutti_scope_close(s);
+    tutti_context_release(ctx);
+}
+
+/* Their copies are skipped: the parameters must stay what they were. */
+static void behind_a_failure_nothing_is_moved_or_cast(void **state)
+{
+    fixture_t *f = *state;
+    tutti_device_t *other;
+    assert_int_equal(tutti_device_open("strict:1", NULL, &other), 0);
+    assert_int_equal(tutti_module_to(f->net, f->device), 0);
+    assert_int_equal(tutti_tensor_fill(f->weight, 3), 0);
+    for (int way = 0; way < 3; way++) {
+        fail_on(f->device);
+        assert_int_equal(way == 0   ? tutti_module_cast(f->net, TUTTI_BF16)
+                         : way == 1 ? tutti_module_to(f->net, other)
+                                    : tutti_module_to(f->net, NULL),
+                         TUTTI_ERR_ARG);
+        tt_expect_error("embedding: index 9 at [0] is outside");
+        assert_int_equal(tutti_device_synchronize(f->device, 0), TUTTI_ERR_ARG);
+        (void)tutti_device_synchronize(other, 0);
+        assert_int_equal(tutti_tensor_dtype(f->weight), TUTTI_F32);
+        assert_ptr_equal(tutti_tensor_device(f->weight), f->device);
+        assert_true(tutti_tensor_at(f->weight, 1) == 3);
+    }
+    tutti_device_release(other);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -225,6 +263,7 @@ int main(void)
         TEST(an_optimizer_of_before_says_where_its_state_lies),
         TEST(a_cast_is_of_floats_that_have_another_dtype),
         TEST(a_parameter_that_does_not_fit_says_so),
+        TEST(behind_a_failure_nothing_is_moved_or_cast),
     };
 #undef TEST
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

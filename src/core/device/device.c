@@ -232,6 +232,24 @@ tutti_status_t tt_device_deadline(const char *call, int64_t timeout_ms, tt_deadl
     return TUTTI_OK;
 }
 
+tt_event_t tt_device_event(tt_device_t *device)
+{
+    tt_streams_t *streams = tt_device_streams(device);
+    return streams == NULL ? (tt_event_t){0} : tt_stream_event(tt_streams_current(streams));
+}
+
+tutti_status_t tt_device_check_since(tt_event_t before)
+{
+    tt_deadline_t deadline;
+    if (before.stream == NULL) {
+        return TUTTI_OK;
+    }
+    const tt_event_t now = tt_stream_event(before.stream);
+    TT_TRY(tt_device_deadline("copy", 0, &deadline));
+    TT_TRY(tt_event_pass(now, deadline));
+    return tt_stream_check(before, now);
+}
+
 tutti_status_t tutti_device_synchronize(tutti_device_t *device, int64_t timeout_ms)
 {
     tt_deadline_t deadline;

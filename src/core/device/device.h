@@ -135,6 +135,14 @@ tutti_status_t tt_device_move(tt_device_t *device, void *to, tt_device_t *other,
 tutti_status_t tt_device_push_release(tt_device_t *device, void (*release)(void *object),
                                       void *object);
 
+/* What the caller's stream was given until now; without a stream, where nothing runs later. NULL:
+ * the host. */
+tt_event_t tt_device_event(tt_device_t *device);
+
+/* Until all that its stream was given since an event is done. A failure stays. Errors: TIMEOUT; the
+ * failure for which some of it was not. */
+tutti_status_t tt_device_check_since(tt_event_t before);
+
 /* 0: TUTTI_TIMEOUT_MS. Errors: ARG (it is negative: names the call). */
 tutti_status_t tt_device_deadline(const char *call, int64_t timeout_ms, tt_deadline_t *out);
 

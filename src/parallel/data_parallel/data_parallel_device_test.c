@@ -237,6 +237,59 @@ static void outputs_may_lie_on_the_host(void **state)
     close_devices(devices);
 }
 
+static void fail_on(tutti_device_t *device)
+{
+    static const int64_t index = 9;
+    tutti_context_t *ctx;
+    tutti_scope_t *s;
+    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.device = device}, &ctx), 0);
+    assert_int_equal(tutti_scope_open(ctx, &s), 0);
+    tutti_tensor_t *at = tutti_from_data(s, TUTTI_I64, TUTTI_SHAPE(1), &index);
+    (void)tutti_embedding(s, at, tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(5, 2)));
+    (void)tutti_scope_close(s);
+    tutti_context_release(ctx);
+}
+
+/* Weights that nobody steps: copied once, unless that copy was skipped. */
+static void what_a_replica_missed_behind_a_failure_is_copied_again(void **state)
+{
+    (void)state;
+    static const plan_t plan = {0};
+    tutti_device_t *devices[REPLICAS];
+    rig_t rig;
+    open_devices(devices);
+    const tutti_context_options_t context = {.threads = 1, .seed = 42, .device = devices[0]};
+    const tutti_data_parallel_options_t options = {.replicas = REPLICAS,
+                                                   .threads = 1,
+                                                   .build = build,
+                                                   .user = (void *)(uintptr_t)&plan,
+                                                   .devices = devices};
+    assert_int_equal(tutti_context_create(&context, &rig.ctx), TUTTI_OK);
+    assert_int_equal(build(rig.ctx, (void *)(uintptr_t)&plan, &rig.module), TUTTI_OK);
+    assert_int_equal(tutti_data_parallel_create(rig.module, &options, &rig.model), TUTTI_OK);
+    for (int step = 0; step < 3; step++) {
+        assert_int_equal(tutti_scope_open(rig.ctx, &rig.s), TUTTI_OK);
+        if (step == 1) { /* other weights, that the second replica does not get */
+            assert_int_equal(tutti_tensor_fill(tutti_module_find(rig.module, "0.weight"), 0.5), 0);
+            fail_on(devices[1]);
+        }
+        tutti_tensor_t *x = tutti_tensor_to(rig.s, rows_of(rig.s, ROWS), devices[0]);
+        tutti_tensor_t *y = tutti_forward(rig.s, rig.model, x);
+        tutti_tensor_t *want = tutti_forward(rig.s, rig.module, x);
+        for (int i = 0; i < REPLICAS; i++) {
+            (void)tutti_device_synchronize(devices[i], 0);
+        }
+        for (int64_t i = 0; step != 1 && i < tutti_tensor_numel(y); i++) {
+            assert_true(tutti_tensor_at(y, i) == tutti_tensor_at(want, i));
+        }
+        (void)tutti_scope_close(rig.s);
+    }
+    tutti_module_release(rig.model);
+    tutti_module_release(rig.module);
+    tutti_context_release(rig.ctx);
+    close_devices(devices);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -244,6 +297,7 @@ int main(void)
         cmocka_unit_test(a_module_that_lies_elsewhere_is_refused),
         cmocka_unit_test(graphs_of_two_forwards_keep_their_buffers),
         cmocka_unit_test(outputs_may_lie_on_the_host),
+        cmocka_unit_test(what_a_replica_missed_behind_a_failure_is_copied_again),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -20,6 +20,7 @@
 typedef struct {
     const tt_storage_t *storage;
     uint32_t version, own_version;
+    tt_event_t before, behind; /* of the copy; without a stream: it was made at once */
 } tt_replicated_t;
 
 typedef struct {

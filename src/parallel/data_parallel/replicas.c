@@ -57,7 +57,7 @@ static bool has_bits_of(const tutti_tensor_t *x, const tutti_tensor_t *y)
 }
 
 /* Whether x is what `from` is: by their bits, and where the host cannot see these, if nobody has
- * written one of them since. */
+ * written one of them since, and the copy was not skipped behind a failure. */
 static bool is_replicated(const tutti_tensor_t *x, const tutti_tensor_t *from,
                           const tt_replicated_t *last)
 {
@@ -65,7 +65,8 @@ static bool is_replicated(const tutti_tensor_t *x, const tutti_tensor_t *from,
         return has_bits_of(x, from);
     }
     return last->storage == from->storage && last->version == from->storage->version &&
-           last->own_version == x->storage->version;
+           last->own_version == x->storage->version &&
+           (last->behind.stream == NULL || tt_stream_check(last->before, last->behind) >= 0);
 }
 
 /* Copied only if it changed: a graph of an earlier forward may need what is there. */
@@ -78,8 +79,10 @@ static tutti_status_t replicate(tutti_tensor_t *x, const tutti_tensor_t *from,
         last->storage = NULL;
     }
     if (!is_replicated(x, from, last)) {
+        const tt_event_t before = tt_device_event(x->storage->device);
         TT_TRY(tutti_tensor_copy(x, from));
-        *last = (tt_replicated_t){from->storage, from->storage->version, x->storage->version};
+        *last = (tt_replicated_t){from->storage, from->storage->version, x->storage->version,
+                                  before, tt_device_event(x->storage->device)};
     }
     return TUTTI_OK;
 }

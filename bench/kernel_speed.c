@@ -219,7 +219,7 @@ static void run_embedding(const bench_t *b, int kind)
     if (kind == 0) {
         TT_ASSERT(tt_take_rows(NULL, &at, b->x[0], b->x[1]) >= 0);
     } else {
-        TT_ASSERT(tt_add_rows(NULL, &at, b->x[0], b->x[1], -1) >= 0);
+        TT_ASSERT(tt_add_rows(NULL, &at, b->x[0], b->x[1]) >= 0);
     }
 }
 

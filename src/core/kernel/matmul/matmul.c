@@ -486,10 +486,8 @@ static tutti_status_t run_pack(tt_threads_t *threads, const void *arguments)
     return TUTTI_OK;
 }
 
-static const tt_pointer_t pack_pointers[] = {TT_POINTER(tt_matmul_t, b.data),
-                                             TT_POINTER(tt_matmul_t, packed), TT_NO_POINTER};
 static const tt_kernel_t pack_kernel =
-    TT_KERNEL("matmul_pack", tt_matmul_t, run_pack, pack_pointers);
+    TT_KERNEL("matmul_pack", tt_matmul_t, run_pack, matmul_pointers);
 
 tutti_status_t tt_matmul_pack(tt_exec_t *exec, const tt_matmul_t *matmul, void *to)
 {

@@ -463,7 +463,9 @@ static void run_draw(tutti_context_t *ctx, uint64_t seed, int *succeeded)
             .grad_output = make(&d, tutti_tensor_dtype(y), tutti_tensor_shape(y))};
         (void)tutti_backward_with(d.s, y, &options);
     }
-    const tutti_status_t status = tutti_scope_close(d.s);
+    tutti_status_t status = tutti_scope_close(d.s);
+    const tutti_status_t told = tt_test_wait(ctx); /* which ends a device's failure, too */
+    status = status < 0 ? status : told;
     *succeeded += status >= 0;
     if (status < 0 && tutti_last_error()[0] == 0) {
         fail_msg("TUTTI_SEED=%llu: %s without a text", (unsigned long long)seed,

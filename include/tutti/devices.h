@@ -141,7 +141,8 @@ TUTTI_API tutti_status_t tutti_stream_create(tutti_device_t *device, tutti_strea
 TUTTI_API void tutti_stream_release(tutti_stream_t *stream);
 
 /** Where the calling thread's work on a device goes from now on: operations, copies, backward,
- *  collectives. Each thread begins with the device's own stream, those of replicas too.
+ *  collectives. Each thread begins with the device's own stream. DataParallel wants that one in the
+ *  caller, too.
  *  @param stream  of that device; NULL: its own
  *  @thread any @errors ARG (it is another device's), STATE (its device has closed)
  *  @source torch.cuda.set_stream */

@@ -156,6 +156,9 @@ tutti_status_t tt_streams_wait(tt_streams_t *streams, tt_deadline_t deadline)
     for (int i = 0; i < count; i++) {
         events[i] = tt_stream_event(streams->streams[i]);
     }
+    for (int i = 0; i < count; i++) { /* else a failure is told that TIMEOUT hides */
+        TT_TRY(tt_event_pass(events[i], deadline));
+    }
     for (int i = 0; i < count; i++) {
         const tutti_status_t status = tt_event_wait(events[i], deadline);
         if (status < 0 && first >= 0) {

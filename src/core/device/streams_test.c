@@ -445,6 +445,22 @@ static void a_forked_child_is_told(void **state)
     assert_int_equal(status, 0);
 }
 
+static void a_wait_that_is_too_long_takes_no_failure(void **state)
+{
+    const fixture_t *f = *state;
+    close_gate(f, 0, false);
+    use(f, f->side);
+    close_gate(f, 1, true);
+    open_gate(1);
+    use(f, NULL);
+    assert_int_equal(tutti_stream_synchronize(f->side, 0), TUTTI_ERR_ARG);
+    assert_int_equal(tutti_device_synchronize(f->device, 20), TUTTI_ERR_TIMEOUT);
+    open_gate(0);
+    assert_int_equal(tutti_device_synchronize(f->device, 0), TUTTI_ERR_ARG);
+    tt_expect_error("it fails");
+    assert_int_equal(tutti_device_synchronize(f->device, 0), TUTTI_OK);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -466,6 +482,7 @@ int main(void)
         TEST(a_new_stream_begins_behind_the_first),
         TEST(streams_of_other_and_closed_devices_are_refused),
         TEST(negative_timeouts_are_refused),
+        TEST(a_wait_that_is_too_long_takes_no_failure),
         TEST(a_forked_child_is_told),
     };
 #undef TEST

@@ -172,8 +172,9 @@ static void *run_stream(void *user)
     tt_stream_t *stream = user;
     for (uint32_t seen = 0;; seen++) {
         wait_until_moved(&stream->posted, seen, &stream->is_thread_asleep, TT_NEVER);
-        if (atomic_load(&stream->stops)) {
-            return NULL;
+        if (atomic_load(&stream->stops) &&
+            atomic_load(&stream->done) == atomic_load(&stream->pushed)) {
+            return NULL; /* what was pushed before it was told to stop is done, too */
         }
         record_t *record = record_at(stream, stream->read);
         if (record->name == NULL) {

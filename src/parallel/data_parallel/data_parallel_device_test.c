@@ -290,6 +290,48 @@ static void what_a_replica_missed_behind_a_failure_is_copied_again(void **state)
     close_devices(devices);
 }
 
+/* Copies of this thread would run beside the replicas' kernels. */
+static void a_stream_of_the_callers_own_is_refused(void **state)
+{
+    (void)state;
+    static const plan_t plan = {0};
+    tutti_device_t *devices[REPLICAS];
+    tutti_stream_t *stream;
+    open_devices(devices);
+    assert_int_equal(tutti_stream_create(devices[1], &stream), TUTTI_OK);
+    const tutti_data_parallel_options_t options = {.replicas = REPLICAS,
+                                                   .threads = 1,
+                                                   .build = build,
+                                                   .user = (void *)(uintptr_t)&plan,
+                                                   .devices = devices};
+    rig_t rig;
+    const tutti_context_options_t context = {.threads = 1, .device = devices[0]};
+    assert_int_equal(tutti_context_create(&context, &rig.ctx), TUTTI_OK);
+    assert_int_equal(build(rig.ctx, (void *)(uintptr_t)&plan, &rig.module), TUTTI_OK);
+    assert_int_equal(tutti_data_parallel_create(rig.module, &options, &rig.model), TUTTI_OK);
+    for (int way = 0; way < 2; way++) {
+        assert_int_equal(tutti_scope_open(rig.ctx, &rig.s), TUTTI_OK);
+        tutti_tensor_t *x = tutti_tensor_to(rig.s, rows_of(rig.s, ROWS), devices[0]);
+        assert_int_equal(tutti_device_set_stream(devices[1], way == 0 ? stream : NULL), TUTTI_OK);
+        tutti_tensor_t *y = tutti_forward(rig.s, rig.model, x);
+        if (way == 0) {
+            assert_int_equal(tutti_tensor_status(y), TUTTI_ERR_UNSUPPORTED);
+        } else {
+            y = mean_square(rig.s, y);
+            assert_int_equal(tutti_device_set_stream(devices[1], stream), TUTTI_OK);
+            assert_int_equal(tutti_backward(rig.s, y), TUTTI_ERR_UNSUPPORTED);
+        }
+        tt_expect_error("strict:1 itself, and this thread's is another one");
+        (void)tutti_scope_close(rig.s);
+    }
+    assert_int_equal(tutti_device_set_stream(devices[1], NULL), TUTTI_OK);
+    tutti_stream_release(stream);
+    tutti_module_release(rig.model);
+    tutti_module_release(rig.module);
+    tutti_context_release(rig.ctx);
+    close_devices(devices);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -297,6 +339,7 @@ int main(void)
         cmocka_unit_test(a_module_that_lies_elsewhere_is_refused),
         cmocka_unit_test(graphs_of_two_forwards_keep_their_buffers),
         cmocka_unit_test(outputs_may_lie_on_the_host),
+        cmocka_unit_test(a_stream_of_the_callers_own_is_refused),
         cmocka_unit_test(what_a_replica_missed_behind_a_failure_is_copied_again),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

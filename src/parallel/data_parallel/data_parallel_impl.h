@@ -53,6 +53,11 @@ static inline tt_device_t *tt_replica_device(const tt_replicas_t *team, int inde
 
 tutti_status_t tt_replicas_update(tt_replicas_t *team);
 
+/* Replicas' threads launch on their devices' own streams: the caller must, too. Errors:
+ * UNSUPPORTED.
+ */
+tutti_status_t tt_replicas_check_streams(const tt_replicas_t *team);
+
 /* What a replica has of a run. */
 typedef struct {
     struct tt_replica_run *run;

@@ -238,6 +238,7 @@ static tutti_status_t run_backward(tutti_op_backward_t *call)
 {
     tt_replica_run_t *run = run_of(call->params);
     const int inputs = input_count(run);
+    TT_TRY(tt_replicas_check_streams(run->team));
     run->retain_graph = call->retain_graph;
     for (int k = 0; k < call->output_count; k++) {
         TT_TRY(set_grad_outputs(run, k, call->grad_outputs[k]));

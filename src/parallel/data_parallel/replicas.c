@@ -94,8 +94,24 @@ static tutti_status_t replicate_parameter(tutti_tensor_t *x, const tutti_tensor_
     return learn_as(x, from);
 }
 
+tutti_status_t tt_replicas_check_streams(const tt_replicas_t *team)
+{
+    for (int i = 0; i < team->count; i++) {
+        tt_device_t *device = tt_replica_device(team, i);
+        tt_streams_t *streams = tt_device_streams(device);
+        if (streams != NULL && tt_streams_current(streams) != streams->streams[0]) {
+            return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
+                           "data_parallel: replicas are computed on the stream of %s itself, and "
+                           "this thread's is another one: tutti_device_set_stream(device, NULL)",
+                           tutti_device_name(device));
+        }
+    }
+    return TUTTI_OK;
+}
+
 tutti_status_t tt_replicas_update(tt_replicas_t *team)
 {
+    TT_TRY(tt_replicas_check_streams(team));
     for (int i = 0; i < team->count; i++) {
         const tt_replica_t *replica = &team->replicas[i];
         for (size_t k = 0; k < team->params.count; k++) {

@@ -168,13 +168,13 @@ tutti_status_t tt_group_stream_push(tt_group_stream_t *stream, tt_device_t *devi
 
 tutti_status_t tt_streamed_join(tt_streamed_t *call)
 {
-    if (call->is_joined) {
-        return TUTTI_OK;
+    tt_stream_t *callers = tt_device_stream(call->stream->used[call->used].device);
+    if (!call->is_joined) {
+        call->is_joined = true;
+        TT_TRY(tt_stream_wait_event(call->begin.stream, call->end));
+        call->stream->used[call->used].last = tt_stream_event(call->begin.stream);
     }
-    call->is_joined = true;
-    const tutti_status_t status = tt_stream_wait_event(call->begin.stream, call->end);
-    call->stream->used[call->used].last = tt_stream_event(call->begin.stream);
-    return status;
+    return callers == call->begin.stream ? TUTTI_OK : tt_stream_wait_event(callers, call->end);
 }
 
 tutti_status_t tt_streamed_status(const tt_streamed_t *call)

@@ -38,7 +38,8 @@ typedef struct tt_streamed {
 /* All of a call that was not pushed, with its parts. */
 void tt_streamed_free(tt_streamed_t *call);
 
-/* What is launched on the device from now on waits for it. Errors: STATE (forked). */
+/* What is launched from now on, on the stream of the call and on that of the calling thread, waits
+ * for it. Errors: STATE (forked). */
 tutti_status_t tt_streamed_join(tt_streamed_t *call);
 
 /* PENDING, OK or its failure, whose text is borrowed from it. */

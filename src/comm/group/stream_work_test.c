@@ -41,6 +41,38 @@ static void go_on_meanwhile(tt_member_t *m)
     close_place(&p);
 }
 
+/* Issued on a stream beside the device's own, awaited on that. */
+static void wait_elsewhere(tt_member_t *m)
+{
+    if (m->rank == 1) {
+        reduce_late(m, 11);
+        return;
+    }
+    place_t p = {.m = m};
+    tutti_work_t *work = NULL;
+    tutti_stream_t *side;
+    open_place(&p);
+    tutti_tensor_t *x = make(&p, 4, 1), *y = make(&p, 4, 0);
+    TT_EXPECT(m, tutti_stream_create(p.device, &side) == TUTTI_OK);
+    TT_EXPECT(m, tutti_device_set_stream(p.device, side) == TUTTI_OK);
+    TT_EXPECT(m, tutti_all_reduce(m->group, x, TUTTI_SUM, &work) == TUTTI_OK);
+    TT_EXPECT(m, tutti_device_set_stream(p.device, NULL) == TUTTI_OK);
+    TT_EXPECT(m, tutti_work_wait(work, 0) == TUTTI_OK);
+    TT_EXPECT(m, tutti_tensor_copy(y, x) == TUTTI_OK);
+    tt_member_tell(m);
+    expect_values(&p, y, 11, 2);
+    tutti_work_release(work);
+    tutti_stream_release(side);
+    close_place(&p);
+}
+
+static void the_stream_of_who_waits_waits(void **state)
+{
+    (void)state;
+    tt_team_expect(2, 20000, wait_elsewhere, NULL);
+    assert_int_equal(tt_alloc_stats().blocks, 0);
+}
+
 static void a_device_waits_for_a_work_when_it_is_told_to(void **state)
 {
     (void)state;
@@ -483,6 +515,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_device_waits_for_a_work_when_it_is_told_to),
+        cmocka_unit_test(the_stream_of_who_waits_waits),
         cmocka_unit_test(a_device_waits_for_a_work_that_is_released),
         cmocka_unit_test(a_work_keeps_what_its_call_needs),
         cmocka_unit_test(the_host_may_wait_for_any_of_several),

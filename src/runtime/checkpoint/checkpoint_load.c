@@ -7,11 +7,9 @@
 #include <tutti/objects.h>
 
 #include "comm/group/agree.h"
-#include "core/base/alloc.h"
-#include "core/base/file.h"
 #include "core/base/log.h"
 #include "runtime/checkpoint/checkpoint_impl.h"
-#include "runtime/checkpoint/rank_files.h"
+#include "runtime/checkpoint/slice_reader.h"
 #include "runtime/checkpoint/step_folders.h"
 
 /* ---- what fits ------------------------------------------------------------------------------- */
@@ -68,20 +66,17 @@ static tutti_status_t check_fit(const tutti_checkpoint_t *c, const tt_manifest_t
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-static tutti_status_t read_manifest(const char *folder, tt_manifest_t **out)
+static tutti_status_t read_pieces(const tt_pieces_t *pieces, const char *folder,
+                                  const tt_manifest_t *manifest)
 {
-    tt_path_t path;
-    tt_file_t file;
-    tt_steps_file(folder, TT_MANIFEST_NAME, path);
-    TT_TRY(tt_file_open(path, &file));
-    char *text = tt_alloc_raw((size_t)file.bytes + 1, "manifest");
-    tutti_status_t status =
-        text == NULL ? TUTTI_ERR_NOMEM : tt_file_read_at(&file, 0, text, (size_t)file.bytes);
-    if (status >= 0) {
-        status = tt_manifest_parse(path, tutti_bytes_of(text, (size_t)file.bytes), out);
+    tt_slice_reader_t reader;
+    tutti_status_t status = tt_slice_reader_open(&reader, folder, manifest);
+    for (size_t i = 0; i < pieces->count && status >= 0; i++) {
+        const tt_piece_t *piece = &pieces->pieces[i];
+        status = tt_slice_reader_read(&reader, tt_manifest_find(manifest, piece->name), &piece->box,
+                                      piece->tensor);
     }
-    tt_free(text);
-    tt_file_close(&file);
+    tt_slice_reader_close(&reader);
     return status;
 }
 
@@ -90,11 +85,7 @@ static tutti_status_t read_own(const tutti_checkpoint_t *c, const char *folder,
 {
     tt_pieces_t pieces;
     TT_TRY(tt_pieces_of(c->slices, c->slice_count, &pieces));
-    tutti_status_t status = TUTTI_OK;
-    for (size_t i = 0; i < pieces.count && status >= 0; i++) {
-        const tt_piece_t *piece = &pieces.pieces[i];
-        status = tt_rank_files_read(folder, tt_manifest_find(manifest, piece->name), piece);
-    }
+    const tutti_status_t status = read_pieces(&pieces, folder, manifest);
     tt_pieces_release(&pieces);
     return status;
 }
@@ -106,11 +97,12 @@ static bool is_root(const tutti_checkpoint_t *c)
 
 static tutti_status_t read_step(const tutti_checkpoint_t *c, int64_t step)
 {
-    tt_path_t folder;
+    tt_path_t folder, path;
     tt_manifest_t *manifest = NULL;
     tt_steps_name(c->folder, step, folder);
+    tt_steps_file(folder, TT_MANIFEST_NAME, path);
     tutti_status_t status =
-        tt_manifest_share(c->group, is_root(c) ? read_manifest(folder, &manifest) : TUTTI_OK,
+        tt_manifest_share(c->group, is_root(c) ? tt_manifest_read(path, &manifest) : TUTTI_OK,
                           "the manifest of rank 0", &manifest);
     if (status >= 0) {
         status = tt_group_agree(c->group, check_fit(c, manifest));

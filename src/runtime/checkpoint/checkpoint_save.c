@@ -124,8 +124,8 @@ static tutti_status_t take_report(tt_manifest_t *plan, const tt_manifest_t *of_r
 static tutti_status_t report_own(const save_t *save, tt_manifest_t **out)
 {
     tt_manifest_t *report;
-    tutti_status_t status = tt_manifest_create(save->step, save->ranks, &report);
-    TT_TRY(status);
+    TT_TRY(tt_manifest_create(save->step, save->ranks, &report));
+    tutti_status_t status = tt_manifest_copy_files(report, save->plan);
     for (size_t i = 0; i < save->plan->tensor_count && status >= 0; i++) {
         const tt_saved_tensor_t *from = &save->plan->tensors[i];
         for (size_t k = 0; k < from->slice_count && status >= 0; k++) {

@@ -1,9 +1,11 @@
 /* Manifests in memory: tensors in a list, found by a hash of their names. */
 #include "runtime/checkpoint/manifest.h"
 
+#include <limits.h>
 #include <string.h>
 
 #include "core/base/alloc.h"
+#include "core/base/buffer.h"
 #include "core/base/fnv.h"
 
 enum { ROOM_FIRST = 16 };
@@ -27,6 +29,11 @@ void tt_manifest_release(tt_manifest_t *manifest)
         tt_free((char *)(uintptr_t)manifest->tensors[i].name);
         tt_free(manifest->tensors[i].slices);
     }
+    for (size_t i = 0; i < manifest->file_count; i++) {
+        tt_free((char *)(uintptr_t)manifest->files[i].name);
+        tt_free((char *)(uintptr_t)manifest->files[i].digests);
+    }
+    tt_free(manifest->files);
     tt_free(manifest->tensors);
     tt_free(manifest->table);
     tt_free(manifest);
@@ -111,5 +118,53 @@ tutti_status_t tt_manifest_add_slice(tt_saved_tensor_t *tensor, const tt_saved_s
         tensor->slice_room = room;
     }
     tensor->slices[tensor->slice_count++] = *slice;
+    return TUTTI_OK;
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+/* A file of the folder itself. */
+static tutti_status_t check_file_name(const char *name)
+{
+    char text[160];
+    if (name[0] != 0 && strchr(name, '/') == NULL && strcmp(name, ".") != 0 &&
+        strcmp(name, "..") != 0 && strlen(name) <= NAME_MAX) {
+        return TUTTI_OK;
+    }
+    tt_bytes_print(tutti_text(name), text, sizeof text);
+    return TT_FAIL(TUTTI_ERR_FORMAT, "\"%s\" is no name of a file in the checkpoint's folder",
+                   text);
+}
+
+static tutti_status_t copy_name(const char *name, const char **out)
+{
+    if (name != NULL) {
+        TT_TRY(check_file_name(name));
+        *out = tt_strdup(name, "manifest");
+        TT_TRY_ALLOC(*out);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_manifest_add_file(tt_manifest_t *manifest, const char *name, const char *digests)
+{
+    if (manifest->file_count == manifest->file_room) {
+        const size_t room = manifest->file_room == 0 ? ROOM_FIRST : 2 * manifest->file_room;
+        tt_saved_file_t *files = tt_realloc(manifest->files, room * sizeof *files, "manifest");
+        TT_TRY_ALLOC(files);
+        manifest->files = files;
+        manifest->file_room = room;
+    }
+    tt_saved_file_t *file = &manifest->files[manifest->file_count++];
+    *file = (tt_saved_file_t){0};
+    TT_TRY(copy_name(name, &file->name));
+    return copy_name(digests, &file->digests);
+}
+
+tutti_status_t tt_manifest_copy_files(tt_manifest_t *manifest, const tt_manifest_t *from)
+{
+    for (size_t i = 0; i < from->file_count; i++) {
+        TT_TRY(tt_manifest_add_file(manifest, from->files[i].name, from->files[i].digests));
+    }
     return TUTTI_OK;
 }

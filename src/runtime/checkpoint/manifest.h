@@ -2,10 +2,13 @@
  * what a rank has before anything is written, and what it has written (docs/formats/checkpoint.md).
  *
  *     {"format": "tutti checkpoint", "version": 1, "step": 300, "ranks": 2,
+ *      "files": [{"name": "rank-00000-0.safetensors", "digests": "rank-00000-0.digests"}, …],
  *      "tensors": {"up.weight": {"dtype": "F32", "shape": [4, 6], "slices": [
  *          {"offset": [0, 0], "size": [2, 6], "rank": 0, "file": 0,
  *           "at": 320, "first_block": 0, "digest": "…32 digits"}, …]}},
  *      "digest": "…of all bytes before this member"}
+ *
+ * Files of others are described in the same way, without digests (source.h).
  */
 #ifndef TT_MANIFEST_H
 #define TT_MANIFEST_H
@@ -17,12 +20,21 @@
 #include "runtime/checkpoint/block_digest.h"
 #include "runtime/checkpoint/box.h"
 
+/* A slice that nobody has written is in none. */
+enum { TT_NO_FILE = -1 };
+
+/* In the checkpoint's folder. */
+typedef struct {
+    const char *name;
+    const char *digests; /* the file of its blocks' digests; NULL: it has none */
+} tt_saved_file_t;
+
 typedef struct {
     tt_box_t box;
     int rank;             /* who writes it, or has written it */
-    int file;             /* the rank's file in which it is, counted from 0 */
+    int file;             /* the number of its file, or TT_NO_FILE */
     uint64_t at;          /* bytes from the file's begin */
-    uint64_t first_block; /* in the file's list of digests */
+    uint64_t first_block; /* in the file's list of digests; of a file that has one */
     tt_digest_t digest;
 } tt_saved_slice_t;
 
@@ -39,6 +51,8 @@ typedef struct tt_manifest tt_manifest_t;
 struct tt_manifest {
     int64_t step;
     int ranks;
+    tt_saved_file_t *files;
+    size_t file_count, file_room;
     tt_saved_tensor_t *tensors; /* in the order in which they were added */
     size_t tensor_count, tensor_room;
     size_t *table; /* of names: numbers of tensors, from 1 on; a power of two of places */
@@ -58,11 +72,21 @@ tutti_status_t tt_manifest_add(tt_manifest_t *manifest, const char *name, tutti_
                                tutti_shape_t shape, tt_saved_tensor_t **out);
 tutti_status_t tt_manifest_add_slice(tt_saved_tensor_t *tensor, const tt_saved_slice_t *slice);
 
+/* One more file, with the next number; `digests` may be NULL. Errors: FORMAT (a name that leads out
+ * of a folder, or none), NOMEM. */
+tutti_status_t tt_manifest_add_file(tt_manifest_t *manifest, const char *name, const char *digests);
+
+/* The files of another one. */
+tutti_status_t tt_manifest_copy_files(tt_manifest_t *manifest, const tt_manifest_t *from);
+
 /* As text, with its digest. Errors: NOMEM, ARG (a name is not UTF-8). */
 tutti_status_t tt_manifest_print(const tt_manifest_t *manifest, tutti_buffer_t *out);
 
 /* `what` names it in failures: a path, "rank 3". Errors: FORMAT (with what was found, and where),
  * UNSUPPORTED (a later version, a dtype that Tutti does not have), NOMEM. */
 tutti_status_t tt_manifest_parse(const char *what, tutti_bytes_t text, tt_manifest_t **out);
+
+/* That of a file. Errors: IO and those of tt_manifest_parse(). */
+tutti_status_t tt_manifest_read(const char *path, tt_manifest_t **out);
 
 #endif

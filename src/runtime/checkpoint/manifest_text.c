@@ -12,6 +12,7 @@
 #include "core/base/alloc.h"
 #include "core/base/buffer.h"
 #include "core/base/dtype_names.h"
+#include "core/base/file.h"
 #include "core/tensor/tensor_impl.h"
 #include "runtime/checkpoint/manifest.h"
 
@@ -36,29 +37,43 @@ static json_t *pack_numbers(const int64_t *numbers, int count)
     return list;
 }
 
-static json_t *pack_slice(const tt_saved_slice_t *slice)
-{
-    char digest[TT_DIGEST_TEXT_BYTES];
-    return json_pack("{s:o, s:o, s:i, s:i, s:I, s:I, s:s}", "offset",
-                     pack_numbers(slice->box.offset, slice->box.rank), "size",
-                     pack_numbers(slice->box.size, slice->box.rank), "rank", slice->rank, "file",
-                     slice->file, "at", (json_int_t)slice->at, "first_block",
-                     (json_int_t)slice->first_block, "digest",
-                     tt_digest_format(slice->digest, digest));
-}
-
 /* Takes the value over, also when it fails. */
 static bool put(json_t *object, const char *name, json_t *value)
 {
     return value != NULL && json_object_set_new(object, name, value) == 0;
 }
 
-static bool put_tensor(json_t *tensors, const tt_saved_tensor_t *tensor)
+/* Its place, if it has one, and its digest, if its file has digests. */
+static json_t *pack_slice(const tt_manifest_t *manifest, const tt_saved_slice_t *slice)
+{
+    char digest[TT_DIGEST_TEXT_BYTES];
+    json_t *object =
+        json_pack("{s:o, s:o, s:i}", "offset", pack_numbers(slice->box.offset, slice->box.rank),
+                  "size", pack_numbers(slice->box.size, slice->box.rank), "rank", slice->rank);
+    bool is_whole = object != NULL;
+    if (slice->file != TT_NO_FILE) {
+        is_whole = is_whole && put(object, "file", json_integer(slice->file)) &&
+                   put(object, "at", json_integer((json_int_t)slice->at));
+    }
+    if (slice->file != TT_NO_FILE && manifest->files[slice->file].digests != NULL) {
+        is_whole = is_whole &&
+                   put(object, "first_block", json_integer((json_int_t)slice->first_block)) &&
+                   put(object, "digest", json_string(tt_digest_format(slice->digest, digest)));
+    }
+    if (!is_whole) {
+        json_decref(object);
+        return NULL;
+    }
+    return object;
+}
+
+static bool put_tensor(json_t *tensors, const tt_manifest_t *manifest,
+                       const tt_saved_tensor_t *tensor)
 {
     json_t *slices = json_array();
     bool is_whole = slices != NULL;
     for (size_t i = 0; i < tensor->slice_count && is_whole; i++) {
-        is_whole = json_array_append_new(slices, pack_slice(&tensor->slices[i])) == 0;
+        is_whole = json_array_append_new(slices, pack_slice(manifest, &tensor->slices[i])) == 0;
     }
     if (!is_whole) {
         json_decref(slices);
@@ -70,19 +85,39 @@ static bool put_tensor(json_t *tensors, const tt_saved_tensor_t *tensor)
                          slices));
 }
 
-static json_t *pack(const tt_manifest_t *manifest)
+static json_t *pack_files(const tt_manifest_t *manifest)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < manifest->file_count; i++) {
+        const tt_saved_file_t *file = &manifest->files[i];
+        json_t *object = json_pack("{s:s, s:s*}", "name", file->name, "digests", file->digests);
+        if (json_array_append_new(list, object) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
+static json_t *pack_tensors(const tt_manifest_t *manifest)
 {
     json_t *tensors = json_object();
     bool is_whole = tensors != NULL;
     for (size_t i = 0; i < manifest->tensor_count && is_whole; i++) {
-        is_whole = put_tensor(tensors, &manifest->tensors[i]);
+        is_whole = put_tensor(tensors, manifest, &manifest->tensors[i]);
     }
     if (!is_whole) {
         json_decref(tensors);
         return NULL;
     }
-    return json_pack("{s:s, s:i, s:I, s:i, s:o}", "format", format_name, "version", VERSION, "step",
-                     (json_int_t)manifest->step, "ranks", manifest->ranks, "tensors", tensors);
+    return tensors;
+}
+
+static json_t *pack(const tt_manifest_t *manifest)
+{
+    return json_pack("{s:s, s:i, s:I, s:i, s:o, s:o}", "format", format_name, "version", VERSION,
+                     "step", (json_int_t)manifest->step, "ranks", manifest->ranks, "files",
+                     pack_files(manifest), "tensors", pack_tensors(manifest));
 }
 
 /* The text without its last brace is what the digest is of. */
@@ -180,24 +215,43 @@ static tutti_status_t read_box(const parser_t *parser, const json_t *object, tut
     return TUTTI_OK;
 }
 
+static tutti_status_t read_digest(const parser_t *parser, const json_t *object,
+                                  tt_saved_slice_t *slice)
+{
+    int64_t first_block;
+    const char *digest = json_string_value(json_object_get(object, "digest"));
+    TT_TRY(read_number(parser, object, "first_block", 0, INT64_MAX / TT_BLOCK_BYTES, &first_block));
+    slice->first_block = (uint64_t)first_block;
+    return digest != NULL && tt_digest_parse(digest, &slice->digest)
+               ? TUTTI_OK
+               : fail_parse(parser, TUTTI_ERR_FORMAT, "\"digest\": expected 32 hexadecimal digits");
+}
+
+/* One that nobody has written yet has none. */
+static tutti_status_t read_place(const parser_t *parser, const json_t *object,
+                                 tt_saved_slice_t *slice)
+{
+    const tt_manifest_t *manifest = parser->manifest;
+    int64_t file, at;
+    if (json_object_get(object, "file") == NULL) {
+        return TUTTI_OK;
+    }
+    TT_TRY(read_number(parser, object, "file", 0, (int64_t)manifest->file_count - 1, &file));
+    TT_TRY(read_number(parser, object, "at", 0, INT64_MAX, &at));
+    slice->file = (int)file;
+    slice->at = (uint64_t)at;
+    return manifest->files[file].digests == NULL ? TUTTI_OK : read_digest(parser, object, slice);
+}
+
 static tutti_status_t read_slice(const parser_t *parser, const json_t *object,
                                  tt_saved_tensor_t *tensor)
 {
-    tt_saved_slice_t slice = {0};
-    int64_t rank, file, at, first_block;
-    const char *digest = json_string_value(json_object_get(object, "digest"));
+    tt_saved_slice_t slice = {.file = TT_NO_FILE};
+    int64_t rank;
     TT_TRY(read_box(parser, object, tensor->shape, &slice.box));
     TT_TRY(read_number(parser, object, "rank", 0, parser->manifest->ranks - 1, &rank));
-    TT_TRY(read_number(parser, object, "file", 0, INT32_MAX, &file));
-    TT_TRY(read_number(parser, object, "at", 0, INT64_MAX, &at));
-    TT_TRY(read_number(parser, object, "first_block", 0, INT64_MAX / TT_BLOCK_BYTES, &first_block));
-    if (digest == NULL || !tt_digest_parse(digest, &slice.digest)) {
-        return fail_parse(parser, TUTTI_ERR_FORMAT, "\"digest\": expected 32 hexadecimal digits");
-    }
     slice.rank = (int)rank;
-    slice.file = (int)file;
-    slice.at = (uint64_t)at;
-    slice.first_block = (uint64_t)first_block;
+    TT_TRY(read_place(parser, object, &slice));
     return tt_manifest_add_slice(tensor, &slice);
 }
 
@@ -228,6 +282,30 @@ static tutti_status_t read_tensor(const parser_t *parser, const json_t *object)
     TT_TRY(tt_manifest_add(parser->manifest, parser->tensor, dtype, shape, &tensor));
     for (size_t i = 0; i < json_array_size(slices); i++) {
         TT_TRY(read_slice(parser, json_array_get(slices, i), tensor));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t read_files(const parser_t *parser, const json_t *json)
+{
+    const json_t *files = json_object_get(json, "files");
+    if (!json_is_array(files)) {
+        return fail_parse(parser, TUTTI_ERR_FORMAT, "\"files\": expected a list");
+    }
+    for (size_t i = 0; i < json_array_size(files); i++) {
+        const json_t *file = json_array_get(files, i), *digests = json_object_get(file, "digests");
+        const char *name = json_string_value(json_object_get(file, "name"));
+        if (name == NULL || (digests != NULL && !json_is_string(digests))) {
+            return fail_parse(parser, TUTTI_ERR_FORMAT,
+                              "\"files\"[%zu]: expected names of a file and of its digests", i);
+        }
+        const tutti_status_t status =
+            tt_manifest_add_file(parser->manifest, name, json_string_value(digests));
+        if (status < 0) {
+            return status == TUTTI_ERR_FORMAT
+                       ? fail_parse(parser, status, "\"files\"[%zu]: %s", i, tutti_last_error())
+                       : status;
+        }
     }
     return TUTTI_OK;
 }
@@ -267,7 +345,10 @@ static tutti_status_t read_manifest(parser_t *parser, json_t *json)
     int64_t step, ranks;
     TT_TRY(read_head(parser, json, &step, &ranks));
     TT_TRY(tt_manifest_create(step, (int)ranks, &parser->manifest));
-    const tutti_status_t status = read_tensors(parser, json);
+    tutti_status_t status = read_files(parser, json);
+    if (status >= 0) {
+        status = read_tensors(parser, json);
+    }
     if (status < 0) {
         tt_manifest_release(parser->manifest);
     }
@@ -304,5 +385,20 @@ tutti_status_t tt_manifest_parse(const char *what, tutti_bytes_t text, tt_manife
     if (status >= 0) {
         *out = parser.manifest;
     }
+    return status;
+}
+
+tutti_status_t tt_manifest_read(const char *path, tt_manifest_t **out)
+{
+    tt_file_t file;
+    TT_TRY(tt_file_open(path, &file));
+    char *text = tt_alloc_raw((size_t)file.bytes + 1, "manifest");
+    tutti_status_t status =
+        text == NULL ? TUTTI_ERR_NOMEM : tt_file_read_at(&file, 0, text, (size_t)file.bytes);
+    if (status >= 0) {
+        status = tt_manifest_parse(path, tutti_bytes_of(text, (size_t)file.bytes), out);
+    }
+    tt_free(text);
+    tt_file_close(&file);
     return status;
 }

@@ -129,7 +129,8 @@ tutti_status_t tt_pieces_describe(const tutti_slice_t *slices, size_t count,
                                tt_slice_whole_shape(&slices[i]), &tensor));
     }
     for (size_t i = 0; i < pieces->count; i++) {
-        const tt_saved_slice_t slice = {.box = pieces->pieces[i].box, .rank = rank};
+        const tt_saved_slice_t slice = {
+            .box = pieces->pieces[i].box, .rank = rank, .file = TT_NO_FILE};
         tensor = tt_manifest_find(manifest, pieces->pieces[i].name);
         TT_TRY(tt_manifest_add_slice(tensor, &slice));
     }

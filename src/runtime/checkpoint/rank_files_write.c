@@ -1,5 +1,5 @@
 /* Writing a rank's files. Each byte is hashed on its way to the file. */
-#include <stdio.h>
+#include <limits.h>
 
 #include <jansson.h>
 
@@ -71,21 +71,19 @@ static tutti_status_t print_offsets(const one_file_t *file, char **out)
     return TUTTI_OK;
 }
 
-static tutti_status_t write_file(const char *folder, int rank, int number, one_file_t *file)
+static tutti_status_t write_file(const char *folder, const tt_saved_file_t *names, one_file_t *file)
 {
-    char name[64], *offsets;
+    char *offsets;
     tt_path_t path;
     const tt_safetensors_watch_t watch = {digest, file};
     TT_TRY(print_offsets(file, &offsets));
     const tutti_named_text_t metadata[] = {{"DCP_SHARDING_INFO", offsets}, {"format", "pt"}};
-    snprintf(name, sizeof name, "rank-%05d-%d.safetensors", rank, number);
-    tt_steps_file(folder, name, path);
+    tt_steps_file(folder, names->name, path);
     tutti_status_t status =
         tt_safetensors_save(path, file->tensors, file->count, metadata, 2, &watch);
     tt_free(offsets);
     TT_TRY(status);
-    snprintf(name, sizeof name, "rank-%05d-%d.digests", rank, number);
-    tt_steps_file(folder, name, path);
+    tt_steps_file(folder, names->digests, path);
     return write_digests(path, file);
 }
 
@@ -102,17 +100,19 @@ static tt_saved_slice_t *find_slice(tt_manifest_t *plan, int rank, const tt_piec
     return NULL;
 }
 
-/* What of the pieces this rank writes; returns how many, and the number of files. */
+/* What of the pieces this rank writes; returns how many, and its files: [first, end). */
 static size_t list_jobs(tt_manifest_t *plan, int rank, const tt_pieces_t *pieces, job_t *jobs,
-                        int *files)
+                        int files[2])
 {
     size_t count = 0;
-    *files = 0;
+    files[0] = INT_MAX;
+    files[1] = 0;
     for (size_t i = 0; i < pieces->count; i++) {
         tt_saved_slice_t *slice = find_slice(plan, rank, &pieces->pieces[i]);
         if (slice != NULL) {
             jobs[count++] = (job_t){&pieces->pieces[i], slice};
-            *files = slice->file >= *files ? slice->file + 1 : *files;
+            files[0] = slice->file < files[0] ? slice->file : files[0];
+            files[1] = slice->file >= files[1] ? slice->file + 1 : files[1];
         }
     }
     return count;
@@ -152,9 +152,9 @@ static void free_room(room_t *room)
 static tutti_status_t write_files(const char *folder, tt_manifest_t *plan, int rank,
                                   const tt_pieces_t *pieces, const room_t *room)
 {
-    int files;
-    const size_t count = list_jobs(plan, rank, pieces, room->jobs, &files);
-    for (int number = 0; number < files; number++) {
+    int files[2];
+    const size_t count = list_jobs(plan, rank, pieces, room->jobs, files);
+    for (int number = files[0]; number < files[1]; number++) {
         one_file_t file = {room->tensors, room->of_file, 0, room->blocks, 0};
         for (size_t i = 0; i < count; i++) {
             if (room->jobs[i].slice->file == number) {
@@ -163,7 +163,7 @@ static tutti_status_t write_files(const char *folder, tt_manifest_t *plan, int r
                     (tutti_named_tensor_t){room->jobs[i].piece->name, room->jobs[i].piece->tensor};
             }
         }
-        TT_TRY(write_file(folder, rank, number, &file));
+        TT_TRY(write_file(folder, &plan->files[number], &file));
     }
     return TUTTI_OK;
 }

@@ -2,6 +2,7 @@
 #include "runtime/checkpoint/save_plan.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "core/base/alloc.h"
@@ -141,7 +142,7 @@ static void choose_all(copies_t *list, size_t count, uint64_t *written)
     }
 }
 
-/* The first of equal slices, with numbers of files. */
+/* The first of equal slices, with the number of the rank's file, counted from 0. */
 static void keep_chosen(tt_saved_tensor_t *tensor)
 {
     size_t kept = 0;
@@ -159,6 +160,56 @@ static void keep_chosen(tt_saved_tensor_t *tensor)
     tensor->slice_count = kept;
 }
 
+/* ---- files ----------------------------------------------------------------------------------- */
+
+/* A rank's files follow each other in the table, behind those of the ranks before it. */
+static tutti_status_t add_files(tt_manifest_t *plan, int rank, int count)
+{
+    char name[64], digests[64];
+    for (int i = 0; i < count; i++) {
+        snprintf(name, sizeof name, "rank-%05d-%d.safetensors", rank, i);
+        snprintf(digests, sizeof digests, "rank-%05d-%d.digests", rank, i);
+        TT_TRY(tt_manifest_add_file(plan, name, digests));
+    }
+    return TUTTI_OK;
+}
+
+/* Numbers of a rank's files become those of the table. `files` [ranks]: zeros. */
+static tutti_status_t number_files(tt_manifest_t *plan, int *files)
+{
+    for (size_t i = 0; i < plan->tensor_count; i++) {
+        for (size_t k = 0; k < plan->tensors[i].slice_count; k++) {
+            const tt_saved_slice_t *slice = &plan->tensors[i].slices[k];
+            int *count = &files[slice->rank];
+            *count = slice->file >= *count ? slice->file + 1 : *count;
+        }
+    }
+    for (int rank = 0; rank < plan->ranks; rank++) {
+        const int first = (int)plan->file_count;
+        TT_TRY(add_files(plan, rank, files[rank]));
+        files[rank] = first;
+    }
+    for (size_t i = 0; i < plan->tensor_count; i++) {
+        for (size_t k = 0; k < plan->tensors[i].slice_count; k++) {
+            tt_saved_slice_t *slice = &plan->tensors[i].slices[k];
+            slice->file += files[slice->rank];
+        }
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t assign(tt_manifest_t *plan, copies_t *list, uint64_t *written, int *files)
+{
+    if (list == NULL || written == NULL || files == NULL) {
+        return TUTTI_ERR_NOMEM;
+    }
+    choose_all(list, list_copies(plan, list), written);
+    for (size_t i = 0; i < plan->tensor_count; i++) {
+        keep_chosen(&plan->tensors[i]);
+    }
+    return number_files(plan, files);
+}
+
 tutti_status_t tt_save_plan_assign(tt_manifest_t *plan)
 {
     size_t slices = 0;
@@ -172,14 +223,10 @@ tutti_status_t tt_save_plan_assign(tt_manifest_t *plan)
     }
     copies_t *list = tt_alloc_array(slices + 1, sizeof *list, "checkpoint");
     uint64_t *written = tt_alloc_array((size_t)plan->ranks, sizeof *written, "checkpoint");
-    if (list != NULL && written != NULL) {
-        choose_all(list, list_copies(plan, list), written);
-        for (size_t i = 0; i < plan->tensor_count; i++) {
-            keep_chosen(&plan->tensors[i]);
-        }
-    }
-    const tutti_status_t status = list == NULL || written == NULL ? TUTTI_ERR_NOMEM : TUTTI_OK;
+    int *files = tt_alloc_array((size_t)plan->ranks, sizeof *files, "checkpoint");
+    const tutti_status_t status = assign(plan, list, written, files);
     tt_free(list);
     tt_free(written);
+    tt_free(files);
     return status;
 }

@@ -9,7 +9,8 @@ tutti_status_t tt_save_plan_add(tt_manifest_t *plan, const tt_manifest_t *of_ran
 
 /* Of equal slices one stays: of the rank that has the fewest bytes to write yet, the largest slices
  * first. A rank's second slice of a tensor goes into its second file, for safetensors have one
- * tensor of a name. Errors: ARG (slices that overlap, or a gap), NOMEM. */
+ * tensor of a name: "rank-00003-1.safetensors". Errors: ARG (slices that overlap, or a gap), NOMEM.
+ */
 tutti_status_t tt_save_plan_assign(tt_manifest_t *plan);
 
 #endif

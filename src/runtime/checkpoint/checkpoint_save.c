@@ -34,9 +34,22 @@ typedef struct {
 
 /* ---- between ranks --------------------------------------------------------------------------- */
 
-/* Each rank's manifest, on the root, to `take`. */
-static tutti_status_t gather(const save_t *save, const tt_manifest_t *manifest,
-                             tutti_status_t (*take)(tt_manifest_t *plan, const tt_manifest_t *of))
+typedef tutti_status_t (*take_t)(tt_manifest_t *plan, const tt_manifest_t *of_rank);
+
+static tutti_status_t take_text(const save_t *save, int rank, const tutti_buffer_t *text,
+                                take_t take)
+{
+    tt_manifest_t *of_rank;
+    char what[32];
+    snprintf(what, sizeof what, "rank %d", rank);
+    TT_TRY(tt_manifest_parse(what, tt_buffer_view(text), &of_rank));
+    const tutti_status_t status = take(save->plan, of_rank);
+    tt_manifest_release(of_rank);
+    return status;
+}
+
+/* Each rank's manifest, on the root, to `take`; the root's own without a text. */
+static tutti_status_t gather(const save_t *save, const tt_manifest_t *manifest, take_t take)
 {
     tutti_group_t *group = save->checkpoint->group;
     tutti_buffer_t text = {0};
@@ -44,20 +57,16 @@ static tutti_status_t gather(const save_t *save, const tt_manifest_t *manifest,
         return take(save->plan, manifest);
     }
     tutti_buffer_t *all = tt_alloc_array((size_t)save->ranks, sizeof *all, "checkpoint");
-    tutti_status_t status =
-        tt_group_agree(group, all == NULL ? TUTTI_ERR_NOMEM : tt_manifest_print(manifest, &text));
+    tutti_status_t status = all == NULL ? TUTTI_ERR_NOMEM : TUTTI_OK;
+    if (status >= 0 && save->rank != 0) {
+        status = tt_manifest_print(manifest, &text);
+    }
+    status = tt_group_agree(group, status);
     if (status >= 0) {
         status = tutti_gather_bytes(group, tt_buffer_view(&text), 0, save->rank == 0 ? all : NULL);
     }
     for (int i = 0; i < save->ranks && status >= 0 && save->rank == 0; i++) {
-        tt_manifest_t *of_rank;
-        char what[32];
-        snprintf(what, sizeof what, "rank %d", i);
-        status = tt_manifest_parse(what, tt_buffer_view(&all[i]), &of_rank);
-        if (status >= 0) {
-            status = take(save->plan, of_rank);
-            tt_manifest_release(of_rank);
-        }
+        status = i == 0 ? take(save->plan, manifest) : take_text(save, i, &all[i], take);
     }
     for (int i = 0; i < save->ranks && all != NULL; i++) {
         tutti_buffer_release(&all[i]);

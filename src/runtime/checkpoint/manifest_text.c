@@ -16,7 +16,7 @@
 #include "core/tensor/tensor_impl.h"
 #include "runtime/checkpoint/manifest.h"
 
-enum { VERSION = 1, PRINTED_BYTES = 160 };
+enum { VERSION = 1, PRINTED_BYTES = 160, PRINTED_FLAGS = JSON_COMPACT | JSON_ENCODE_ANY };
 
 static const char format_name[] = "tutti checkpoint", end_begin[] = ",\"digest\":\"",
                   end_end[] = "\"}\n";
@@ -25,126 +25,127 @@ enum { END_BYTES = sizeof end_begin - 1 + TT_DIGEST_TEXT_BYTES - 1 + sizeof end_
 
 /* ---- printing -------------------------------------------------------------------------------- */
 
-static json_t *pack_numbers(const int64_t *numbers, int count)
+/* A text that grows: objects of jansson for 10,000 tensors took most of the time of a save. */
+typedef struct {
+    char *text;
+    size_t bytes, room;
+    tutti_status_t status;
+} printer_t;
+
+static char *make_room(printer_t *p, size_t bytes)
 {
-    json_t *list = json_array();
-    for (int i = 0; i < count; i++) {
-        if (json_array_append_new(list, json_integer(numbers[i])) != 0) {
-            json_decref(list);
-            return NULL;
-        }
+    if (p->status >= 0 && bytes >= p->room - p->bytes) {
+        const size_t room = 2 * (p->bytes + bytes) + PRINTED_BYTES;
+        char *text = tt_realloc(p->text, room, "manifest");
+        p->text = text == NULL ? p->text : text;
+        p->room = text == NULL ? p->room : room;
+        p->status = text == NULL ? TUTTI_ERR_NOMEM : TUTTI_OK;
     }
-    return list;
+    return p->status < 0 ? NULL : p->text + p->bytes;
 }
 
-/* Takes the value over, also when it fails. */
-static bool put(json_t *object, const char *name, json_t *value)
+__attribute__((format(printf, 2, 3))) static void print(printer_t *p, const char *format, ...)
 {
-    return value != NULL && json_object_set_new(object, name, value) == 0;
+    char *to = make_room(p, PRINTED_BYTES);
+    if (to != NULL) {
+        va_list args;
+        va_start(args, format);
+        p->bytes += (size_t)vsnprintf(to, PRINTED_BYTES, format, args);
+        va_end(args);
+    }
+}
+
+/* Takes the value over. */
+static void print_json(printer_t *p, json_t *value)
+{
+    const size_t bytes = value == NULL ? 0 : json_dumpb(value, NULL, 0, PRINTED_FLAGS);
+    char *to = make_room(p, bytes);
+    if (to != NULL && (bytes == 0 || json_dumpb(value, to, bytes, PRINTED_FLAGS) != bytes)) {
+        p->status =
+            TT_FAIL(TUTTI_ERR_NOMEM, "out of memory, or a name that is not UTF-8: manifest");
+    }
+    json_decref(value);
+    p->bytes += p->status < 0 ? 0 : bytes;
+}
+
+static void print_numbers(printer_t *p, const int64_t *numbers, int count)
+{
+    for (int i = 0; i < count; i++) {
+        print(p, "%s%" PRId64, i > 0 ? "," : "", numbers[i]);
+    }
 }
 
 /* Its place, if it has one, and its digest, if its file has digests. */
-static json_t *pack_slice(const tt_manifest_t *manifest, const tt_saved_slice_t *slice)
+static void print_slice(printer_t *p, const tt_manifest_t *manifest, const tt_saved_slice_t *slice)
 {
     char digest[TT_DIGEST_TEXT_BYTES];
-    json_t *object =
-        json_pack("{s:o, s:o, s:i}", "offset", pack_numbers(slice->box.offset, slice->box.rank),
-                  "size", pack_numbers(slice->box.size, slice->box.rank), "rank", slice->rank);
-    bool is_whole = object != NULL;
+    print(p, "{\"offset\":[");
+    print_numbers(p, slice->box.offset, slice->box.rank);
+    print(p, "],\"size\":[");
+    print_numbers(p, slice->box.size, slice->box.rank);
+    print(p, "],\"rank\":%d", slice->rank);
     if (slice->file != TT_NO_FILE) {
-        is_whole = is_whole && put(object, "file", json_integer(slice->file)) &&
-                   put(object, "at", json_integer((json_int_t)slice->at));
+        print(p, ",\"file\":%d,\"at\":%" PRIu64, slice->file, slice->at);
     }
     if (slice->file != TT_NO_FILE && manifest->files[slice->file].digests != NULL) {
-        is_whole = is_whole &&
-                   put(object, "first_block", json_integer((json_int_t)slice->first_block)) &&
-                   put(object, "digest", json_string(tt_digest_format(slice->digest, digest)));
+        print(p, ",\"first_block\":%" PRIu64 ",\"digest\":\"%s\"", slice->first_block,
+              tt_digest_format(slice->digest, digest));
     }
-    if (!is_whole) {
-        json_decref(object);
-        return NULL;
-    }
-    return object;
+    print(p, "}");
 }
 
-static bool put_tensor(json_t *tensors, const tt_manifest_t *manifest,
-                       const tt_saved_tensor_t *tensor)
+static void print_tensor(printer_t *p, const tt_manifest_t *manifest,
+                         const tt_saved_tensor_t *tensor)
 {
-    json_t *slices = json_array();
-    bool is_whole = slices != NULL;
-    for (size_t i = 0; i < tensor->slice_count && is_whole; i++) {
-        is_whole = json_array_append_new(slices, pack_slice(manifest, &tensor->slices[i])) == 0;
+    print_json(p, json_string(tensor->name));
+    print(p, ":{\"dtype\":\"%s\",\"shape\":[", tt_dtype_safetensors_name(tensor->dtype));
+    print_numbers(p, tensor->shape.dims, tensor->shape.rank);
+    print(p, "],\"slices\":[");
+    for (size_t i = 0; i < tensor->slice_count; i++) {
+        print(p, "%s", i > 0 ? "," : "");
+        print_slice(p, manifest, &tensor->slices[i]);
     }
-    if (!is_whole) {
-        json_decref(slices);
-        return false;
-    }
-    return put(tensors, tensor->name,
-               json_pack("{s:s, s:o, s:o}", "dtype", tt_dtype_safetensors_name(tensor->dtype),
-                         "shape", pack_numbers(tensor->shape.dims, tensor->shape.rank), "slices",
-                         slices));
+    print(p, "]}");
 }
 
-static json_t *pack_files(const tt_manifest_t *manifest)
+static void print_files(printer_t *p, const tt_manifest_t *manifest)
 {
-    json_t *list = json_array();
     for (size_t i = 0; i < manifest->file_count; i++) {
         const tt_saved_file_t *file = &manifest->files[i];
-        json_t *object = json_pack("{s:s, s:s*}", "name", file->name, "digests", file->digests);
-        if (json_array_append_new(list, object) != 0) {
-            json_decref(list);
-            return NULL;
-        }
+        print(p, "%s", i > 0 ? "," : "");
+        print_json(p, json_pack("{s:s, s:s*}", "name", file->name, "digests", file->digests));
     }
-    return list;
 }
 
-static json_t *pack_tensors(const tt_manifest_t *manifest)
+static void print_all(printer_t *p, const tt_manifest_t *manifest)
 {
-    json_t *tensors = json_object();
-    bool is_whole = tensors != NULL;
-    for (size_t i = 0; i < manifest->tensor_count && is_whole; i++) {
-        is_whole = put_tensor(tensors, manifest, &manifest->tensors[i]);
+    print(p, "{\"format\":\"%s\",\"version\":%d,\"step\":%" PRId64 ",\"ranks\":%d", format_name,
+          VERSION, manifest->step, manifest->ranks);
+    print(p, ",\"files\":[");
+    print_files(p, manifest);
+    print(p, "],\"tensors\":{");
+    for (size_t i = 0; i < manifest->tensor_count; i++) {
+        print(p, "%s", i > 0 ? "," : "");
+        print_tensor(p, manifest, &manifest->tensors[i]);
     }
-    if (!is_whole) {
-        json_decref(tensors);
-        return NULL;
-    }
-    return tensors;
-}
-
-static json_t *pack(const tt_manifest_t *manifest)
-{
-    return json_pack("{s:s, s:i, s:I, s:i, s:o, s:o}", "format", format_name, "version", VERSION,
-                     "step", (json_int_t)manifest->step, "ranks", manifest->ranks, "files",
-                     pack_files(manifest), "tensors", pack_tensors(manifest));
-}
-
-/* The text without its last brace is what the digest is of. */
-static tutti_status_t print(const json_t *json, tutti_buffer_t *out)
-{
-    const size_t bytes = json_dumpb(json, NULL, 0, JSON_COMPACT);
-    char *text = tt_alloc_raw(bytes + END_BYTES, "manifest"), digest[TT_DIGEST_TEXT_BYTES];
-    TT_TRY_ALLOC(text);
-    if (bytes == 0 || json_dumpb(json, text, bytes, JSON_COMPACT) != bytes) {
-        tt_free(text);
-        return TT_FAIL(TUTTI_ERR_NOMEM, "out of memory: manifest");
-    }
-    tt_digest_format(tt_digest_of(text, bytes - 1), digest);
-    snprintf(text + bytes - 1, END_BYTES + 1, "%s%s%s", end_begin, digest, end_end);
-    *out = (tutti_buffer_t){text, bytes - 1 + END_BYTES};
-    return TUTTI_OK;
+    print(p, "}");
 }
 
 tutti_status_t tt_manifest_print(const tt_manifest_t *manifest, tutti_buffer_t *out)
 {
-    json_t *json = pack(manifest);
-    if (json == NULL) {
-        return TT_FAIL(TUTTI_ERR_NOMEM, "out of memory, or a name that is not UTF-8: manifest");
+    char digest[TT_DIGEST_TEXT_BYTES];
+    printer_t printer = {0};
+    print_all(&printer, manifest);
+    if (printer.status >= 0) {
+        tt_digest_format(tt_digest_of(printer.text, printer.bytes), digest);
+        print(&printer, "%s%s%s", end_begin, digest, end_end);
     }
-    const tutti_status_t status = print(json, out);
-    json_decref(json);
-    return status;
+    if (printer.status < 0) {
+        tt_free(printer.text);
+        return printer.status;
+    }
+    *out = (tutti_buffer_t){printer.text, printer.bytes};
+    return TUTTI_OK;
 }
 
 /* ---- parsing --------------------------------------------------------------------------------- */

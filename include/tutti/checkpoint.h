@@ -27,6 +27,11 @@
  * A checkpoint gets its name when it is on the disk as a whole, by a rename. All that is read is
  * compared with its digest first. Files are safetensors, with the offsets of slices as PyTorch's
  * HuggingFaceStorageReader expects them.
+ *
+ * A folder is one job's: whoever has saved or loaded there holds it until its process ends. Another
+ * job, such as the next attempt after a crash, waits until the last rank of the one before has
+ * ended, 10 s at most (TUTTI_CHECKPOINT_WAIT_MS); a folder that this user may not write is read
+ * without.
  */
 #ifndef TUTTI_CHECKPOINT_H
 #define TUTTI_CHECKPOINT_H
@@ -112,8 +117,8 @@ typedef struct tutti_checkpoint {
  *              at a time
  * @errors      on every rank, and nothing is changed: ARG (slices that overlap, leave a gap, or are
  *              no part of their tensor: names tensor and ranks), MISMATCH (ranks have other shapes
- *              or dtypes of it), STATE (a slice lies on meta), IO (the disk is full …), NOMEM;
- *              PEER, TIMEOUT
+ *              or dtypes of it), STATE (a slice lies on meta; another job has the folder: says
+ *              which), IO (the disk is full …), NOMEM; PEER, TIMEOUT
  * @source      torch.distributed.checkpoint.save
  */
 TUTTI_API tutti_status_t tutti_checkpoint_save(const tutti_checkpoint_t *checkpoint, int64_t step);
@@ -126,9 +131,10 @@ TUTTI_API tutti_status_t tutti_checkpoint_save(const tutti_checkpoint_t *checkpo
  * @return      END: there is none; nothing is changed
  * @thread      the context's; a collective call; the folder must be the same on every host
  * @cost        each rank reads the blocks of 16 KiB in which its slices are
- * @errors      STATE (a slice lies on meta), MISMATCH (it lacks tensors, or has others of their
- *              names: lists them), IO or FORMAT (none can be read: names the newest, with file,
- *              offset and tensor; what is in memory may be a part of it), NOMEM; PEER, TIMEOUT
+ * @errors      STATE (a slice lies on meta; another job has the folder), MISMATCH (it lacks
+ *              tensors, or has others of their names: lists them), IO or FORMAT (none can be read:
+ *              names the newest, with file, offset and tensor; what is in memory may be a part of
+ *              it), NOMEM; PEER, TIMEOUT
  * @source      torch.distributed.checkpoint.load
  */
 TUTTI_API tutti_status_t tutti_checkpoint_load(const tutti_checkpoint_t *checkpoint, int64_t *step);

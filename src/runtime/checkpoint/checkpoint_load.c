@@ -9,6 +9,7 @@
 #include "comm/group/agree.h"
 #include "core/base/log.h"
 #include "runtime/checkpoint/checkpoint_impl.h"
+#include "runtime/checkpoint/folder_lock.h"
 #include "runtime/checkpoint/slice_reader.h"
 #include "runtime/checkpoint/step_folders.h"
 
@@ -152,6 +153,7 @@ tutti_status_t tutti_checkpoint_load(const tutti_checkpoint_t *checkpoint, int64
     tutti_status_t first = TUTTI_END; /* of the newest */
     char text[TT_ERROR_TEXT_BYTES] = "";
     TT_TRY(tt_group_agree(checkpoint->group, check(checkpoint)));
+    TT_TRY(tt_folder_lock(checkpoint->folder, checkpoint->group, false));
     for (int64_t found, below = INT64_MAX;; below = found) {
         TT_TRY(choose(checkpoint, below, &found));
         if (found == TT_NO_STEP) {

@@ -16,6 +16,7 @@
 #include "core/base/folder.h"
 #include "core/base/log.h"
 #include "runtime/checkpoint/checkpoint_impl.h"
+#include "runtime/checkpoint/folder_lock.h"
 #include "runtime/checkpoint/rank_files.h"
 #include "runtime/checkpoint/save_plan.h"
 #include "runtime/checkpoint/step_folders.h"
@@ -159,6 +160,7 @@ static tutti_status_t write_together(save_t *save)
     const char *folder = save->checkpoint->folder;
     tt_manifest_t *report = NULL;
     tt_steps_half(folder, save->step, save->half);
+    TT_TRY(tt_folder_lock(folder, group, true));
     TT_TRY(tt_group_agree(group, save->rank == 0 ? tt_steps_begin(folder, save->step) : TUTTI_OK));
     save->is_begun = true;
     tutti_status_t status = tt_rank_files_write(save->half, save->plan, save->rank, &save->pieces);

@@ -44,7 +44,9 @@ peers: packages-bench
 
 bench: packages-bench build
 	-tools/peers
-	status=0; for part in '' comm ddp compute; do bench/run $$part || status=1; done; exit $$status
+	status=0; for part in '' comm ddp compute checkpoint; do \
+		bench/run $$part || status=1; \
+	done; exit $$status
 
 install: build
 	DESTDIR=$(DESTDIR) cmake --install build --prefix $(prefix)

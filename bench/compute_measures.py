@@ -25,6 +25,7 @@ BENCH = os.path.join(ROOT, 'build', 'bench')
 PEERS = os.path.join(ROOT, 'bench', 'peers')
 INSTALLED = os.environ.get('PEERS_FOLDER', os.path.join(ROOT, 'build', 'peers'))
 PYTHON = os.path.join(INSTALLED, 'torch', 'bin', 'python')
+ROUNDS = 20
 CORE = sorted(os.sched_getaffinity(0))[-1]
 ONE_THREAD = {'OMP_NUM_THREADS': '1', 'MKL_NUM_THREADS': '1'}
 VOCAB = 256

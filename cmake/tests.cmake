@@ -139,6 +139,10 @@ tutti_test_program(silence tests/multi/silence.c)
 # What left_child_test.py starts: a rank that dies and leaves a child behind.
 tutti_test_program(left_child tests/multi/left_child.c)
 
+# What checkpoint_cli_test.py starts: it saves checkpoints of known layouts and values.
+tutti_test_program(save_layout tests/multi/save_layout.c)
+target_link_libraries(save_layout PRIVATE PkgConfig::CMOCKA)
+
 # What the tests of docs/formats start: two ranks whose calls they know; a writer of files.
 tutti_test_program(format_ranks tests/formats/format_ranks.c)
 tutti_test_program(format_files tests/formats/format_files.c)

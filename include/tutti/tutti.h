@@ -12,6 +12,7 @@
 #include <tutti/autograd.h>
 #include <tutti/bench.h>
 #include <tutti/checkpoint.h>
+#include <tutti/checkpoint_files.h>
 #include <tutti/collectives.h>
 #include <tutti/context.h>
 #include <tutti/data.h>

@@ -20,7 +20,8 @@ DEADLINE = 100
 # Who runs which line.
 QUICK = (r"\./train$", r"tutti run -n 4 (--max-restarts 3 )?\./train$", r"tutti run .* gpt ",
          r"tutti key ", r"scp ", r"tutti run --nnodes 3 ", r".* hang elsewhere$",
-         r"tutti verdict ", r"echo \$\?$", r"tutti run -n 4 16_reductions$")
+         r"tutti verdict ", r"echo \$\?$", r"tutti run -n 4 16_reductions$",
+         r"tutti checkpoint ")
 FULL = (r"tutti bench |cat tune$|TUTTI_TUNE=tune ", r"mpirun ", r"mpicc |TUTTI_BACKEND=mpi ",
         r"(TUTTI_KEY_FILE=\S+ )?srun ", r"torchrun ", r"tools/digests$", r"bench/run ")
 

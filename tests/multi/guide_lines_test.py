@@ -85,6 +85,33 @@ class Lines(unittest.TestCase):
         self.assertIn("rank 3 never entered it: it waits in barrier #2 of group world[2,3]", err)
         self.assertTrue(os.listdir(self.place.path("dumps")))
 
+    def test_checkpoints(self):
+        """What they say is what stands in the guide, but for times."""
+        def mask(text):
+            return re.sub(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d", "WHEN", text)
+
+        chapter = os.path.join(SOURCE, "docs", "guide", "checkpoints.md")
+        with open(chapter, encoding="utf-8") as file:
+            guide = mask(file.read())
+        save, step = "save_layout checkpoints rows 2 ", "checkpoints/step-000000000"
+        script = (f"{save} 100; {save} 200; "
+                  f"{save} 300 set embedding 71 -1.5 set embedding 21769 3; "
+                  "mkdir checkpoints/.half-000000000400; "
+                  f"rm {step}200/rank-00001-0.digests")
+        self.assertEqual(self.place.run(script)[0], 0)
+        for line in claimed(QUICK[10]):
+            if " verify " in line:
+                damaged = self.place.path(f"{step}300/rank-00000-0.safetensors")
+                with open(damaged, "r+b") as file:
+                    file.seek(20000)
+                    file.write(b"x")
+            code, out, err = self.place.run(line)
+            self.assertEqual(code, 1 if " verify " in line or " diff " in line else 0, err)
+            self.assertIn(mask(f"$ {line}\n{out}```"), guide)
+            if " verify " in line:
+                self.place.run(f"rm -r {step}300; {save} 300 set embedding 71 -1.5 "
+                               "set embedding 21769 3")
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

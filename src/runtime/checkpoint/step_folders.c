@@ -78,8 +78,33 @@ tutti_status_t tt_steps_newest(const char *folder, int64_t below, int64_t *step)
     return search(folder, whole, below, step, &oldest);
 }
 
+tutti_status_t tt_steps_each(const char *path,
+                             tutti_status_t (*visit)(void *user, const tt_step_folder_t *found),
+                             void *user)
+{
+    DIR *folder = opendir(path);
+    tutti_status_t status = TUTTI_OK;
+    if (folder == NULL) {
+        return TT_FAIL_ERRNO(TUTTI_ERR_IO, "folder %s", path);
+    }
+    errno = 0;
+    for (const struct dirent *item; status >= 0 && (item = readdir(folder)) != NULL; errno = 0) {
+        tt_path_t where;
+        tt_step_folder_t found = {.name = item->d_name, .path = where};
+        found.is_whole = read_step(item->d_name, whole, &found.step);
+        if (found.is_whole || read_step(item->d_name, half, &found.step)) {
+            tt_steps_file(path, item->d_name, where);
+            status = visit(user, &found);
+        }
+    }
+    const int code = errno;
+    closedir(folder);
+    errno = code;
+    return status < 0 || code == 0 ? status : TT_FAIL_ERRNO(TUTTI_ERR_IO, "folder %s", path);
+}
+
 /* A crash in the middle leaves half of one, which the next save removes. */
-static tutti_status_t discard(const char *folder, int64_t step)
+tutti_status_t tt_steps_remove(const char *folder, int64_t step)
 {
     tt_path_t from, to;
     name_step(folder, whole, step, from);
@@ -115,7 +140,7 @@ tutti_status_t tt_steps_prune(const char *folder, int keep)
         if (oldest == TT_NO_STEP) {
             return TUTTI_OK;
         }
-        TT_TRY(discard(folder, oldest));
+        TT_TRY(tt_steps_remove(folder, oldest));
     }
 }
 

@@ -17,6 +17,7 @@
 #define TT_STEP_FOLDERS_H
 
 #include <limits.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "core/base/fail.h"
@@ -44,6 +45,21 @@ tutti_status_t tt_steps_publish(const char *folder, int64_t step);
 
 /* All but the newest `keep` go. */
 tutti_status_t tt_steps_prune(const char *folder, int keep);
+
+/* It goes, as if it had been pruned. */
+tutti_status_t tt_steps_remove(const char *folder, int64_t step);
+
+/* Each that is in the folder, whole ones and halves in no order; the path is valid for the call. A
+ * folder that is not there is an error. */
+typedef struct {
+    int64_t step;
+    bool is_whole;
+    const char *name, *path;
+} tt_step_folder_t;
+
+tutti_status_t tt_steps_each(const char *folder,
+                             tutti_status_t (*visit)(void *user, const tt_step_folder_t *found),
+                             void *user);
 
 /* The newest one below a step; TT_NO_STEP. A folder that is not there has none. */
 tutti_status_t tt_steps_newest(const char *folder, int64_t below, int64_t *step);

@@ -1,0 +1,201 @@
+/**
+ * @file checkpoint_files.h
+ * Checkpoints as files: which there are, what is in them, whether they are whole, and where two
+ * differ. No group is needed, and no more memory than a window of some MiB.
+ *
+ * Example:
+ *
+ *     tutti_saved_t *saved;
+ *     TUTTI_CHECK(tutti_saved_open("checkpoints", &saved)); // its newest step
+ *     tutti_saved_tensor_t tensor;
+ *     for (size_t i = 0; tutti_saved_at(saved, i, &tensor) == TUTTI_OK; i++) {
+ *         printf("%s: %zu slices\n", tensor.name, tensor.slices);
+ *     }
+ *     const int64_t offset[] = {0, 0};
+ *     tutti_status_t status = tutti_saved_read(saved, "up.weight", offset, x);
+ *     tutti_saved_close(saved);
+ *
+ * `tutti checkpoint` is made of these calls.
+ */
+#ifndef TUTTI_CHECKPOINT_FILES_H
+#define TUTTI_CHECKPOINT_FILES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <tutti/objects.h>
+#include <tutti/tensor.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- a training's folder --------------------------------------------------------------------- */
+
+/** A step in a training's folder. */
+typedef struct tutti_checkpoint_step {
+    int64_t step;
+    bool is_published; /**< false: it is being written, or was when its job was killed */
+    int64_t time_s;    /**< when its folder was last written, in seconds since 1970 */
+    char name[32];     /**< of its folder in the training's */
+} tutti_checkpoint_step_t;
+
+/**
+ * The steps in a folder, the oldest first.
+ *
+ * @param steps  out, owned by the caller: tutti_checkpoint_step_t, so many as there are bytes for
+ * @thread       any
+ * @errors       IO (the folder is not there, or cannot be read), NOMEM
+ */
+TUTTI_API tutti_status_t tutti_checkpoint_list(const char *folder, tutti_buffer_t *steps);
+
+/**
+ * Remove the checkpoint of a step.
+ *
+ * @thread  any; nobody may be loading it
+ * @errors  NOT_FOUND, IO
+ */
+TUTTI_API tutti_status_t tutti_checkpoint_remove(const char *folder, int64_t step);
+
+/* ---- what a checkpoint holds ----------------------------------------------------------------- */
+
+/** A checkpoint that is open for reading. */
+typedef struct tutti_saved tutti_saved_t;
+
+/** All of it. Texts are valid until it is closed. */
+typedef struct tutti_saved_about {
+    const char *path; /**< of its folder */
+    int64_t step;
+    int ranks;      /**< that saved it */
+    size_t tensors; /**< how many */
+    uint64_t bytes; /**< of all tensors */
+} tutti_saved_about_t;
+
+/** A tensor in it. */
+typedef struct tutti_saved_tensor {
+    const char *name; /**< valid until it is closed */
+    tutti_dtype_t dtype;
+    tutti_shape_t shape;
+    size_t slices; /**< of which it is put together */
+    uint64_t bytes;
+} tutti_saved_tensor_t;
+
+/** A part of a tensor, and where it is. */
+typedef struct tutti_saved_part {
+    int64_t offset[TUTTI_RANK_MAX]; /**< of its first element in the tensor */
+    tutti_shape_t shape;
+    int rank;           /**< who has written it */
+    const char *file;   /**< in the checkpoint's folder; valid until it is closed */
+    uint64_t at, bytes; /**< its place there */
+} tutti_saved_part_t;
+
+/**
+ * Open a checkpoint: read what it holds, and compare that with its digest.
+ *
+ * @param path  the folder of a step, or that of a training, whose newest step is meant
+ * @param out   owned by the caller, to be closed with tutti_saved_close()
+ * @thread      any
+ * @cost        reads the manifest only
+ * @errors      NOT_FOUND (a training's folder without a step), IO (it is not there), FORMAT (no
+ *              checkpoint, or a damaged one), UNSUPPORTED (of a later version), NOMEM
+ */
+TUTTI_API tutti_status_t tutti_saved_open(const char *path, tutti_saved_t **out);
+
+/** Close it; NULL does nothing. @thread any @errors none */
+TUTTI_API void tutti_saved_close(tutti_saved_t *saved);
+
+/** What it is. @thread any @errors none */
+TUTTI_API tutti_saved_about_t tutti_saved_describe(const tutti_saved_t *saved);
+
+/** A tensor by its number, in the order in which they were saved. @return END behind the last
+ *  @thread any @errors none */
+TUTTI_API tutti_status_t tutti_saved_at(const tutti_saved_t *saved, size_t index,
+                                        tutti_saved_tensor_t *out);
+
+/** A tensor by its name. @thread any @errors NOT_FOUND (names the nearest) */
+TUTTI_API tutti_status_t tutti_saved_find(const tutti_saved_t *saved, const char *name,
+                                          tutti_saved_tensor_t *out);
+
+/** A part of the tensor of a number. @return END behind the last @thread any @errors none */
+TUTTI_API tutti_status_t tutti_saved_part_at(const tutti_saved_t *saved, size_t index, size_t part,
+                                             tutti_saved_part_t *out);
+
+/**
+ * Read a box of a tensor, comparing the blocks in which it is with their digests.
+ *
+ * @param offset  [rank] of its first element
+ * @param to      [the box's shape], any dtype, strides and device
+ * @thread        one at a time per checkpoint that is open
+ * @cost          reads blocks of 16 KiB
+ * @errors        NOT_FOUND (names the nearest), SHAPE (no part of it), IO, FORMAT (damaged: names
+ *                file, offset and tensor), NOMEM; those of the tensor's device
+ */
+TUTTI_API tutti_status_t tutti_saved_read(tutti_saved_t *saved, const char *name,
+                                          const int64_t *offset, tutti_tensor_t *to);
+
+/* ---- whether it is whole, and the same ------------------------------------------------------- */
+
+/** What is not as it was written. */
+typedef struct tutti_saved_damage {
+    const char *file;       /**< its path */
+    const char *tensor;     /**< NULL: it is the file's own */
+    uint64_t offset, bytes; /**< in the file; 0 bytes: nobody knows which */
+    const char *problem;
+} tutti_saved_damage_t;
+
+/** A tensor that is not the same in two checkpoints. */
+typedef struct tutti_saved_difference {
+    const tutti_saved_tensor_t *a, *b; /**< NULL: there is none of its name */
+    uint64_t
+        count; /**< of elements that differ; 0: there is one only, or dtypes or shapes differ */
+    int64_t first[TUTTI_RANK_MAX]; /**< the index of the first of them */
+    char first_a[40], first_b[40]; /**< its values */
+} tutti_saved_difference_t;
+
+/** Who is told while a call works; a function that is NULL is not called. */
+typedef struct tutti_saved_watch {
+    void *user;
+    void (*progress)(void *user, uint64_t bytes, uint64_t all); /**< so many of all are done */
+    void (*damage)(void *user, const tutti_saved_damage_t *damage);
+    void (*difference)(void *user, const tutti_saved_difference_t *difference);
+} tutti_saved_watch_t;
+
+/**
+ * Whether all files of a checkpoint are there, as long as they must be. Nothing is read.
+ *
+ * @thread  any
+ * @errors  IO (names the file that is not there), FORMAT (names the one that is too short), NOMEM
+ */
+TUTTI_API tutti_status_t tutti_saved_check(const tutti_saved_t *saved);
+
+/**
+ * Read all of a checkpoint, and compare it with its digests; go on behind damage.
+ *
+ * @param watch   borrowed; NULL: nobody is told
+ * @param damage  out: how many times `watch` was told of damage; 0: the checkpoint is whole
+ * @thread        any
+ * @cost          reads every byte once; a window of 1 MiB, and the digests of a slice
+ * @errors        NOMEM
+ */
+TUTTI_API tutti_status_t tutti_saved_verify(const tutti_saved_t *saved,
+                                            const tutti_saved_watch_t *watch, size_t *damage);
+
+/**
+ * Compare two checkpoints, element by element, by their bits: a NaN is the same as one with its
+ * bits, and 0 is not -0. In whose parts they are does not matter.
+ *
+ * @param watch    borrowed; is told of each tensor that differs, in the order of a, then of b
+ * @param tensors  out: how many
+ * @thread         one at a time per checkpoint that is open
+ * @cost           reads every byte of what both have; two windows of 16 MiB
+ * @errors         IO, FORMAT (damaged: names file, offset and tensor), NOMEM
+ */
+TUTTI_API tutti_status_t tutti_saved_diff(tutti_saved_t *a, tutti_saved_t *b,
+                                          const tutti_saved_watch_t *watch, size_t *tensors);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

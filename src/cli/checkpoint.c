@@ -1,0 +1,175 @@
+/* tutti checkpoint: what can be done with checkpoints as files. Its own verbs are in
+ * checkpoint_verbs.def; here are their table, and what they share. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/checkpoint_parts.h"
+
+static const struct {
+    const char *name, *about;
+    int (*run)(int argc, char **argv);
+} verbs[] = {
+#define X(name, about) {#name, about, tt_checkpoint_##name},
+#include "cli/checkpoint_verbs.def"
+#undef X
+};
+
+enum { VERB_COUNT = sizeof verbs / sizeof verbs[0] };
+
+static void print_usage(FILE *file)
+{
+    fprintf(file, "usage: tutti checkpoint VERB [OPTION …] FOLDER …\n\nverbs:\n");
+    for (int i = 0; i < VERB_COUNT; i++) {
+        fprintf(file, "  %-10s %s\n", verbs[i].name, verbs[i].about);
+    }
+    fprintf(file, "\n`tutti checkpoint VERB --help` tells more.\n");
+}
+
+static int fail_unknown(const char *name)
+{
+    const char *names[VERB_COUNT + 1] = {0};
+    for (int i = 0; i < VERB_COUNT; i++) {
+        names[i] = verbs[i].name;
+    }
+    fprintf(stderr,
+            "tutti checkpoint: there is no verb \"%s\"; did you mean \"%s\"? `tutti checkpoint "
+            "--help` lists them\n",
+            name, tutti_nearest_name(name, names));
+    return TT_EXIT_USAGE;
+}
+
+int tt_verb_checkpoint(int argc, char **argv)
+{
+    const char *name = argc > 1 ? argv[1] : "";
+    for (int i = 0; i < VERB_COUNT; i++) {
+        if (strcmp(name, verbs[i].name) == 0) {
+            return verbs[i].run(argc - 1, argv + 1);
+        }
+    }
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
+        print_usage(stdout);
+        return 0;
+    }
+    if (argc < 2) {
+        print_usage(stderr);
+        return TT_EXIT_USAGE;
+    }
+    return fail_unknown(name);
+}
+
+/* ---- command lines --------------------------------------------------------------------------- */
+
+int tt_checkpoint_fail(const char *name)
+{
+    fprintf(stderr, "tutti checkpoint %s: %s\n", name, tutti_last_error());
+    return TT_EXIT_USAGE;
+}
+
+static int refuse_count(const tt_checkpoint_form_t *form)
+{
+    fprintf(stderr, "tutti checkpoint %s: want %s\n", form->name, form->usage);
+    return TT_EXIT_USAGE;
+}
+
+int tt_checkpoint_parse(const tt_checkpoint_form_t *form, int argc, char **argv, void *flags,
+                        const char *arguments[TT_CHECKPOINT_ARGUMENTS_MAX])
+{
+    int count = 0;
+    for (;;) {
+        int rest;
+        const tutti_status_t status = tutti_options_parse(form->table, argc, argv, flags, &rest);
+        if (status == TUTTI_END) {
+            char usage[160];
+            snprintf(usage, sizeof usage, "tutti checkpoint %s %s", form->name, form->usage);
+            return tt_cli_help(usage, form->table, flags);
+        }
+        if (status < 0) {
+            return tt_checkpoint_fail(form->name);
+        }
+        if (rest == argc) {
+            return count >= form->least ? -1 : refuse_count(form);
+        }
+        if (count == form->most) {
+            return refuse_count(form);
+        }
+        arguments[count++] = argv[rest];
+        argc -= rest;
+        argv += rest;
+    }
+}
+
+/* ---- output ---------------------------------------------------------------------------------- */
+
+int tt_checkpoint_print_json(const char *name, json_t *json, int exit_code)
+{
+    char *text = json == NULL ? NULL : json_dumps(json, JSON_INDENT(2));
+    json_decref(json);
+    if (text == NULL) {
+        fprintf(stderr, "tutti checkpoint %s: out of memory\n", name);
+        return TT_EXIT_USAGE;
+    }
+    printf("%s\n", text);
+    free(text);
+    return exit_code;
+}
+
+json_t *tt_checkpoint_numbers_json(const int64_t *numbers, int count)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < count; i++) {
+        json_array_append_new(list, json_integer(numbers[i]));
+    }
+    return list;
+}
+
+json_t *tt_checkpoint_shape_json(tutti_shape_t shape)
+{
+    return tt_checkpoint_numbers_json(shape.dims, shape.rank);
+}
+
+const char *tt_checkpoint_bytes(uint64_t bytes, char text[TT_BYTES_TEXT])
+{
+    static const char *const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    if (bytes < 1024) {
+        snprintf(text, TT_BYTES_TEXT, "%" PRIu64 " B", bytes);
+        return text;
+    }
+    double value = (double)bytes / 1024;
+    size_t unit = 0;
+    for (; value >= 1023.95 && unit + 1 < sizeof units / sizeof units[0]; unit++) {
+        value /= 1024;
+    }
+    snprintf(text, TT_BYTES_TEXT, "%.1f %s", value, units[unit]);
+    return text;
+}
+
+const char *tt_checkpoint_plural(size_t count)
+{
+    return count == 1 ? "" : "s";
+}
+
+/* ---- progress -------------------------------------------------------------------------------- */
+
+void tt_checkpoint_progress_show(tt_checkpoint_progress_t *progress, uint64_t bytes, uint64_t all)
+{
+    char done[TT_BYTES_TEXT], of[TT_BYTES_TEXT];
+    const int percent = all > 0 ? (int)(100 * (double)bytes / (double)all) : 0;
+    if (percent == progress->percent || !isatty(STDERR_FILENO)) {
+        return;
+    }
+    progress->percent = percent;
+    fprintf(stderr, "\r%s: %3d %%, %s of %s\033[K", progress->what, percent,
+            tt_checkpoint_bytes(bytes, done), tt_checkpoint_bytes(all, of));
+    fflush(stderr);
+}
+
+void tt_checkpoint_progress_hide(tt_checkpoint_progress_t *progress)
+{
+    if (progress->percent != 0) {
+        fprintf(stderr, "\r\033[K");
+        fflush(stderr);
+        progress->percent = 0;
+    }
+}

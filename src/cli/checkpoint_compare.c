@@ -1,0 +1,254 @@
+/* tutti checkpoint verify and diff: whether a checkpoint is as it was written, and the same as
+ * another one. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "cli/checkpoint_parts.h"
+
+static const tutti_option_t table[] = {{.name = "json", .about = "print JSON"}, {0}};
+
+/* ---- verify ---------------------------------------------------------------------------------- */
+
+typedef struct {
+    json_t *checkpoints, *damage; /* all of them, and of the one that is read; NULL: text */
+    tt_checkpoint_progress_t progress;
+    bool is_damaged; /* one of them */
+} verify_t;
+
+static void show_verify(void *user, uint64_t bytes, uint64_t all)
+{
+    verify_t *v = user;
+    tt_checkpoint_progress_show(&v->progress, bytes, all);
+}
+
+static void tell_damage(void *user, const tutti_saved_damage_t *damage)
+{
+    verify_t *v = user;
+    tt_checkpoint_progress_hide(&v->progress);
+    if (v->damage != NULL) {
+        json_array_append_new(
+            v->damage, json_pack("{s:s, s:s?, s:I, s:I, s:s}", "file", damage->file, "tensor",
+                                 damage->tensor, "offset", (json_int_t)damage->offset, "bytes",
+                                 (json_int_t)damage->bytes, "problem", damage->problem));
+        return;
+    }
+    printf("%s: ", damage->file);
+    if (damage->tensor != NULL) {
+        printf("tensor \"%s\": ", damage->tensor);
+    }
+    if (damage->bytes > 0) {
+        printf("%" PRIu64 " bytes at offset %" PRIu64 ": ", damage->bytes, damage->offset);
+    }
+    printf("%s\n", damage->problem);
+}
+
+static void print_verdict(const tutti_saved_t *saved, size_t damage)
+{
+    const tutti_saved_about_t about = tutti_saved_describe(saved);
+    char bytes[TT_BYTES_TEXT];
+    printf("%s: ", about.path);
+    if (damage > 0) {
+        printf("damaged in %zu place%s\n", damage, tt_checkpoint_plural(damage));
+    } else {
+        printf("whole: %zu tensor%s, %s\n", about.tensors, tt_checkpoint_plural(about.tensors),
+               tt_checkpoint_bytes(about.bytes, bytes));
+    }
+}
+
+/* Also one whose manifest is damaged. Errors: those of what is no damage. */
+static tutti_status_t verify_one(verify_t *v, const char *path)
+{
+    tutti_saved_t *saved = NULL;
+    size_t damage = 1;
+    v->damage = v->checkpoints == NULL ? NULL : json_array();
+    tutti_status_t status = tutti_saved_open(path, &saved);
+    if (status == TUTTI_ERR_FORMAT) {
+        tell_damage(v, &(tutti_saved_damage_t){.file = path, .problem = tutti_last_error()});
+    } else if (status >= 0) {
+        const tutti_saved_watch_t watch = {v, show_verify, tell_damage, NULL};
+        status = tutti_saved_verify(saved, &watch, &damage);
+    }
+    tt_checkpoint_progress_hide(&v->progress);
+    v->is_damaged = v->is_damaged || damage > 0;
+    if (v->checkpoints != NULL) {
+        json_array_append_new(v->checkpoints, json_pack("{s:s, s:b, s:o}", "path", path, "whole",
+                                                        damage == 0, "damage", v->damage));
+    } else if (saved != NULL && status >= 0) {
+        print_verdict(saved, damage);
+    }
+    tutti_saved_close(saved);
+    return status == TUTTI_ERR_FORMAT ? TUTTI_OK : status;
+}
+
+/* All steps of a training, or the one that the path is of. */
+static tutti_status_t verify_all(verify_t *v, const char *path)
+{
+    tutti_buffer_t buffer;
+    TUTTI_CHECK(tutti_checkpoint_list(path, &buffer));
+    const tutti_checkpoint_step_t *steps = buffer.data;
+    tutti_status_t status = TUTTI_OK;
+    size_t found = 0;
+    for (size_t i = 0; i < buffer.bytes / sizeof *steps && status >= 0; i++) {
+        if (steps[i].is_published) {
+            char step[4096];
+            snprintf(step, sizeof step, "%s/%s", path, steps[i].name);
+            status = verify_one(v, step);
+            found++;
+        }
+    }
+    tutti_buffer_release(&buffer);
+    return found == 0 ? verify_one(v, path) : status;
+}
+
+int tt_checkpoint_verify(int argc, char **argv)
+{
+    static const tt_checkpoint_form_t form = {"verify", "[OPTION …] FOLDER|STEP-FOLDER", table, 1,
+                                              1};
+    const char *arguments[TT_CHECKPOINT_ARGUMENTS_MAX];
+    bool is_json = false;
+    const int code = tt_checkpoint_parse(&form, argc, argv, &is_json, arguments);
+    if (code >= 0) {
+        return code;
+    }
+    verify_t v = {.checkpoints = is_json ? json_array() : NULL, .progress.what = "verify"};
+    if (verify_all(&v, arguments[0]) < 0) {
+        json_decref(v.checkpoints);
+        return tt_checkpoint_fail("verify");
+    }
+    return is_json ? tt_checkpoint_print_json("verify",
+                                              json_pack("{s:b, s:o}", "whole", !v.is_damaged,
+                                                        "checkpoints", v.checkpoints),
+                                              v.is_damaged)
+                   : v.is_damaged;
+}
+
+/* ---- diff ------------------------------------------------------------------------------------ */
+
+typedef struct {
+    json_t *list; /* NULL: text */
+    tt_checkpoint_progress_t progress;
+    uint64_t elements; /* that differ */
+    const char *paths[2];
+} diff_t;
+
+static void show_diff(void *user, uint64_t bytes, uint64_t all)
+{
+    diff_t *diff = user;
+    tt_checkpoint_progress_show(&diff->progress, bytes, all);
+}
+
+static json_t *type_json(const tutti_saved_tensor_t *tensor)
+{
+    return tensor == NULL ? json_null()
+                          : json_pack("{s:s, s:o}", "dtype", tutti_dtype_name(tensor->dtype),
+                                      "shape", tt_checkpoint_shape_json(tensor->shape));
+}
+
+static json_t *difference_json(const tutti_saved_difference_t *difference, const char *name)
+{
+    json_t *json =
+        json_pack("{s:s, s:o, s:o, s:I}", "name", name, "a", type_json(difference->a), "b",
+                  type_json(difference->b), "elements", (json_int_t)difference->count);
+    if (difference->count > 0) {
+        json_object_set_new(
+            json, "first",
+            json_pack("{s:o, s:s, s:s}", "index",
+                      tt_checkpoint_numbers_json(difference->first, difference->a->shape.rank), "a",
+                      difference->first_a, "b", difference->first_b));
+    }
+    return json;
+}
+
+static void print_values(const tutti_saved_difference_t *difference)
+{
+    const tutti_shape_t shape = difference->a->shape;
+    printf("%" PRIu64 " of %" PRId64 " elements differ, the first at [", difference->count,
+           tutti_shape_numel(shape));
+    for (int d = 0; d < shape.rank; d++) {
+        printf("%s%" PRId64, d > 0 ? ", " : "", difference->first[d]);
+    }
+    printf("]: %s and %s\n", difference->first_a, difference->first_b);
+}
+
+static void tell_difference(void *user, const tutti_saved_difference_t *difference)
+{
+    diff_t *diff = user;
+    const tutti_saved_tensor_t *a = difference->a, *b = difference->b;
+    const char *name = a != NULL ? a->name : b->name;
+    char shape_a[160], shape_b[160];
+    tt_checkpoint_progress_hide(&diff->progress);
+    diff->elements += difference->count;
+    if (diff->list != NULL) {
+        json_array_append_new(diff->list, difference_json(difference, name));
+        return;
+    }
+    printf("\"%s\": ", name);
+    if (a == NULL || b == NULL) {
+        printf("only in %s\n", diff->paths[a == NULL]);
+    } else if (difference->count > 0) {
+        print_values(difference);
+    } else {
+        printf("%s%s and %s%s\n", tutti_dtype_name(a->dtype),
+               tutti_shape_format(a->shape, shape_a, sizeof shape_a), tutti_dtype_name(b->dtype),
+               tutti_shape_format(b->shape, shape_b, sizeof shape_b));
+    }
+}
+
+static int print_result(diff_t *diff, tutti_saved_t *const saved[2], size_t tensors)
+{
+    const tutti_saved_about_t about = tutti_saved_describe(saved[0]);
+    char bytes[TT_BYTES_TEXT];
+    if (diff->list != NULL) {
+        json_t *json = json_pack("{s:s, s:s, s:b, s:I, s:I, s:o}", "a", about.path, "b",
+                                 tutti_saved_describe(saved[1]).path, "same", tensors == 0,
+                                 "tensors", (json_int_t)tensors, "elements",
+                                 (json_int_t)diff->elements, "differences", diff->list);
+        return tt_checkpoint_print_json("diff", json, tensors > 0);
+    }
+    if (tensors == 0) {
+        printf("the same: %zu tensor%s, %s\n", about.tensors, tt_checkpoint_plural(about.tensors),
+               tt_checkpoint_bytes(about.bytes, bytes));
+    } else {
+        printf("%zu tensor%s and %" PRIu64 " element%s differ\n", tensors,
+               tt_checkpoint_plural(tensors), diff->elements,
+               tt_checkpoint_plural((size_t)diff->elements));
+    }
+    return tensors > 0;
+}
+
+static int diff_saved(tutti_saved_t *const saved[2], bool is_json)
+{
+    size_t tensors;
+    diff_t diff = {
+        .list = is_json ? json_array() : NULL,
+        .progress.what = "diff",
+        .paths = {tutti_saved_describe(saved[0]).path, tutti_saved_describe(saved[1]).path}};
+    const tutti_saved_watch_t watch = {&diff, show_diff, NULL, tell_difference};
+    const tutti_status_t status = tutti_saved_diff(saved[0], saved[1], &watch, &tensors);
+    tt_checkpoint_progress_hide(&diff.progress);
+    if (status < 0) {
+        json_decref(diff.list);
+        return tt_checkpoint_fail("diff");
+    }
+    return print_result(&diff, saved, tensors);
+}
+
+int tt_checkpoint_diff(int argc, char **argv)
+{
+    static const tt_checkpoint_form_t form = {
+        "diff", "[OPTION …] FOLDER|STEP-FOLDER FOLDER|STEP-FOLDER", table, 2, 2};
+    const char *arguments[TT_CHECKPOINT_ARGUMENTS_MAX];
+    tutti_saved_t *saved[2] = {NULL, NULL};
+    bool is_json = false;
+    int code = tt_checkpoint_parse(&form, argc, argv, &is_json, arguments);
+    if (code >= 0) {
+        return code;
+    }
+    code = tutti_saved_open(arguments[0], &saved[0]) < 0 ||
+                   tutti_saved_open(arguments[1], &saved[1]) < 0
+               ? tt_checkpoint_fail("diff")
+               : diff_saved(saved, is_json);
+    tutti_saved_close(saved[0]);
+    tutti_saved_close(saved[1]);
+    return code;
+}

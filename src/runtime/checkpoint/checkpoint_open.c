@@ -1,0 +1,210 @@
+/* Checkpoints that are open for reading: a manifest, and where its files are. */
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "core/base/alloc.h"
+#include "core/base/buffer.h"
+#include "core/base/nearest.h"
+#include "core/tensor/tensor_impl.h"
+#include "runtime/checkpoint/saved_impl.h"
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+/* A folder with a manifest is a step's; any other is a training's. */
+static tutti_status_t find_folder(const char *path, tt_path_t out)
+{
+    struct stat about;
+    int64_t step;
+    if (strlen(path) > TT_STEP_FOLDER_BYTES_MAX) {
+        return TT_FAIL(TUTTI_ERR_ARG, "checkpoint: a path of %zu characters; want at most %d",
+                       strlen(path), TT_STEP_FOLDER_BYTES_MAX);
+    }
+    if (stat(path, &about) != 0) {
+        return TT_FAIL_ERRNO(TUTTI_ERR_IO, "checkpoint %s", path);
+    }
+    if (!S_ISDIR(about.st_mode)) {
+        return TT_FAIL(TUTTI_ERR_FORMAT,
+                       "checkpoint %s: a file; want a training's folder, or that of a step", path);
+    }
+    tt_steps_file(path, TT_MANIFEST_NAME, out);
+    if (stat(out, &about) == 0) {
+        snprintf(out, sizeof(tt_path_t), "%s", path);
+        return TUTTI_OK;
+    }
+    TT_TRY(tt_steps_newest(path, INT64_MAX, &step));
+    tt_steps_name(path, step, out);
+    return step != TT_NO_STEP ? TUTTI_OK
+                              : TT_FAIL(TUTTI_ERR_NOT_FOUND,
+                                        "checkpoint %s: there is no %s in this folder, nor a "
+                                        "step's folder with one",
+                                        path, TT_MANIFEST_NAME);
+}
+
+/* What a rank has, before it is written, is described in the same form. */
+static tutti_status_t check_written(const tutti_saved_t *saved)
+{
+    for (size_t i = 0; i < saved->manifest->tensor_count; i++) {
+        const tt_saved_tensor_t *tensor = &saved->manifest->tensors[i];
+        for (size_t k = 0; k < tensor->slice_count; k++) {
+            if (tensor->slices[k].file == TT_NO_FILE) {
+                return TT_FAIL(TUTTI_ERR_FORMAT, "%s: tensor \"%s\": a slice is in no file",
+                               saved->path, tensor->name);
+            }
+        }
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t open_folder(const char *path, tutti_saved_t *saved)
+{
+    tt_path_t manifest;
+    TT_TRY(find_folder(path, saved->path));
+    tt_steps_file(saved->path, TT_MANIFEST_NAME, manifest);
+    TT_TRY(tt_manifest_read(manifest, &saved->manifest));
+    TT_TRY(check_written(saved));
+    for (size_t i = 0; i < saved->manifest->tensor_count; i++) {
+        saved->bytes += tt_saved_describe(&saved->manifest->tensors[i]).bytes;
+    }
+    return tt_slice_reader_open(&saved->reader, saved->path, saved->manifest);
+}
+
+tutti_status_t tutti_saved_open(const char *path, tutti_saved_t **out)
+{
+    tutti_saved_t *saved = tt_alloc(sizeof *saved, "checkpoint");
+    TT_TRY_ALLOC(saved);
+    const tutti_status_t status = open_folder(path, saved);
+    if (status < 0) {
+        tutti_saved_close(saved);
+        return status;
+    }
+    *out = saved;
+    return TUTTI_OK;
+}
+
+void tutti_saved_close(tutti_saved_t *saved)
+{
+    if (saved != NULL) {
+        tt_slice_reader_close(&saved->reader);
+        tt_manifest_release(saved->manifest);
+        tt_free(saved);
+    }
+}
+
+/* ---- what is in it --------------------------------------------------------------------------- */
+
+tutti_saved_about_t tutti_saved_describe(const tutti_saved_t *saved)
+{
+    return (tutti_saved_about_t){.path = saved->path,
+                                 .step = saved->manifest->step,
+                                 .ranks = saved->manifest->ranks,
+                                 .tensors = saved->manifest->tensor_count,
+                                 .bytes = saved->bytes};
+}
+
+tutti_saved_tensor_t tt_saved_describe(const tt_saved_tensor_t *tensor)
+{
+    return (tutti_saved_tensor_t){.name = tensor->name,
+                                  .dtype = tensor->dtype,
+                                  .shape = tensor->shape,
+                                  .slices = tensor->slice_count,
+                                  .bytes = (uint64_t)tutti_shape_numel(tensor->shape) *
+                                           tutti_dtype_bytes(tensor->dtype)};
+}
+
+tutti_status_t tutti_saved_at(const tutti_saved_t *saved, size_t index, tutti_saved_tensor_t *out)
+{
+    if (index >= saved->manifest->tensor_count) {
+        return TUTTI_END;
+    }
+    *out = tt_saved_describe(&saved->manifest->tensors[index]);
+    return TUTTI_OK;
+}
+
+static tutti_status_t fail_missing(const tutti_saved_t *saved, const char *name)
+{
+    const tt_manifest_t *manifest = saved->manifest;
+    size_t nearest = 0, least = SIZE_MAX;
+    for (size_t i = 0; i < manifest->tensor_count; i++) {
+        const size_t distance = tt_name_distance(name, manifest->tensors[i].name);
+        if (distance < least) {
+            least = distance;
+            nearest = i;
+        }
+    }
+    return manifest->tensor_count == 0
+               ? TT_FAIL(TUTTI_ERR_NOT_FOUND, "%s: no tensor \"%s\", nor any other", saved->path,
+                         name)
+               : TT_FAIL(TUTTI_ERR_NOT_FOUND, "%s: no tensor \"%s\": the nearest is \"%s\"",
+                         saved->path, name, manifest->tensors[nearest].name);
+}
+
+tutti_status_t tt_saved_find(const tutti_saved_t *saved, const char *name,
+                             const tt_saved_tensor_t **out)
+{
+    *out = tt_manifest_find(saved->manifest, name);
+    return *out != NULL ? TUTTI_OK : fail_missing(saved, name);
+}
+
+tutti_status_t tutti_saved_find(const tutti_saved_t *saved, const char *name,
+                                tutti_saved_tensor_t *out)
+{
+    const tt_saved_tensor_t *tensor;
+    TT_TRY(tt_saved_find(saved, name, &tensor));
+    *out = tt_saved_describe(tensor);
+    return TUTTI_OK;
+}
+
+tutti_status_t tutti_saved_part_at(const tutti_saved_t *saved, size_t index, size_t part,
+                                   tutti_saved_part_t *out)
+{
+    if (index >= saved->manifest->tensor_count ||
+        part >= saved->manifest->tensors[index].slice_count) {
+        return TUTTI_END;
+    }
+    const tt_saved_tensor_t *tensor = &saved->manifest->tensors[index];
+    const tt_saved_slice_t *slice = &tensor->slices[part];
+    *out = (tutti_saved_part_t){
+        .shape = tt_box_shape(&slice->box), .rank = slice->rank, .at = slice->at};
+    memcpy(out->offset, slice->box.offset, sizeof out->offset);
+    out->bytes = (uint64_t)tt_box_numel(&slice->box) * tutti_dtype_bytes(tensor->dtype);
+    out->file = saved->manifest->files[slice->file].name;
+    return TUTTI_OK;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+tutti_status_t tutti_saved_read(tutti_saved_t *saved, const char *name, const int64_t *offset,
+                                tutti_tensor_t *to)
+{
+    const tt_saved_tensor_t *tensor;
+    char has[160], want[160];
+    TT_TRY(tt_saved_find(saved, name, &tensor));
+    TT_TRY(tt_tensor_check_named(to, name));
+    tt_box_t box = tt_box_of(tutti_tensor_shape(to));
+    if (box.rank == tensor->shape.rank) {
+        memcpy(box.offset, offset, (size_t)box.rank * sizeof *offset);
+    }
+    return tt_box_is_inside(&box, tensor->shape)
+               ? tt_slice_reader_read(&saved->reader, tensor, &box, to)
+               : TT_FAIL(TUTTI_ERR_SHAPE, "%s: %s is no part of tensor \"%s\", which is %s",
+                         saved->path, tt_box_format(&box, want, sizeof want), name,
+                         tutti_shape_format(tensor->shape, has, sizeof has));
+}
+
+tutti_status_t tt_saved_read_interval(tutti_saved_t *saved, const tt_saved_tensor_t *tensor,
+                                      int64_t first, int64_t count, tutti_tensor_t *to)
+{
+    tt_box_t boxes[TT_INTERVAL_BOXES_MAX];
+    const int box_count = tt_box_of_interval(tensor->shape, first, count, boxes);
+    int64_t at = to->offset;
+    for (int i = 0; i < box_count; i++) {
+        tutti_tensor_t *view;
+        TT_TRY(tt_tensor_over(to->storage, to->dtype, tt_box_shape(&boxes[i]), NULL, at, &view));
+        const tutti_status_t status = tt_slice_reader_read(&saved->reader, tensor, &boxes[i], view);
+        tutti_tensor_release(view);
+        TT_TRY(status);
+        at += tt_box_numel(&boxes[i]);
+    }
+    return TUTTI_OK;
+}

@@ -1,0 +1,144 @@
+/* Checkpoints read without a group: boxes of tensors, mistakes, want of memory. What the calls
+ * find in damaged and different ones is seen through tests/multi/checkpoint_cli_test.py. */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <tutti/checkpoint_files.h>
+
+#include "runtime/checkpoint/layout_testing.h"
+
+static char folder[64], step_folder[96];
+
+static void save(int64_t step)
+{
+    tt_laid_t laid;
+    tt_lay(&laid, TT_LAYOUT_replicated, 0, 1);
+    assert_int_equal(tt_lay_all(&laid, tt_layout_set), TUTTI_OK);
+    const tutti_checkpoint_t checkpoint = {
+        .folder = folder, .slices = laid.slices, .slice_count = laid.count};
+    assert_int_equal(tutti_checkpoint_save(&checkpoint, step), TUTTI_OK);
+    tt_lay_end(&laid);
+}
+
+static int begin(void **state)
+{
+    (void)state;
+    snprintf(folder, sizeof folder, "/tmp/tutti-saved-XXXXXX");
+    assert_non_null(mkdtemp(folder));
+    save(3);
+    save(12);
+    snprintf(step_folder, sizeof step_folder, "%s/step-%012d", folder, 12);
+    return 0;
+}
+
+static int end(void **state)
+{
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    return tt_nothing_is_left(state) + system(command);
+}
+
+static void boxes_are_read(void **state)
+{
+    (void)state;
+    tutti_saved_t *saved;
+    tutti_tensor_t *x;
+    assert_int_equal(tutti_saved_open(folder, &saved), TUTTI_OK);
+    const tutti_saved_about_t about = tutti_saved_describe(saved);
+    assert_string_equal(about.path, step_folder);
+    assert_int_equal(about.step, 12);
+    assert_int_equal(about.tensors, TT_LAYOUT_TENSORS);
+    assert_int_equal(tutti_tensor_create(TUTTI_F64, TUTTI_SHAPE(7, 9), &x), TUTTI_OK);
+    const int64_t offset[] = {300, 61};
+    assert_int_equal(tutti_saved_read(saved, "embedding", offset, x), TUTTI_OK);
+    for (int64_t i = 0; i < 7 * 9; i++) {
+        const int64_t element = (300 + i / 9) * 70 + 61 + i % 9;
+        assert_true(tutti_tensor_at(x, i) == tt_layout_value("embedding", element));
+    }
+    tutti_tensor_release(x);
+    assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(0, 3), &x), TUTTI_OK);
+    assert_int_equal(tutti_saved_read(saved, "empty", (int64_t[]){0, 0}, x), TUTTI_OK);
+    tutti_tensor_release(x);
+    tutti_saved_close(saved);
+}
+
+static void expect_refused(tutti_saved_t *saved, const char *name, tutti_dtype_t dtype,
+                           tutti_shape_t shape, tutti_status_t status, const char *text)
+{
+    tutti_tensor_t *x;
+    const int64_t offset[TUTTI_RANK_MAX] = {0, 1};
+    assert_int_equal(tutti_tensor_create(dtype, shape, &x), TUTTI_OK);
+    assert_int_equal(tutti_saved_read(saved, name, offset, x), status);
+    assert_non_null(strstr(tutti_last_error(), text));
+    tutti_tensor_release(x);
+}
+
+static void mistakes_are_told(void **state)
+{
+    (void)state;
+    tutti_saved_t *saved;
+    tutti_saved_tensor_t tensor;
+    tutti_saved_part_t part;
+    assert_int_equal(tutti_saved_open(step_folder, &saved), TUTTI_OK);
+    expect_refused(saved, "embeding", TUTTI_F32, TUTTI_SHAPE(1, 1), TUTTI_ERR_NOT_FOUND,
+                   "no tensor \"embeding\": the nearest is \"embedding\"");
+    expect_refused(saved, "embedding", TUTTI_F32, TUTTI_SHAPE(1, 70), TUTTI_ERR_SHAPE,
+                   "[0:1, 1:71] is no part of tensor \"embedding\", which is [311, 70]");
+    expect_refused(saved, "embedding", TUTTI_F32, TUTTI_SHAPE(7), TUTTI_ERR_SHAPE, "no part of");
+    assert_int_equal(tutti_saved_find(saved, "cube", &tensor), TUTTI_OK);
+    assert_int_equal(tensor.bytes, 144);
+    assert_int_equal(tutti_saved_find(saved, "cub", &tensor), TUTTI_ERR_NOT_FOUND);
+    assert_int_equal(tutti_saved_at(saved, TT_LAYOUT_TENSORS, &tensor), TUTTI_END);
+    assert_int_equal(tutti_saved_part_at(saved, 0, 1, &part), TUTTI_END);
+    assert_int_equal(tutti_saved_part_at(saved, TT_LAYOUT_TENSORS, 0, &part), TUTTI_END);
+    assert_int_equal(tutti_checkpoint_remove(folder, 4), TUTTI_ERR_NOT_FOUND);
+    assert_int_equal(tutti_checkpoint_remove(folder, -1), TUTTI_ERR_NOT_FOUND);
+    tutti_saved_close(saved);
+    tutti_saved_close(NULL);
+}
+
+/* All that reads, without anybody who is told. */
+static tutti_status_t read_all(void)
+{
+    tutti_saved_t *saved;
+    tutti_buffer_t steps;
+    size_t damage = 7, tensors = 7;
+    TT_TRY(tutti_checkpoint_list(folder, &steps));
+    assert_int_equal(steps.bytes, 2 * sizeof(tutti_checkpoint_step_t));
+    tutti_buffer_release(&steps);
+    TT_TRY(tutti_saved_open(folder, &saved));
+    tutti_status_t status = tutti_saved_check(saved);
+    status = status < 0 ? status : tutti_saved_verify(saved, NULL, &damage);
+    assert_int_equal(damage, status < 0 ? 7 : 0);
+    status = status < 0 ? status : tutti_saved_diff(saved, saved, NULL, &tensors);
+    assert_int_equal(tensors, status < 0 ? 7 : 0);
+    tutti_saved_close(saved);
+    return status;
+}
+
+static void want_of_memory_is_told(void **state)
+{
+    (void)state;
+    for (size_t n = 1;; n++) {
+        tt_alloc_fail_at(n);
+        const tutti_status_t status = read_all();
+        const bool has_failed = tt_alloc_has_failed() != 0;
+        tt_alloc_fail_at(0);
+        if (!has_failed) {
+            assert_int_equal(status, TUTTI_OK);
+            assert_true(n > 10);
+            return;
+        }
+        assert_int_equal(status, TUTTI_ERR_NOMEM);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(boxes_are_read, begin, end),
+        cmocka_unit_test_setup_teardown(mistakes_are_told, begin, end),
+        cmocka_unit_test_setup_teardown(want_of_memory_is_told, begin, end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

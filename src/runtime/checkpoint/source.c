@@ -1,0 +1,142 @@
+/* Finding out what a path is. A file is known by its first bytes, a folder by the files in it. */
+#include "runtime/checkpoint/source.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/file.h"
+#include "runtime/checkpoint/checkpoint_impl.h"
+
+#define INDEX_NAME "model.safetensors.index.json"
+#define MODEL_NAME "model.safetensors"
+#define OPTIM_NAME "optim.safetensors"
+#define EXTRA_NAME "extra.safetensors"
+
+static bool has_file(const tt_source_t *source, const char *name)
+{
+    tt_path_t path;
+    tt_steps_file(source->folder, name, path);
+    return access(path, F_OK) == 0;
+}
+
+static tutti_status_t open_manifest(tt_source_t *source)
+{
+    tt_path_t path;
+    tt_manifest_release(source->manifest);
+    source->manifest = NULL;
+    source->format = "checkpoint";
+    tt_steps_file(source->folder, TT_MANIFEST_NAME, path);
+    return tt_manifest_read(path, &source->manifest);
+}
+
+static tutti_status_t open_index(tt_source_t *source)
+{
+    source->format = "Hugging Face";
+    return tt_source_add_index(source, INDEX_NAME);
+}
+
+/* Beside the model an earlier version of Tutti put the optimizer, and what else was to be kept. */
+static tutti_status_t open_model(tt_source_t *source)
+{
+    const bool has_optim = has_file(source, OPTIM_NAME), has_extra = has_file(source, EXTRA_NAME);
+    source->format = has_optim || has_extra ? "snapshot" : "safetensors";
+    TT_TRY(tt_source_add_safetensors(source, MODEL_NAME, ""));
+    if (has_optim) {
+        TT_TRY(tt_source_add_safetensors(source, OPTIM_NAME, "optim."));
+    }
+    return has_extra ? tt_source_add_safetensors(source, EXTRA_NAME, "") : TUTTI_OK;
+}
+
+static tutti_status_t fail_folder(const tt_source_t *source)
+{
+    return TT_FAIL(TUTTI_ERR_NOT_FOUND,
+                   "%s: no checkpoint: want " TT_MANIFEST_NAME ", " INDEX_NAME ", " MODEL_NAME
+                   ", or folders step-…, in it",
+                   source->folder);
+}
+
+static tutti_status_t open_step(tt_source_t *source)
+{
+    return has_file(source, TT_MANIFEST_NAME) ? open_manifest(source)
+           : has_file(source, INDEX_NAME)     ? open_index(source)
+           : has_file(source, MODEL_NAME)     ? open_model(source)
+                                              : fail_folder(source);
+}
+
+static tutti_status_t open_folder(tt_source_t *source)
+{
+    int64_t step = TT_NO_STEP;
+    if (!has_file(source, TT_MANIFEST_NAME) && !has_file(source, INDEX_NAME) &&
+        !has_file(source, MODEL_NAME)) {
+        TT_TRY(tt_steps_newest(source->folder, INT64_MAX, &step));
+    }
+    if (step != TT_NO_STEP) {
+        tt_path_t folder;
+        tt_steps_name(source->folder, step, folder);
+        memcpy(source->folder, folder, sizeof folder);
+        source->manifest->step = step;
+    }
+    return open_step(source);
+}
+
+/* The folder of a file, and its name there. */
+static const char *split(const char *path, tt_path_t folder)
+{
+    const char *slash = strrchr(path, '/');
+    if (slash == NULL) {
+        memcpy(folder, ".", 2);
+        return path;
+    }
+    const size_t bytes = slash == path ? 1 : (size_t)(slash - path);
+    memcpy(folder, path, bytes);
+    folder[bytes] = 0;
+    return slash + 1;
+}
+
+static tutti_status_t open_file(tt_source_t *source, const char *path)
+{
+    const char *name = split(path, source->folder);
+    if (strcmp(name, TT_MANIFEST_NAME) == 0) {
+        return open_manifest(source);
+    }
+    if (strcmp(name, INDEX_NAME) == 0) {
+        return open_index(source);
+    }
+    bool is_llmc;
+    TT_TRY(tt_source_is_llmc(path, &is_llmc));
+    source->format = is_llmc ? "llm.c" : "safetensors";
+    return is_llmc ? tt_source_add_llmc(source, name) : tt_source_add_safetensors(source, name, "");
+}
+
+tutti_status_t tt_source_open(const char *path, tt_source_t *out)
+{
+    struct stat about;
+    *out = (tt_source_t){0};
+    if (path == NULL || path[0] == 0 || strlen(path) > TT_STEP_FOLDER_BYTES_MAX) {
+        return TT_FAIL(TUTTI_ERR_ARG, "checkpoint: want a path of 1 to %d characters",
+                       TT_STEP_FOLDER_BYTES_MAX);
+    }
+    if (stat(path, &about) != 0) {
+        return TT_FAIL_ERRNO(TUTTI_ERR_IO, "%s: cannot look at it", path);
+    }
+    TT_TRY(tt_manifest_create(0, 1, &out->manifest));
+    if (S_ISDIR(about.st_mode)) {
+        memcpy(out->folder, path, strlen(path) + 1);
+    }
+    const tutti_status_t status = S_ISDIR(about.st_mode) ? open_folder(out) : open_file(out, path);
+    if (status < 0) {
+        tt_source_close(out);
+    }
+    return status;
+}
+
+void tt_source_close(tt_source_t *source)
+{
+    if (source != NULL) {
+        tt_manifest_release(source->manifest);
+        source->manifest = NULL;
+    }
+}

@@ -43,6 +43,7 @@ static tutti_status_t run_kernel(void *user)
     return launch->kernel->run(launch->threads, launch->arguments);
 }
 
+/* Also, without bytes, at its end: what is empty may begin there. */
 static bool is_inside(const strict_t *strict, const void *pointer, size_t bytes)
 {
     const uintptr_t at = (uintptr_t)pointer - (uintptr_t)strict->shadow;
@@ -64,7 +65,7 @@ static tutti_status_t translate(const strict_t *strict, const tt_kernel_t *kerne
         if (pointer == NULL) {
             continue;
         }
-        if (!is_inside(strict, pointer, 1)) {
+        if (!is_inside(strict, pointer, 0)) {
             return TT_FAIL(TUTTI_ERR_ARG, "%s: %s, %p, is not memory of %s", kernel->name, p->name,
                            pointer, strict->name);
         }
@@ -199,25 +200,31 @@ static tt_device_stats_t stats_of_strict(void *state)
 
 /* ---- opening and closing --------------------------------------------------------------------- */
 
+/* A page more than the memory, so that its end is nobody else's address. */
+static size_t shadow_bytes(const strict_t *strict)
+{
+    return strict->options.memory_bytes + tt_heap_page_bytes();
+}
+
 static void close_strict(void *state)
 {
     strict_t *strict = state;
     tt_streams_close(&strict->streams);
     tutti_device_release(strict->heap);
     if (strict->shadow != NULL) {
-        munmap(strict->shadow, strict->options.memory_bytes);
+        munmap(strict->shadow, shadow_bytes(strict));
     }
 }
 
 static tutti_status_t make_shadow(strict_t *strict)
 {
-    const size_t bytes = strict->options.memory_bytes;
+    const size_t bytes = shadow_bytes(strict);
     void *shadow = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (shadow == MAP_FAILED) {
         return TT_FAIL_ERRNO(TUTTI_ERR_NOMEM, "%s: %zu bytes of addresses", strict->name, bytes);
     }
     strict->shadow = shadow;
-    strict->memory = tt_heap_at(strict->heap, FIRST_PLACE, bytes);
+    strict->memory = tt_heap_at(strict->heap, FIRST_PLACE, strict->options.memory_bytes);
     return TUTTI_OK;
 }
 

@@ -209,6 +209,24 @@ static void memory_ends_with_what_was_asked_and_what_is_free(void **state)
     tutti_device_release(device);
 }
 
+/* Such as the part of a cat's result where an input without elements goes. */
+static void what_is_empty_may_begin_where_the_memory_ends(void **state)
+{
+    (void)state;
+    enum { ALL = 16 << 20 };
+    tt_device_t *device = open_strict(0);
+    char *memory = tt_device_alloc(device, ALL, "all");
+    assert_non_null(memory);
+    scale_t none = {.out = (float *)(void *)(memory + ALL), .x = (float *)(void *)memory};
+    assert_int_equal(tt_launch(tt_device_exec(device), &scale_kernel, &none), TUTTI_OK);
+    none.x = (float *)(void *)(memory + ALL + sizeof(float));
+    assert_int_equal(tt_launch(tt_device_exec(device), &scale_kernel, &none), TUTTI_ERR_ARG);
+    tt_expect_error("scale: x, 0x");
+    assert_int_equal(tt_device_synchronize(device, TT_NEVER), TUTTI_OK);
+    tt_device_free(device, memory, ALL);
+    tutti_device_release(device);
+}
+
 static void memory_in_pieces_is_told(void **state)
 {
     (void)state;
@@ -295,6 +313,7 @@ int main(void)
         cmocka_unit_test(the_host_crashes_where_it_touches_the_memory),
         cmocka_unit_test(what_dtypes_decide_fails_at_launch_and_what_values_decide_later),
         cmocka_unit_test(memory_ends_with_what_was_asked_and_what_is_free),
+        cmocka_unit_test(what_is_empty_may_begin_where_the_memory_ends),
         cmocka_unit_test(memory_in_pieces_is_told),
         cmocka_unit_test(memory_is_taken_as_it_is_used),
         cmocka_unit_test(costs_are_kept),

@@ -18,7 +18,8 @@
  * gives f32). What makes no sense in integers (div, exp, gelu, …) gives f32 for integers.
  * A scalar takes the tensor's type; if that is an integer type and the scalar is not a whole
  * number, the result is f32; a whole number that the type does not hold is an ARG error. 16-bit
- * floats are computed in f32 and rounded once.
+ * floats are computed in f32, with scalars in f32, and rounded once; a scalar that they are
+ * compared with, or clamped to, is rounded as they are.
  *
  * Cost of each: one pass over inputs and result, shared by the context's threads; backward the
  * same. Unlike PyTorch there are no in-place forms, and the scalar is always a double.

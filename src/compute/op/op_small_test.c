@@ -61,6 +61,44 @@ static void operands_of_two_dtypes_have_the_wider_one(void **state)
     }
 }
 
+/* 0.1 is more in bf16, and less in f16. */
+static void a_number_that_is_compared_is_rounded_as_the_tensor_is(void **state)
+{
+    tutti_scope_t *s = ((tt_fixture_t *)*state)->s;
+    const tutti_dtype_t dtypes[] = {TUTTI_BF16, TUTTI_F16, TUTTI_F32, TUTTI_F64};
+    for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++) {
+        tutti_tensor_t *x = tutti_full(s, dtypes[i], TUTTI_SHAPE(1), 0.1);
+        assert_true(tutti_tensor_item(tutti_eq_scalar(s, x, 0.1)) == 1);
+        assert_true(tutti_tensor_item(tutti_ne_scalar(s, x, 0.1)) == 0);
+        assert_true(tutti_tensor_item(tutti_lt_scalar(s, x, 0.1)) == 0);
+        assert_true(tutti_tensor_item(tutti_le_scalar(s, x, 0.1)) == 1);
+        assert_true(tutti_tensor_item(tutti_gt_scalar(s, x, 0.1)) == 0);
+        assert_true(tutti_tensor_item(tutti_ge_scalar(s, x, 0.1)) == 1);
+    }
+    tutti_tensor_t *two = tutti_full(s, TUTTI_I64, TUTTI_SHAPE(1), 2);
+    assert_true(tutti_tensor_item(tutti_lt_scalar(s, two, 2.5)) == 1);
+}
+
+/* dx of a clamp to at most 0.1, or to at least 0.1. */
+static double slope_at_bound(tt_fixture_t *f, tutti_dtype_t dtype, bool is_upper, bool create_graph)
+{
+    tutti_tensor_t *x = tutti_full(f->s, dtype, TUTTI_SHAPE(1), 0.1), *dx;
+    assert_int_equal(tutti_tensor_set_requires_grad(x, true), 0);
+    tutti_tensor_t *y = tutti_clamp(f->s, x, is_upper ? -1 : 0.1, is_upper ? 0.1 : 1);
+    assert_true(tutti_tensor_item(y) == tutti_tensor_item(x));
+    const tutti_backward_options_t options = {.create_graph = create_graph};
+    assert_int_equal(tutti_grad(f->s, tutti_sum(f->s, y), &options, &x, 1, &dx), 0);
+    return tutti_tensor_item(dx);
+}
+
+static void a_bound_lets_the_gradient_of_what_is_equal_pass(void **state)
+{
+    const tutti_dtype_t dtypes[] = {TUTTI_BF16, TUTTI_F16, TUTTI_F32, TUTTI_F64};
+    for (size_t i = 0; i < 4 * sizeof dtypes / sizeof dtypes[0]; i++) {
+        assert_true(slope_at_bound(*state, dtypes[i / 4], i % 2 != 0, i % 4 >= 2) == 1);
+    }
+}
+
 static tutti_tensor_t *clamp_1(tutti_scope_t *s, tutti_tensor_t *x)
 {
     return tutti_clamp(s, x, -1, 1);
@@ -165,6 +203,8 @@ int main(void)
         T(tensors_of_different_ranks_are_not_put_together),
         T(a_cast_to_the_same_dtype_is_the_tensor_itself),
         T(operands_of_two_dtypes_have_the_wider_one),
+        T(a_number_that_is_compared_is_rounded_as_the_tensor_is),
+        T(a_bound_lets_the_gradient_of_what_is_equal_pass),
         T(slopes_at_nan_and_infinity_are_those_of_pytorch),
         T(slopes_have_the_range_of_their_result),
         T(a_context_without_options_has_the_threads_that_are_asked_for),

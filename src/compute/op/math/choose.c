@@ -58,8 +58,12 @@ static tutti_status_t clamp_forward(tutti_op_call_t *call)
 
 static tutti_status_t clamp_backward(tutti_op_backward_t *call)
 {
-    const tt_map_to_t to = {call->inputs[0].dtype, call->inputs[0].shape,
-                            *(const tt_map_params_t *)call->params};
+    const tt_map_params_t *bounds = call->params;
+    const tutti_dtype_t dtype = call->inputs[0].dtype;
+    const tt_map_to_t to = {
+        dtype,
+        call->inputs[0].shape,
+        {tt_rounded_number(bounds->p, dtype), tt_rounded_number(bounds->q, dtype)}};
     call->grads[0] = tt_new_binary(call->scope, TT_BINARY_CLAMP_BACKWARD, to, call->grad_outputs[0],
                                    call->saved[0]);
     return TUTTI_OK;

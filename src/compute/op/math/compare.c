@@ -41,7 +41,7 @@ static tutti_status_t scalar_forward(tutti_op_call_t *call)
     const double *value = call->params;
     tutti_tensor_t *y = call->outputs[0], *x = call->inputs[0];
     const tt_strided_t out = tt_tensor_strided(y), a = tt_tensor_strided(x);
-    const tt_strided_t b = tt_number(*value, x->dtype, y->shape);
+    const tt_strided_t b = tt_number(tt_rounded_number(*value, x->dtype), x->dtype, y->shape);
     TT_TRY(tt_map_binary(tt_scope_exec(call->scope), *kind, (tt_map_params_t){0}, &out, &a, &b));
     return TUTTI_OK;
 }

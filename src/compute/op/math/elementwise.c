@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "compute/autograd/cast.h"
+#include "core/kernel/elementwise/convert.h"
 
 /* Whether a 64-bit integer holds it. */
 static bool is_whole(double value)
@@ -79,6 +80,16 @@ tt_strided_t tt_number(double value, tutti_dtype_t dtype, tutti_shape_t shape)
         x.number.i64 = (int64_t)value;
     }
     return x;
+}
+
+double tt_rounded_number(double value, tutti_dtype_t dtype)
+{
+    if (tutti_dtype_is_float(dtype)) {
+        double held;
+        tt_convert_from(TT_CLASS_F64, dtype)(&held, &value, 1);
+        tt_convert_to(TT_CLASS_F64, dtype)(&value, &held, 1);
+    }
+    return value;
 }
 
 /* y, or the null tensor where the kernel that makes it could not be launched. */

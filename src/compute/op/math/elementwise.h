@@ -11,6 +11,10 @@
  * dtype) as it is. */
 tt_strided_t tt_number(double value, tutti_dtype_t dtype, tutti_shape_t shape);
 
+/* `value` as a floating dtype holds it: what a tensor of it is compared with. Whole dtypes leave it
+ * as it is. */
+double tt_rounded_number(double value, tutti_dtype_t dtype);
+
 /* An integer dtype gives f32, a floating one itself. */
 tutti_dtype_t tt_float_of(tutti_dtype_t dtype);
 

@@ -158,7 +158,8 @@ tutti_status_t tt_group_stream_push(tt_group_stream_t *stream, tt_device_t *devi
     call->stream = stream;
     call->status = TUTTI_PENDING;
     call->begin = tt_stream_event(tt_device_stream(device));
-    TT_TRY(tt_stream_push(stream->stream, &(tt_work_t){name, run_call, &call, sizeof call, 0}));
+    TT_TRY(
+        tt_stream_push(stream->stream, &(tt_work_t){name, run_call, &call, sizeof call, 0, false}));
     (void)tt_stream_push_release(stream->stream, finish_call, call); /* where that could be, too */
     call->end = tt_stream_event(stream->stream);
     *stream->end = call;

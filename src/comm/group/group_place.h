@@ -101,7 +101,7 @@ static inline tutti_status_t gather_outside(void *arguments)
 
 static inline void spoil(place_t *p)
 {
-    const tt_work_t gather = {"gather", gather_outside, NULL, 0, 0};
+    const tt_work_t gather = {.name = "gather", .run = gather_outside};
     TT_EXPECT(p->m, tt_stream_push(tt_device_stream(p->device), &gather) == TUTTI_OK);
 }
 

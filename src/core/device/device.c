@@ -280,7 +280,7 @@ static tutti_status_t copy_across(tt_device_t *device, void *to, tt_device_t *ot
     tt_stream_t *stream = tt_device_stream(device), *others = tt_device_stream(other);
     TT_TRY(tt_stream_wait_event(stream, tt_stream_event(others)));
     TT_TRY(device->ops->accelerator->copy_across(device->state, to, other->state, from, bytes));
-    return tt_stream_wait_event(others, tt_stream_event(stream));
+    return tt_stream_stay_behind(others, tt_stream_event(stream));
 }
 
 static tutti_status_t push_with_host(tt_device_t *device, void *to, tt_device_t *other,

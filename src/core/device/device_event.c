@@ -34,11 +34,12 @@ static void drop(mark_t *mark)
 }
 
 /* On the stream's thread. */
-static void pass(void *user)
+static tutti_status_t pass(void *arguments)
 {
-    mark_t *mark = user;
+    mark_t *mark = *(mark_t **)arguments;
     atomic_store(&mark->passed_ns, tt_clock_ns());
     drop(mark);
+    return TUTTI_OK;
 }
 
 static tutti_status_t push_mark(mark_t *mark, tt_stream_t *stream)
@@ -50,13 +51,12 @@ static tutti_status_t push_mark(mark_t *mark, tt_stream_t *stream)
     tt_stream_retain(stream);
     mark->point.stream = stream;
     tt_ref_retain(&mark->ref);
-    const tutti_status_t status = tt_stream_push_release(stream, pass, mark);
+    const tt_work_t work = {"event", pass, &mark, sizeof mark, 0, .is_always = true};
+    const tutti_status_t status = tt_stream_push_event(stream, &work, &mark->point);
     if (status < 0) {
         drop(mark);
-        return status;
     }
-    mark->point = tt_stream_event(stream);
-    return TUTTI_OK;
+    return status;
 }
 
 /* Retained; NULL: there is none. */

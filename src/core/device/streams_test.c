@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <tutti/devices.h>
+#include <tutti/op_math.h>
 #include <tutti/tensor.h>
 
 #include "core/device/device.h"
@@ -164,6 +165,31 @@ static void a_device_waits_for_an_event_of_another(void **state)
     tutti_device_release(other);
     assert_int_equal(tutti_event_synchronize(f->event, 0), 0);
     assert_true(tutti_event_is_done(f->event));
+}
+
+/* The target waits; then it fails, and takes nobody with it. */
+static void what_fails_on_one_device_is_copied_to_it_in_vain(void **state)
+{
+    const fixture_t *f = *state;
+    for (int fails = 0; fails < 2; fails++) {
+        tutti_device_t *other;
+        assert_int_equal(tutti_device_open("strict:1", NULL, &other), 0);
+        assert_int_equal(tutti_tensor_fill(f->x, 5), 0);
+        const fixture_t target = {.device = other};
+        close_gate(&target, 0, fails);
+        tutti_tensor_t *y = tutti_tensor_to(f->s, f->x, other);
+        assert_int_equal(tutti_tensor_fill(f->x, 6), 0);
+        tutti_tensor_t *z = tutti_neg(f->s, f->x);
+        assert_int_equal(tutti_device_synchronize(f->device, 1), TUTTI_ERR_TIMEOUT);
+        open_gate(0);
+        assert_int_equal(tutti_device_synchronize(f->device, 0), 0);
+        expect_last(z, -6);
+        if (!fails) {
+            expect_last(y, 5);
+        }
+        assert_int_equal(tutti_device_synchronize(other, 0), fails ? TUTTI_ERR_ARG : 0);
+        tutti_device_release(other);
+    }
 }
 
 static void the_device_waits_for_all_its_streams(void **state)
@@ -469,6 +495,7 @@ int main(void)
         TEST(kernels_of_two_streams_run_at_once),
         TEST(a_stream_waits_for_an_event_of_another),
         TEST(a_device_waits_for_an_event_of_another),
+        TEST(what_fails_on_one_device_is_copied_to_it_in_vain),
         TEST(the_device_waits_for_all_its_streams),
         TEST(an_event_tells_the_failure_before_it_and_leaves_it),
         TEST(a_released_block_is_used_again_behind_all_streams),

@@ -86,9 +86,13 @@ static tutti_status_t launch_strict(tt_exec_t *exec, const tt_kernel_t *kernel,
     *launch = (launch_t){.threads = tt_streams_threads(stream), .kernel = kernel};
     memcpy(launch->arguments, arguments, kernel->bytes);
     TT_TRY(translate(strict, kernel, launch->arguments));
-    const tt_work_t work = {kernel->name, run_kernel, launch, sizeof *launch + kernel->bytes,
-                            strict->options.launch_ns};
-    TT_TRY((kernel->is_always ? tt_stream_push_always : tt_stream_push)(stream, &work));
+    const tt_work_t work = {kernel->name,
+                            run_kernel,
+                            launch,
+                            sizeof *launch + kernel->bytes,
+                            strict->options.launch_ns,
+                            kernel->is_always};
+    TT_TRY(tt_stream_push(stream, &work));
     atomic_fetch_add(&strict->launches, 1);
     return TUTTI_OK;
 }
@@ -113,7 +117,7 @@ static tutti_status_t push_copy(strict_t *strict, const char *name, const copy_t
     const int64_t rate = strict->options.copy_bytes_s;
     const double ns = rate > 0 ? (double)copy->bytes * 1e9 / (double)rate : 0;
     TT_TRY(tt_stream_push(tt_streams_current(&strict->streams),
-                          &(tt_work_t){name, run_copy, copy, sizeof *copy, (int64_t)ns}));
+                          &(tt_work_t){name, run_copy, copy, sizeof *copy, (int64_t)ns, false}));
     atomic_fetch_add(&strict->copied_bytes, copy->bytes);
     return TUTTI_OK;
 }

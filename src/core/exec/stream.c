@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "core/base/alloc.h"
+#include "core/base/config.h"
 #include "core/base/futex.h"
 #include "core/base/integers.h"
 #include "core/base/log.h"
@@ -151,7 +152,7 @@ static void do_watched(tt_stream_t *stream, record_t *record)
     tt_stream_moment_t moment = {
         .name = record->name, .index = stream->done, .pushed_ns = record->pushed_ns};
     if (record->run == run_wait) {
-        memcpy(&moment.awaited, record->arguments, sizeof moment.awaited);
+        memcpy(&moment.awaited, record->arguments, sizeof moment.awaited); /* a wait_t begins so */
     }
     if (watch->before != NULL) {
         watch->before(watch->user, &moment);
@@ -281,17 +282,13 @@ tutti_status_t tt_stream_check_open(tt_stream_t *stream)
 
 /* ---- pushing --------------------------------------------------------------------------------- */
 
-/* Room for a record that does not wrap; push_lock is held. */
-static record_t *make_room(tt_stream_t *stream, size_t bytes)
+/* Room for a record that does not wrap; NULL: there is none now. push_lock is held. */
+static record_t *find_room(tt_stream_t *stream, size_t bytes)
 {
     const size_t left = RING_BYTES - stream->written % RING_BYTES;
     const size_t needed = bytes <= left ? bytes : left + bytes;
-    for (;;) {
-        const uint32_t finished = atomic_load(&stream->finished);
-        if (stream->written + needed - atomic_load(&stream->read) <= RING_BYTES) {
-            break;
-        }
-        wait_until_moved(&stream->finished, finished, &stream->sleepers, TT_NEVER);
+    if (stream->written + needed - atomic_load(&stream->read) > RING_BYTES) {
+        return NULL;
     }
     if (bytes > left) {
         record_t *rest = record_at(stream, stream->written);
@@ -302,45 +299,81 @@ static record_t *make_room(tt_stream_t *stream, size_t bytes)
     return record_at(stream, stream->written);
 }
 
-/* push_lock is held. */
-static tutti_status_t write_record(tt_stream_t *stream, const tt_work_t *work, bool is_always)
+/* TUTTI_PENDING: there is no room now. behind: NULL, or out. push_lock is held. */
+static tutti_status_t write_record(tt_stream_t *stream, const tt_work_t *work, tt_event_t *behind)
 {
     const size_t bytes = tt_round_up(sizeof(record_t) + work->bytes, RECORD_ALIGN);
     TT_TRY(tt_stream_check_open(stream));
-    record_t *record = make_room(stream, bytes);
+    record_t *record = find_room(stream, bytes);
+    if (record == NULL) {
+        return TUTTI_PENDING;
+    }
     record->name = work->name;
     record->run = work->run;
     record->record_bytes = bytes;
     record->least_ns = work->least_ns;
     record->pushed_ns = stream->watch == NULL ? 0 : tt_clock_ns();
-    record->is_always = is_always;
+    record->is_always = work->is_always;
     if (work->bytes > 0) {
         memcpy(record->arguments, work->arguments, work->bytes);
     }
     stream->written += bytes;
     atomic_fetch_add(&stream->pushed, 1);
+    if (behind != NULL) {
+        *behind = tt_stream_event(stream);
+    }
     move(&stream->posted, &stream->is_thread_asleep);
     return TUTTI_OK;
 }
 
-static tutti_status_t push(tt_stream_t *stream, const tt_work_t *work, bool is_always)
+/* Nobody else is held up by who waits for room. */
+static tutti_status_t push_until(tt_stream_t *stream, const tt_work_t *work, tt_event_t *behind,
+                                 tt_deadline_t deadline)
+{
+    for (;;) {
+        const uint32_t finished = atomic_load(&stream->finished);
+        pthread_mutex_lock(&stream->push_lock);
+        const tutti_status_t status = write_record(stream, work, behind);
+        pthread_mutex_unlock(&stream->push_lock);
+        if (status != TUTTI_PENDING || tt_deadline_is_past(deadline)) {
+            return status;
+        }
+        wait_until_moved(&stream->finished, finished, &stream->sleepers, deadline);
+    }
+}
+
+static tutti_status_t push_in_time(tt_stream_t *stream, const tt_work_t *work, tt_event_t *behind)
+{
+    int64_t limit_ms;
+    TT_TRY(tt_config_int(TT_CONFIG_TIMEOUT_MS, 1, INT32_MAX, &limit_ms));
+    const tutti_status_t status = push_until(stream, work, behind, tt_deadline_in_ms(limit_ms));
+    return status != TUTTI_PENDING
+               ? status
+               : TT_FAIL(TUTTI_ERR_TIMEOUT, "%s: %s: no room behind %llu pieces of work in %lld ms",
+                         stream->name, work->name,
+                         (unsigned long long)(atomic_load(&stream->pushed) -
+                                              atomic_load(&stream->done)),
+                         (long long)limit_ms);
+}
+
+/* must: as long as it takes. */
+static tutti_status_t push(tt_stream_t *stream, const tt_work_t *work, bool must,
+                           tt_event_t *behind)
 {
     TT_TRY(check_owner(stream));
     TT_ASSERT(work->bytes <= TT_WORK_BYTES_MAX);
-    pthread_mutex_lock(&stream->push_lock);
-    const tutti_status_t status = write_record(stream, work, is_always);
-    pthread_mutex_unlock(&stream->push_lock);
-    return status;
+    const tutti_status_t status = push_until(stream, work, behind, must ? TT_NEVER : 0);
+    return status == TUTTI_PENDING ? push_in_time(stream, work, behind) : status;
 }
 
 tutti_status_t tt_stream_push(tt_stream_t *stream, const tt_work_t *work)
 {
-    return push(stream, work, false);
+    return push(stream, work, false, NULL);
 }
 
-tutti_status_t tt_stream_push_always(tt_stream_t *stream, const tt_work_t *work)
+tutti_status_t tt_stream_push_event(tt_stream_t *stream, const tt_work_t *work, tt_event_t *behind)
 {
-    return push(stream, work, true);
+    return push(stream, work, false, behind);
 }
 
 typedef struct {
@@ -359,7 +392,8 @@ tutti_status_t tt_stream_push_release(tt_stream_t *stream, void (*release)(void 
                                       void *object)
 {
     const release_t job = {release, object};
-    return push(stream, &(tt_work_t){"release", run_release, &job, sizeof job, 0}, true);
+    const tt_work_t work = {"release", run_release, &job, sizeof job, 0, .is_always = true};
+    return push(stream, &work, true, NULL);
 }
 
 /* ---- events ---------------------------------------------------------------------------------- */
@@ -472,28 +506,43 @@ bool tt_stream_is_inside(const tt_stream_t *stream)
     return pthread_equal(pthread_self(), stream->thread) != 0;
 }
 
-/* What failed on the other stream has spoiled what this one is to use. */
+typedef struct {
+    tt_event_t event;
+    bool is_used; /* what the work before it made: what failed there has spoiled that */
+} wait_t;
+
 static tutti_status_t run_wait(void *arguments)
 {
-    const tt_event_t event = *(const tt_event_t *)arguments;
-    tutti_status_t status = wait_until_done(event, TT_NEVER);
-    status = status < 0 ? status : check_event(event);
-    tt_stream_let_go(event.stream);
+    const wait_t *wait = arguments;
+    tutti_status_t status = wait_until_done(wait->event, TT_NEVER);
+    status = status >= 0 && wait->is_used ? check_event(wait->event) : status;
+    tt_stream_let_go(wait->event.stream);
+    return status;
+}
+
+static tutti_status_t push_wait(tt_stream_t *stream, tt_event_t event, bool is_used)
+{
+    const wait_t wait = {event, is_used};
+    if (event.stream == stream) {
+        return TUTTI_OK;
+    }
+    tt_ref_retain(&event.stream->ref);
+    const tt_work_t work = {"wait", run_wait, &wait, sizeof wait, 0, .is_always = true};
+    const tutti_status_t status = push(stream, &work, !is_used, NULL);
+    if (status < 0) {
+        tt_stream_let_go(event.stream);
+    }
     return status;
 }
 
 tutti_status_t tt_stream_wait_event(tt_stream_t *stream, tt_event_t event)
 {
-    if (event.stream == stream) {
-        return TUTTI_OK;
-    }
-    tt_ref_retain(&event.stream->ref);
-    const tutti_status_t status =
-        push(stream, &(tt_work_t){"wait", run_wait, &event, sizeof event, 0}, true);
-    if (status < 0) {
-        tt_stream_let_go(event.stream);
-    }
-    return status;
+    return push_wait(stream, event, true);
+}
+
+tutti_status_t tt_stream_stay_behind(tt_stream_t *stream, tt_event_t event)
+{
+    return push_wait(stream, event, false);
 }
 
 void tt_stream_set_watch(tt_stream_t *stream, const tt_stream_watch_t *watch)

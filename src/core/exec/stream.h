@@ -41,6 +41,7 @@ typedef struct {
     const void *arguments;                  /* copied: aligned to 16 bytes */
     size_t bytes;                           /* at most TT_WORK_BYTES_MAX */
     int64_t least_ns;                       /* it takes at least so long; 0: as long as it does */
+    bool is_always;                         /* it is not skipped behind a failure */
 } tt_work_t;
 
 enum { TT_WORK_BYTES_MAX = 4096 };
@@ -61,18 +62,6 @@ void *tt_stream_user(const tt_stream_t *stream);
 /* Errors: STATE (forked; released). */
 tutti_status_t tt_stream_check_open(tt_stream_t *stream);
 
-/* Returns when the work is in the queue: at once, unless 1 MiB of work is. Errors: STATE (forked,
- * released). */
-tutti_status_t tt_stream_push(tt_stream_t *stream, const tt_work_t *work);
-
-/* The same, and it is not skipped behind a failure. */
-tutti_status_t tt_stream_push_always(tt_stream_t *stream, const tt_work_t *work);
-
-/* Calls release(object) on the stream's thread behind what was pushed, also where that failed: the
- * object is something that the work uses. Errors as of tt_stream_push(); it is not called then. */
-tutti_status_t tt_stream_push_release(tt_stream_t *stream, void (*release)(void *object),
-                                      void *object);
-
 /* A point between two pieces of work: everything that was pushed before. */
 typedef struct {
     tt_stream_t *stream;
@@ -81,6 +70,19 @@ typedef struct {
 } tt_event_t;
 
 tt_event_t tt_stream_event(tt_stream_t *stream);
+
+/* Returns when the work is in the queue: at once, unless 1 MiB of work is. Errors: STATE (forked,
+ * released); TIMEOUT (there was no room in TUTTI_TIMEOUT_MS). */
+tutti_status_t tt_stream_push(tt_stream_t *stream, const tt_work_t *work);
+
+/* The same. behind: out, the event directly behind it, before what other threads push. */
+tutti_status_t tt_stream_push_event(tt_stream_t *stream, const tt_work_t *work, tt_event_t *behind);
+
+/* Calls release(object) on the stream's thread behind what was pushed, also where that failed: the
+ * object is something that the work uses, so room is waited for as long as the work takes. Errors:
+ * STATE (forked, released); it is not called then. */
+tutti_status_t tt_stream_push_release(tt_stream_t *stream, void (*release)(void *object),
+                                      void *object);
 
 bool tt_event_is_done(tt_event_t event);
 
@@ -105,8 +107,13 @@ bool tt_stream_is_inside(const tt_stream_t *stream);
 /* What is pushed to `stream` from now on begins when the event of another one is done. If what is
  * before the event failed there or was skipped, this stream fails, too, also if somebody has been
  * told. The other stream may be released before. The wait itself is not skipped behind a failure:
- * what it keeps from being used too early, the other stream uses still. */
+ * what it keeps from being used too early, the other stream uses still. Errors: those of
+ * tt_stream_push(). */
 tutti_status_t tt_stream_wait_event(tt_stream_t *stream, tt_event_t event);
+
+/* The same, whatever came of the work before the event: it uses memory of this stream's. Errors:
+ * those of tt_stream_push_release(). */
+tutti_status_t tt_stream_stay_behind(tt_stream_t *stream, tt_event_t event);
 
 /* What becomes of a piece of work, for who measures. Points in time are of tt_clock_ns(). */
 typedef struct {

@@ -1,7 +1,9 @@
 /* Streams: order, copies of arguments, events, the first failure, costs, waiting across streams. */
 #include "core/base/testing.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -44,7 +46,7 @@ static tutti_status_t wait_for_gate(void *arguments)
 static tutti_status_t push(tt_stream_t *stream, tutti_status_t (*run)(void *),
                            const void *arguments, size_t bytes)
 {
-    return tt_stream_push(stream, &(tt_work_t){"note", run, arguments, bytes, 0});
+    return tt_stream_push(stream, &(tt_work_t){"note", run, arguments, bytes, 0, false});
 }
 
 static void push_note(tt_stream_t *stream, int value)
@@ -139,6 +141,43 @@ static void an_event_stands_for_what_was_pushed_before_it(void **state)
     tt_stream_release(stream);
 }
 
+static void *open_later(void *gate)
+{
+    usleep(100000);
+    atomic_store((atomic_bool *)gate, true);
+    return NULL;
+}
+
+static void nothing(void *object)
+{
+    (void)object;
+}
+
+/* What is refused is not done; what was taken is. What the work uses stays until it is done. */
+static void a_full_stream_has_a_deadline(void **state)
+{
+    (void)state;
+    tt_stream_t *stream = open_stream();
+    atomic_bool gate = false, *at = &gate;
+    pthread_t thread;
+    int taken = 0;
+    assert_int_equal(push(stream, wait_for_gate, &at, sizeof at), TUTTI_OK);
+    assert_int_equal(setenv("TUTTI_TIMEOUT_MS", "20", 1), 0);
+    while (taken < WORKS_MAX && push(stream, note, &taken, sizeof taken) >= 0) {
+        taken++;
+    }
+    assert_in_range(taken, 1000, WORKS_MAX - 1);
+    tt_expect_error("test:0: note: no room behind ");
+    assert_int_equal(pthread_create(&thread, NULL, open_later, &gate), 0);
+    assert_int_equal(tt_stream_push_release(stream, nothing, NULL), TUTTI_OK);
+    assert_true(atomic_load(&gate));
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(unsetenv("TUTTI_TIMEOUT_MS"), 0);
+    assert_int_equal(synchronize(stream), TUTTI_OK);
+    assert_int_equal(count, taken);
+    tt_stream_release(stream);
+}
+
 static void the_first_failure_is_told_and_what_is_behind_it_is_skipped(void **state)
 {
     (void)state;
@@ -146,10 +185,10 @@ static void the_first_failure_is_told_and_what_is_behind_it_is_skipped(void **st
     const int outside[] = {7, 8};
     push_note(stream, 1);
     assert_int_equal(
-        tt_stream_push(stream, &(tt_work_t){"gather", fail_by_index, &outside[0], 4, 0}), 0);
+        tt_stream_push(stream, &(tt_work_t){"gather", fail_by_index, &outside[0], 4, 0, false}), 0);
     push_note(stream, 2);
     assert_int_equal(
-        tt_stream_push(stream, &(tt_work_t){"gather", fail_by_index, &outside[1], 4, 0}), 0);
+        tt_stream_push(stream, &(tt_work_t){"gather", fail_by_index, &outside[1], 4, 0, false}), 0);
     assert_int_equal(synchronize(stream), TUTTI_ERR_ARG);
     assert_string_equal(tutti_last_error(), "test:0: gather: index 7 is outside");
     assert_int_equal(count, 1);
@@ -246,7 +285,7 @@ static void what_was_pushed_before_a_failure_was_told_is_skipped(void **state)
     const tt_event_t first = tt_stream_event(stream);
     assert_int_equal(tt_event_wait(first, TT_NEVER), TUTTI_OK);
     assert_int_equal(tt_stream_push(stream, &(tt_work_t){"gather", fail_by_index, &outside, 4,
-                                                         30 * TT_NS_PER_MS}),
+                                                         30 * TT_NS_PER_MS, false}),
                      TUTTI_OK);
     push_note(stream, 2);
     tutti_status_t status = TUTTI_OK;
@@ -287,8 +326,8 @@ static void a_failure_reaches_the_streams_that_wait_for_it(void **state)
     (void)state;
     tt_stream_t *first = open_stream(), *second = open_stream();
     const int outside = 7;
-    assert_int_equal(tt_stream_push(first, &(tt_work_t){"gather", fail_by_index, &outside, 4, 0}),
-                     0);
+    assert_int_equal(
+        tt_stream_push(first, &(tt_work_t){"gather", fail_by_index, &outside, 4, 0, false}), 0);
     assert_int_equal(tt_stream_wait_event(second, tt_stream_event(first)), TUTTI_OK);
     push_note(second, 2);
     assert_int_equal(synchronize(second), TUTTI_ERR_ARG);
@@ -307,8 +346,8 @@ static void only_what_a_failure_spoiled_spoils_other_streams(void **state)
     const int outside = 7;
     push_note(first, 1);
     const tt_event_t good = tt_stream_event(first);
-    assert_int_equal(tt_stream_push(first, &(tt_work_t){"gather", fail_by_index, &outside, 4, 0}),
-                     0);
+    assert_int_equal(
+        tt_stream_push(first, &(tt_work_t){"gather", fail_by_index, &outside, 4, 0, false}), 0);
     const tt_event_t bad = tt_stream_event(first);
     assert_int_equal(synchronize(first), TUTTI_ERR_ARG);
     push_note(first, 2);
@@ -394,7 +433,7 @@ static void work_takes_as_long_as_it_is_said_to_cost(void **state)
     const int64_t begin = tt_clock_ns();
     for (int i = 0; i < 5; i++) {
         assert_int_equal(
-            tt_stream_push(stream, &(tt_work_t){"note", note, &value, 4, 2 * TT_NS_PER_MS}),
+            tt_stream_push(stream, &(tt_work_t){"note", note, &value, 4, 2 * TT_NS_PER_MS, false}),
             TUTTI_OK);
     }
     assert_int_equal(synchronize(stream), TUTTI_OK);
@@ -444,7 +483,8 @@ static void who_watches_sees_when_each_piece_was_pushed_and_done(void **state)
     const tt_event_t event = tt_stream_event(other);
     assert_int_equal(tt_stream_wait_event(stream, event), TUTTI_OK);
     assert_int_equal(
-        tt_stream_push(stream, &(tt_work_t){"slow", note, &value, 4, 2 * TT_NS_PER_MS}), TUTTI_OK);
+        tt_stream_push(stream, &(tt_work_t){"slow", note, &value, 4, 2 * TT_NS_PER_MS, false}),
+        TUTTI_OK);
     push_note(stream, 2);
     assert_int_equal(synchronize(stream), TUTTI_OK);
     tt_stream_set_watch(stream, NULL);
@@ -502,6 +542,7 @@ int main(void)
         cmocka_unit_test(work_is_done_in_order_with_copies_of_its_arguments),
         cmocka_unit_test(records_of_all_sizes_go_around_the_ring),
         cmocka_unit_test(an_event_stands_for_what_was_pushed_before_it),
+        cmocka_unit_test(a_full_stream_has_a_deadline),
         cmocka_unit_test(the_first_failure_is_told_and_what_is_behind_it_is_skipped),
         cmocka_unit_test(who_looks_at_what_is_lost_is_told_each_time),
         cmocka_unit_test(earlier_failures_are_known_for_a_while),

@@ -220,21 +220,19 @@ void tt_streams_free(tt_streams_t *streams, void *memory, size_t bytes)
     streams->options.give_back(streams->options.user, memory, bytes);
 }
 
-/* The first of the list, if nobody uses it any more. */
+/* The first of the list, if nobody uses it any more. The lock is held. */
 static block_t *pop(tt_streams_t *streams)
 {
-    pthread_mutex_lock(&streams->lock);
     block_t *block = streams->blocks;
     for (int i = 0; block != NULL && i < block->count; i++) {
         if (!tt_event_is_done(block->events[i])) {
-            block = NULL;
+            return NULL;
         }
     }
     if (block != NULL) {
         streams->blocks = block->next;
         streams->last = block->next == NULL ? &streams->blocks : streams->last;
     }
-    pthread_mutex_unlock(&streams->lock);
     return block;
 }
 
@@ -243,19 +241,24 @@ void tt_streams_reclaim(tt_streams_t *streams)
     if (atomic_load(&streams->count) == 1) {
         return;
     }
+    pthread_mutex_lock(&streams->lock);
     for (block_t *block; (block = pop(streams)) != NULL;) {
-        give_back(streams, block);
+        give_back(streams, block); /* here: who wants memory finds it in the list, or free */
     }
+    pthread_mutex_unlock(&streams->lock);
 }
 
 bool tt_streams_settle(tt_streams_t *streams)
 {
     int64_t limit = 0;
+    if (atomic_load(&streams->count) == 1) {
+        return false;
+    }
     pthread_mutex_lock(&streams->lock);
     const bool has_any = streams->blocks != NULL;
     pthread_mutex_unlock(&streams->lock);
     if (!has_any || tt_config_int(TT_CONFIG_TIMEOUT_MS, 1, INT32_MAX, &limit) < 0) {
-        return false;
+        return true;
     }
     const tt_deadline_t deadline = tt_deadline_in_ms(limit);
     for (int i = 0; i < atomic_load(&streams->count); i++) {

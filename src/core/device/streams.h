@@ -27,7 +27,7 @@ enum { TT_DEVICE_STREAMS_MAX = 32 };
 typedef struct {
     const char *name; /* of the device */
     int threads;      /* of each one's kernels, with its own; at least 1 */
-    void (*give_back)(void *user, void *memory, size_t bytes); /* of a block */
+    void (*give_back)(void *user, void *memory, size_t bytes); /* of a block; uses no stream */
     void *user;
 } tt_streams_options_t;
 
@@ -63,8 +63,8 @@ void tt_streams_free(tt_streams_t *streams, void *memory, size_t bytes);
 /* Give back the blocks that are not in use any more. */
 void tt_streams_reclaim(tt_streams_t *streams);
 
-/* The same of all blocks that have been released: waits, TUTTI_TIMEOUT_MS at most. False: there
- * were none. */
+/* The same of all blocks that have been released, also of those that another thread gives back just
+ * now: waits, TUTTI_TIMEOUT_MS at most. False: there is one stream, so that there were none. */
 bool tt_streams_settle(tt_streams_t *streams);
 
 /* Of the stream that the work is pushed to. */

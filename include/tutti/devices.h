@@ -222,7 +222,7 @@ TUTTI_API tutti_tensor_t *tutti_tensor_to(tutti_scope_t *s, tutti_tensor_t *x,
  *
  * @param x  all tensors over its memory are pinned with it
  * @thread   one at a time per tensor
- * @errors   ARG (it lies on a device), STATE
+ * @errors   ARG (it lies on a device), STATE, NOMEM
  * @source   torch.Tensor.pin_memory, with non_blocking=True; cudaHostRegister
  */
 TUTTI_API tutti_status_t tutti_tensor_pin(tutti_tensor_t *x);

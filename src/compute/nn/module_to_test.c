@@ -8,6 +8,7 @@
 #include <tutti/optim.h>
 
 #include "core/base/testing.h"
+#include "core/exec/gate_testing.h"
 #include "core/tensor/tensor_impl.h"
 
 typedef struct {
@@ -252,6 +253,28 @@ static void behind_a_failure_nothing_is_moved_or_cast(void **state)
     tutti_device_release(other);
 }
 
+/* The copy of another stream reads what the parameters left. */
+static void pinned_parameters_outlive_the_move(void **state)
+{
+    fixture_t *f = *state;
+    tutti_stream_t *side;
+    tutti_tensor_t *y;
+    assert_int_equal(tutti_stream_create(f->device, &side), 0);
+    assert_int_equal(tt_tensor_new(f->device, TUTTI_F32, TUTTI_SHAPE(3), false, &y), 0);
+    assert_int_equal(tutti_tensor_fill(f->weight, 3), 0);
+    assert_int_equal(tutti_tensor_pin(f->weight), 0);
+    assert_int_equal(tutti_device_set_stream(f->device, side), 0);
+    tt_gate_close(tt_device_exec(f->device), TT_GATE_PASSES);
+    assert_int_equal(tutti_tensor_copy(y, f->weight), 0);
+    assert_int_equal(tutti_device_set_stream(f->device, NULL), 0);
+    assert_int_equal(tutti_module_to(f->net, f->device), 0);
+    tt_gate_open();
+    assert_int_equal(tutti_device_synchronize(f->device, 0), 0);
+    assert_true(tutti_tensor_at(y, 2) == 3 && tutti_tensor_at(f->weight, 2) == 3);
+    tutti_tensor_release(y);
+    tutti_stream_release(side);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -264,6 +287,7 @@ int main(void)
         TEST(a_cast_is_of_floats_that_have_another_dtype),
         TEST(a_parameter_that_does_not_fit_says_so),
         TEST(behind_a_failure_nothing_is_moved_or_cast),
+        TEST(pinned_parameters_outlive_the_move),
     };
 #undef TEST
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

@@ -34,6 +34,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     fixture_t *f = *state;
+    tt_gate_open();
     tutti_tensor_release(f->host);
     (void)tutti_scope_close(f->s);
     tutti_context_release(f->ctx);
@@ -70,10 +71,10 @@ static void a_copy_from_the_host_keeps_the_memory(void **state)
     assert_int_equal(tutti_tensor_copy(z, f->host), 0);
     tutti_tensor_release(f->host);
     f->host = NULL;
-    assert_int_equal(blocks_now(), before + 1); /* a tensor went; two blocks of the f64 copy stay */
+    assert_int_equal(blocks_now(), before); /* two blocks went; two of the f64 copy stay */
     tt_gate_open();
     assert_int_equal(tutti_device_synchronize(f->device, 0), 0);
-    assert_int_equal(blocks_now(), before - 3);
+    assert_int_equal(blocks_now(), before - 4);
     assert_true(tutti_tensor_at(y, 63) == 7 && tutti_tensor_at(z, 63) == 7);
 }
 
@@ -85,11 +86,29 @@ static void memory_goes_behind_a_failure_too(void **state)
     assert_int_equal(tutti_tensor_copy(f->host, f->x), 0);
     tutti_tensor_release(f->host);
     f->host = NULL;
-    assert_int_equal(blocks_now(), before - 1);
+    assert_int_equal(blocks_now(), before - 2);
     tt_gate_open();
     assert_int_equal(tutti_device_synchronize(f->device, 0), TUTTI_ERR_ARG);
     tt_expect_error("strict:0: gate: it fails");
-    assert_int_equal(blocks_now(), before - 3);
+    assert_int_equal(blocks_now(), before - 4);
+}
+
+/* For parameters that are there only while they are used. */
+static void memory_that_is_evicted_stays_for_the_copies_under_way(void **state)
+{
+    fixture_t *f = *state;
+    tutti_tensor_t *y = tutti_zeros(f->s, TUTTI_F32, TUTTI_SHAPE(64));
+    assert_int_equal(tutti_tensor_fill(f->host, 7), 0);
+    tt_gate_close(tt_device_exec(f->device), TT_GATE_PASSES);
+    const size_t before = blocks_now();
+    assert_int_equal(tutti_tensor_copy(y, f->host), 0);
+    assert_int_equal(tt_storage_evict(f->host->storage, "it is away"), 0);
+    assert_false(tutti_tensor_is_pinned(f->host));
+    assert_int_equal(blocks_now(), before);
+    tt_gate_open();
+    assert_int_equal(tutti_device_synchronize(f->device, 0), 0);
+    assert_int_equal(blocks_now(), before - 2);
+    assert_true(tutti_tensor_at(y, 63) == 7);
 }
 
 static void a_copy_that_has_gaps_waits(void **state)
@@ -113,6 +132,28 @@ static void a_tensor_of_a_device_is_refused(void **state)
     tt_expect_error("tensor_pin: the tensor lies on strict:0: memory of the host alone is pinned");
 }
 
+static void without_memory_nothing_is_pinned(void **state)
+{
+    fixture_t *f = *state;
+    tutti_tensor_t *x;
+    assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(64), &x), 0);
+    tt_alloc_fail_at(1);
+    assert_int_equal(tutti_tensor_pin(x), TUTTI_ERR_NOMEM);
+    assert_false(tutti_tensor_is_pinned(x));
+    tutti_status_t status = TUTTI_ERR_NOMEM;
+    for (size_t nth = 1; status < 0; nth++) {
+        tutti_scope_t *s;
+        assert_int_equal(status, TUTTI_ERR_NOMEM);
+        tt_alloc_fail_at(0);
+        assert_int_equal(tutti_scope_open(f->ctx, &s), 0);
+        tt_alloc_fail_at(nth);
+        (void)tutti_empty_pinned(s, TUTTI_F32, TUTTI_SHAPE(64));
+        status = tutti_scope_close(s);
+    }
+    tt_alloc_fail_at(0);
+    tutti_tensor_release(x);
+}
+
 static void a_device_without_memory_takes_it(void **state)
 {
     const fixture_t *f = *state;
@@ -129,9 +170,14 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(a_copy_to_the_host_does_not_wait), TEST(a_copy_from_the_host_keeps_the_memory),
-        TEST(memory_goes_behind_a_failure_too), TEST(a_copy_that_has_gaps_waits),
-        TEST(a_tensor_of_a_device_is_refused),  TEST(a_device_without_memory_takes_it),
+        TEST(a_copy_to_the_host_does_not_wait),
+        TEST(a_copy_from_the_host_keeps_the_memory),
+        TEST(memory_that_is_evicted_stays_for_the_copies_under_way),
+        TEST(memory_goes_behind_a_failure_too),
+        TEST(a_copy_that_has_gaps_waits),
+        TEST(a_tensor_of_a_device_is_refused),
+        TEST(without_memory_nothing_is_pinned),
+        TEST(a_device_without_memory_takes_it),
     };
 #undef TEST
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

@@ -114,6 +114,30 @@ void tt_storage_release(tt_storage_t *storage)
     }
 }
 
+static void return_to_lender(tt_storage_t *storage)
+{
+    tt_storage_release(storage->owner);
+}
+
+tt_storage_t *tt_storage_memory(tt_storage_t *storage)
+{
+    return storage->release == return_to_lender ? storage->owner : storage;
+}
+
+/* Memory that nobody gives back has no owner to be kept. */
+tutti_status_t tt_storage_pin(tt_storage_t *storage)
+{
+    if (!storage->is_pinned && storage->release != NULL) {
+        tt_storage_t *memory;
+        TT_TRY(tt_storage_borrow(storage->data, storage->bytes, storage->release, storage->owner,
+                                 &memory));
+        storage->release = return_to_lender;
+        storage->owner = memory;
+    }
+    storage->is_pinned = true;
+    return TUTTI_OK;
+}
+
 void tt_storage_swap(tt_storage_t *a, tt_storage_t *b)
 {
     const tt_storage_t old = *a;

@@ -18,7 +18,7 @@
  * digests. Shapes, gradients, hooks and versions are as ever.
  *
  * Nothing knows who uses the memory just now: a call under way (a collective, a replica's thread)
- * must have ended before evict.
+ * must have ended before evict. Copies of pinned memory keep it themselves.
  */
 #ifndef TT_STORAGE_H
 #define TT_STORAGE_H
@@ -58,7 +58,8 @@ struct tt_storage {
     const char *away;              /* why it is not present; NULL: it is */
     tt_storage_release_t release;  /* NULL: nothing is to be given back */
     void *owner;                   /* of the lender */
-    bool is_pinned;                /* memory of the host, with which copies do not wait */
+    bool is_pinned;                /* memory of the host, with which copies do not wait; what owns
+                                      it is lent by a storage of its own (tt_storage_memory) */
     tt_device_t *device;           /* that `data` is memory of, retained; NULL: the host's */
     tt_initializer_t *initializer; /* of memory on meta; NULL: values have none */
 };
@@ -72,6 +73,13 @@ void tt_storage_release(tt_storage_t *storage);
 
 /* Remember what would have made the values; its version is set. */
 tutti_status_t tt_storage_keep(tt_storage_t *storage, const tt_initializer_t *initializer);
+
+/* Copies between its memory, of the host, and a device do not wait from now on. Errors: NOMEM. */
+tutti_status_t tt_storage_pin(tt_storage_t *storage);
+
+/* Of a pinned storage: what a copy under way retains, so that the memory stays where it is, also
+ * where the storage is evicted or takes over another one's. Borrowed. */
+tt_storage_t *tt_storage_memory(tt_storage_t *storage);
 
 /* Two storages of one size take over each other's memory. */
 void tt_storage_swap(tt_storage_t *a, tt_storage_t *b);

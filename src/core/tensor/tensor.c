@@ -217,8 +217,7 @@ tutti_status_t tutti_tensor_pin(tutti_tensor_t *x)
                        "is pinned",
                        tutti_device_name(x->storage->device));
     }
-    x->storage->is_pinned = true;
-    return TUTTI_OK;
+    return tt_storage_pin(x->storage);
 }
 
 bool tutti_tensor_is_pinned(const tutti_tensor_t *x)

@@ -99,8 +99,10 @@ static tutti_status_t pack(const tutti_tensor_t *from, tutti_dtype_t dtype, tutt
         return tt_tensor_alias(from, out);
     }
     TT_TRY(tt_tensor_new(from->storage->device, dtype, from->shape, false, out));
-    (*out)->storage->is_pinned = from->storage->is_pinned; /* nobody else writes it */
-    const tutti_status_t status = tt_tensor_convert(exec_of(from), *out, from);
+    tutti_status_t status = tt_tensor_convert(exec_of(from), *out, from);
+    if (status >= 0 && from->storage->is_pinned) {
+        status = tt_storage_pin((*out)->storage); /* nobody else writes it */
+    }
     if (status < 0) {
         tutti_tensor_release(*out);
     }
@@ -126,10 +128,11 @@ static tutti_status_t move(tutti_tensor_t *to, const tutti_tensor_t *from)
     TT_TRY(device == NULL
                ? tt_device_copy_out(other, tt_tensor_data(to), tt_tensor_data(from), bytes)
                : tt_device_copy_in(device, tt_tensor_data(to), tt_tensor_data(from), bytes));
-    tt_storage_retain(host);
-    const tutti_status_t status = tt_device_push_release(accelerator, release_storage, host);
+    tt_storage_t *memory = tt_storage_memory(host);
+    tt_storage_retain(memory);
+    const tutti_status_t status = tt_device_push_release(accelerator, release_storage, memory);
     if (status < 0) {
-        tt_storage_release(host);
+        tt_storage_release(memory);
     }
     return status;
 }
@@ -293,7 +296,8 @@ tutti_tensor_t *tutti_empty_pinned(tutti_scope_t *s, tutti_dtype_t dtype, tutti_
         status = tt_tensor_new(s->ctx->cpu, dtype, shape, false, &x);
     }
     if (status >= 0) {
-        x->storage->is_pinned = true;
+        status = tt_storage_pin(x->storage);
+        tt_tensors_release(&x, status < 0);
     }
     return tt_scope_adopt(s, status, x);
 }

@@ -116,14 +116,31 @@ tutti_status_t tt_grad_own(const tutti_context_t *ctx, tutti_tensor_t **grad)
     return status;
 }
 
+/* Its kernels run later, or are skipped behind a failure. Zeros are made in any case: what was lost
+ * adds nothing, once that has been told. */
+static bool may_be_lost(const tutti_tensor_t *grad)
+{
+    return tt_device_streams(grad->storage->device) != NULL;
+}
+
+/* The leaf has none yet: it takes it over, or keeps a copy. */
+static tutti_status_t take(const tutti_context_t *ctx, tt_autograd_t *a, tutti_tensor_t **grad)
+{
+    if (!may_be_lost(*grad)) {
+        TT_TRY(tt_grad_own(ctx, grad));
+        a->grad = *grad;
+        *grad = NULL;
+        return TUTTI_OK;
+    }
+    TT_TRY(tt_tensor_new((*grad)->storage->device, (*grad)->dtype, (*grad)->shape, true, &a->grad));
+    return tutti_tensor_copy(a->grad, *grad);
+}
+
 tutti_status_t tt_leaf_accumulate(tutti_scope_t *s, tutti_tensor_t *leaf, tutti_tensor_t **grad)
 {
     tt_autograd_t *a = tt_autograd_of(leaf);
     if (a->grad == NULL) {
-        TT_TRY(tt_grad_own(s->ctx, grad));
-        a->grad = *grad;
-        *grad = NULL;
-        return TUTTI_OK;
+        return take(s->ctx, a, grad);
     }
     TT_TRY(tt_tensor_check(a->grad));
     if ((*grad)->storage == a->grad->storage) {
@@ -131,6 +148,7 @@ tutti_status_t tt_leaf_accumulate(tutti_scope_t *s, tutti_tensor_t *leaf, tutti_
     }
     if (a->grad_is_stale) {
         a->grad_is_stale = false;
+        TT_TRY(may_be_lost(a->grad) ? tutti_tensor_fill(a->grad, 0) : TUTTI_OK);
         return tutti_tensor_copy(a->grad, *grad);
     }
     const tt_strided_t sum = tt_tensor_strided(a->grad), more = tt_tensor_strided(*grad);

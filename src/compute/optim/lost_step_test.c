@@ -4,6 +4,8 @@
 
 #include <tutti/tutti.h>
 
+#include "core/tensor/device_testing.h"
+
 enum { COUNT = 64, STEPS = 3 };
 
 typedef struct {
@@ -46,14 +48,6 @@ static void leave_large_numbers(const fixture_t *f)
     assert_int_equal(tutti_scope_close(s), TUTTI_OK);
 }
 
-/* Its index is outside: the device finds that later. */
-static void fail_on_device(tutti_scope_t *s)
-{
-    static const int64_t index = 9;
-    tutti_tensor_t *table = tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(5, 2));
-    (void)tutti_embedding(s, tutti_from_data(s, TUTTI_I64, TUTTI_SHAPE(1), &index), table);
-}
-
 typedef struct {
     tutti_dtype_t dtype;
     bool clips; /* which asks for the gradient before the step does */
@@ -65,13 +59,13 @@ static void step(const fixture_t *f, tutti_optim_t *optim, tutti_tensor_t *x, wa
     tutti_scope_t *s = open_scope(f);
     tutti_tensor_t *loss = tutti_sum(s, tutti_mul(s, x, x));
     if (fails && !way.again) {
-        fail_on_device(s);
+        tt_test_fail_on(f->device);
     }
     assert_int_equal(tutti_backward(s, loss), TUTTI_OK);
     for (int turn = 0; turn < 1 + (fails && way.again); turn++) {
         const bool is_lost = fails && turn == 0;
         if (is_lost && way.again) {
-            fail_on_device(s);
+            tt_test_fail_on(f->device);
         }
         if (way.clips) {
             assert_int_equal(tutti_clip_grad_norm(optim, 1, 2, NULL), TUTTI_OK);
@@ -125,7 +119,7 @@ static void a_fill_is_done_behind_a_failure(void **state)
 {
     const fixture_t *f = *state;
     tutti_scope_t *s = open_scope(f);
-    fail_on_device(s);
+    tt_test_fail_on(f->device);
     tutti_tensor_t *x = tutti_full(s, TUTTI_F32, TUTTI_SHAPE(COUNT), 3);
     tutti_tensor_t *y = tutti_exp(s, x), *z = tutti_zeros(s, TUTTI_I64, TUTTI_SHAPE(COUNT));
     assert_int_equal(tutti_tensor_fill(z, 5), TUTTI_OK);

@@ -29,11 +29,8 @@ static tutti_status_t run_convert(tt_threads_t *threads, const void *arguments)
 
 static const tt_pointer_t convert_pointers[] = {TT_POINTER(convert_t, out.data),
                                                 TT_POINTER(convert_t, x.data), TT_NO_POINTER};
-static const tt_kernel_t kernel_convert = {.name = "optim_convert",
-                                           .bytes = sizeof(convert_t),
-                                           .run = run_convert,
-                                           .pointers = convert_pointers,
-                                           .is_always = true};
+static const tt_kernel_t kernel_convert =
+    TT_KERNEL_ALWAYS("optim_convert", convert_t, run_convert, convert_pointers);
 
 /* Also behind a failure, for a slot notes that it is done. */
 static tutti_status_t convert(tutti_optim_t *opt, tutti_tensor_t *to, const tutti_tensor_t *from)
@@ -107,11 +104,8 @@ static tutti_status_t run_reconcile(tt_threads_t *threads, const void *arguments
 static const tt_pointer_t reconcile_pointers[] = {
     TT_POINTER(reconcile_t, master), TT_POINTER(reconcile_t, have), TT_POINTER(reconcile_t, want),
     TT_POINTER(reconcile_t, taken), TT_NO_POINTER};
-static const tt_kernel_t kernel_reconcile = {.name = "optim_master",
-                                             .bytes = sizeof(reconcile_t),
-                                             .run = run_reconcile,
-                                             .pointers = reconcile_pointers,
-                                             .is_always = true};
+static const tt_kernel_t kernel_reconcile =
+    TT_KERNEL_ALWAYS("optim_master", reconcile_t, run_reconcile, reconcile_pointers);
 
 static tutti_status_t launch_reconcile(tutti_optim_t *opt, const tt_optim_slot_t *slot,
                                        tutti_tensor_t *rounded, tutti_tensor_t *exact)

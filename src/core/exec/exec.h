@@ -63,6 +63,12 @@ typedef struct {
         .name = title, .bytes = sizeof(type), .run = does, .pointers = list                        \
     }
 
+/* One that is not skipped. */
+#define TT_KERNEL_ALWAYS(title, type, does, list)                                                  \
+    {                                                                                              \
+        .name = title, .bytes = sizeof(type), .run = does, .pointers = list, .is_always = true     \
+    }
+
 typedef struct tt_exec {
     tt_threads_t *threads; /* NULL: the caller alone */
 

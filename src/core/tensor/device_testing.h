@@ -100,6 +100,21 @@ static inline tutti_status_t tt_test_wait(const tutti_context_t *ctx)
     return device == NULL ? TUTTI_OK : tutti_device_synchronize(device, 0);
 }
 
+static inline tutti_status_t tt_test_run_failure(tt_threads_t *threads, const void *arguments)
+{
+    (void)threads;
+    (void)arguments;
+    return TT_FAIL(TUTTI_ERR_ARG, "it fails");
+}
+
+/* A kernel that fails, "strict:0: failure: it fails": what is launched behind it is skipped. */
+static inline void tt_test_fail_on(tutti_device_t *device)
+{
+    static const tt_pointer_t pointers[] = {TT_NO_POINTER};
+    static const tt_kernel_t failure = TT_KERNEL("failure", int, tt_test_run_failure, pointers);
+    assert_int_equal(tt_launch(tt_device_exec(device), &failure, &(int){0}), TUTTI_OK);
+}
+
 static inline uint64_t tt_test_number(const char *variable, uint64_t otherwise)
 {
     const char *text = getenv(variable);

@@ -4,6 +4,7 @@
 #include <tutti/optim.h>
 
 #include "compute/nn/module_impl.h"
+#include "core/tensor/device_testing.h"
 #include "parallel/data_parallel/data_parallel_testing.h"
 
 enum { REPLICAS = 3, ROWS = 11, STEPS = 3 };
@@ -237,19 +238,6 @@ static void outputs_may_lie_on_the_host(void **state)
     close_devices(devices);
 }
 
-static void fail_on(tutti_device_t *device)
-{
-    static const int64_t index = 9;
-    tutti_context_t *ctx;
-    tutti_scope_t *s;
-    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.device = device}, &ctx), 0);
-    assert_int_equal(tutti_scope_open(ctx, &s), 0);
-    tutti_tensor_t *at = tutti_from_data(s, TUTTI_I64, TUTTI_SHAPE(1), &index);
-    (void)tutti_embedding(s, at, tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(5, 2)));
-    (void)tutti_scope_close(s);
-    tutti_context_release(ctx);
-}
-
 /* Weights that nobody steps: copied once, unless that copy was skipped. */
 static void what_a_replica_missed_behind_a_failure_is_copied_again(void **state)
 {
@@ -271,7 +259,7 @@ static void what_a_replica_missed_behind_a_failure_is_copied_again(void **state)
         assert_int_equal(tutti_scope_open(rig.ctx, &rig.s), TUTTI_OK);
         if (step == 1) { /* other weights, that the second replica does not get */
             assert_int_equal(tutti_tensor_fill(tutti_module_find(rig.module, "0.weight"), 0.5), 0);
-            fail_on(devices[1]);
+            tt_test_fail_on(devices[1]);
         }
         tutti_tensor_t *x = tutti_tensor_to(rig.s, rows_of(rig.s, ROWS), devices[0]);
         tutti_tensor_t *y = tutti_forward(rig.s, rig.model, x);

@@ -157,11 +157,7 @@ static const tt_pointer_t copy_pointers[] = {TT_POINTER(copy_t, out.data),
 static const tt_kernel_t copy_kernel = TT_KERNEL("copy", copy_t, run_copy, copy_pointers);
 
 /* Of a number. */
-static const tt_kernel_t fill_kernel = {.name = "fill",
-                                        .bytes = sizeof(copy_t),
-                                        .run = run_copy,
-                                        .pointers = copy_pointers,
-                                        .is_always = true};
+static const tt_kernel_t fill_kernel = TT_KERNEL_ALWAYS("fill", copy_t, run_copy, copy_pointers);
 
 tutti_status_t tt_copy(tt_exec_t *exec, const tt_strided_t *out, const tt_strided_t *x)
 {

@@ -122,8 +122,12 @@ static tutti_status_t run_job(tt_threads_t *threads, const void *arguments)
 
 static const tt_pointer_t pointers[] = {TT_POINTER(random_job_t, out), TT_POINTER(random_job_t, x),
                                         TT_NO_POINTER};
-static const tt_kernel_t uniform_kernel = TT_KERNEL("uniform", random_job_t, run_job, pointers);
-static const tt_kernel_t normal_kernel = TT_KERNEL("normal", random_job_t, run_job, pointers);
+
+/* Also behind a failure: initial values are as constant as a fill. */
+static const tt_kernel_t uniform_kernel =
+    TT_KERNEL_ALWAYS("uniform", random_job_t, run_job, pointers);
+static const tt_kernel_t normal_kernel =
+    TT_KERNEL_ALWAYS("normal", random_job_t, run_job, pointers);
 static const tt_kernel_t dropout_kernel = TT_KERNEL("dropout", random_job_t, run_job, pointers);
 
 /* x as the dtype has it, or, with a step of ±1, the number next to that in its direction: the bits

@@ -51,6 +51,13 @@ tutti_status_t tt_init_run(tutti_context_t *ctx, tutti_tensor_t *x, tt_initializ
  * is forgotten. */
 tutti_status_t tt_leave_meta(tutti_tensor_t *x, tutti_tensor_t *made);
 
+/* Loading a module's tensor: what lies on meta can get memory on `device` (ARG names it); what is
+ * read into, which is x itself or such memory; x has it, if reading went well. The end hands the
+ * status on. */
+tutti_status_t tt_load_check(tutti_tensor_t *x, const char *name, tutti_device_t *device);
+tutti_status_t tt_load_begin(tutti_tensor_t *x, tutti_device_t *device, tutti_tensor_t **into);
+tutti_status_t tt_load_end(tutti_tensor_t *x, tutti_tensor_t *into, tutti_status_t status);
+
 /* Buffers alone, as tutti_module_cast(); dtype: a floating one. */
 tutti_status_t tt_module_cast_buffers(tutti_module_t *m, tutti_dtype_t dtype);
 

@@ -127,17 +127,15 @@ typedef struct {
     tutti_device_t *device; /* where what lies on meta goes */
 } source_t;
 
-/* What lies on meta can get memory. */
-static tutti_status_t check_memory(void *user, const char *name, tutti_tensor_t *x)
+tutti_status_t tt_load_check(tutti_tensor_t *x, const char *name, tutti_device_t *device)
 {
-    const source_t *source = user;
     char text[192];
     if (tt_device_has_values(tutti_tensor_device(x))) {
         return TUTTI_OK;
     }
-    if (!tt_device_has_values(source->device)) {
+    if (!tt_device_has_values(device)) {
         return TT_FAIL(TUTTI_ERR_ARG, "module_load: %s has no memory for %s",
-                       tutti_device_name(source->device), name);
+                       tutti_device_name(device), name);
     }
     return tt_tensor_is_whole(x)
                ? TUTTI_OK
@@ -146,20 +144,36 @@ static tutti_status_t check_memory(void *user, const char *name, tutti_tensor_t 
                          tutti_tensor_describe(x, text, sizeof text));
 }
 
+tutti_status_t tt_load_begin(tutti_tensor_t *x, tutti_device_t *device, tutti_tensor_t **into)
+{
+    if (tt_device_has_values(tutti_tensor_device(x))) {
+        *into = tutti_tensor_retain(x);
+        return TUTTI_OK;
+    }
+    return tt_tensor_new(tt_memory_on(device), x->dtype, x->shape, false, into);
+}
+
+tutti_status_t tt_load_end(tutti_tensor_t *x, tutti_tensor_t *into, tutti_status_t status)
+{
+    if (status >= 0 && into != x) {
+        status = tt_leave_meta(x, into);
+    }
+    tutti_tensor_release(into);
+    return status;
+}
+
+static tutti_status_t check_memory(void *user, const char *name, tutti_tensor_t *x)
+{
+    const source_t *source = user;
+    return tt_load_check(x, name, source->device);
+}
+
 static tutti_status_t read_tensor(void *user, const char *name, tutti_tensor_t *x)
 {
     const source_t *source = user;
-    if (tt_device_has_values(tutti_tensor_device(x))) {
-        return tutti_safetensors_read(source->file, name, x);
-    }
-    tutti_tensor_t *read;
-    TT_TRY(tt_tensor_new(tt_memory_on(source->device), x->dtype, x->shape, false, &read));
-    tutti_status_t status = tutti_safetensors_read(source->file, name, read);
-    if (status >= 0) {
-        status = tt_leave_meta(x, read);
-    }
-    tutti_tensor_release(read);
-    return status;
+    tutti_tensor_t *into;
+    TT_TRY(tt_load_begin(x, source->device, &into));
+    return tt_load_end(x, into, tutti_safetensors_read(source->file, name, into));
 }
 
 static tutti_status_t load(tutti_module_t *m, const tutti_safetensors_t *file,

@@ -4,8 +4,8 @@
  * metadata.
  *
  * Saving changes nothing: a master that the next step will make is saved as it will be. Loading
- * checks the whole file, then reads all of it into tensors of its own, which then take the place of
- * the slots', so that what fails half-way changes nothing either.
+ * reads all into tensors of its own, which then take the place of the slots', so that what fails
+ * half-way changes nothing either.
  */
 #include <tutti/optim.h>
 
@@ -125,18 +125,159 @@ tutti_status_t tutti_optim_save(tutti_optim_t *opt, const char *path)
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
-/* What a slot becomes; all 0 where the file has nothing of it, as if it had never been changed. */
+/* What a slot becomes; all 0 where nothing of it is saved, as if it had never been changed. */
 typedef struct {
-    int64_t step;
+    tutti_tensor_t *step; /* an i64 scalar of the host */
     tutti_tensor_t *kept[KEPT_COUNT];
 } loaded_t;
 
-/* One tensor that a slot wants: there, of the right dtype and shape. */
-static tutti_status_t check_entry(const tutti_safetensors_t *file, const char *name,
-                                  tutti_dtype_t dtype, tutti_shape_t shape, size_t *found)
+struct tt_optim_loading {
+    tutti_optim_t *opt;
+    loaded_t *slots; /* [slot_count] */
+};
+
+static tutti_status_t make_slot(const tutti_optim_t *opt, const tt_optim_slot_t *slot,
+                                loaded_t *loaded)
 {
-    const tutti_safetensors_entry_t *entry = tutti_safetensors_find(file, name);
-    char in_file[160], wanted[160];
+    kept_t kept;
+    TT_TRY(tutti_tensor_create(TUTTI_I64, TUTTI_SCALAR, &loaded->step));
+    for (int i = 0; i < KEPT_COUNT; i++) {
+        TT_TRY(find_kept(opt, slot, i, &kept));
+        if (kept.name[0] != 0) {
+            TT_TRY(i == MASTER ? tt_tensor_new(slot->tensor->storage->device, TUTTI_F32, kept.shape,
+                                               false, &loaded->kept[i])
+                               : tt_optim_new_moment(opt, slot, i, &loaded->kept[i]));
+        }
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t make_slots(tt_optim_loading_t *loading,
+                                 bool (*has)(const void *saved, const char *name),
+                                 const void *saved)
+{
+    const tutti_optim_t *opt = loading->opt;
+    for (size_t i = 0; i < opt->slot_count; i++) {
+        char name[NAME_BYTES];
+        TT_TRY(join(name, opt->slots[i].name, STEP_NAME));
+        if (has(saved, name)) {
+            TT_TRY(make_slot(opt, &opt->slots[i], &loading->slots[i]));
+        }
+    }
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_optim_load_begin(tutti_optim_t *opt,
+                                   bool (*has)(const void *saved, const char *name),
+                                   const void *saved, tt_optim_loading_t **out)
+{
+    tt_optim_loading_t *loading = tt_alloc(sizeof *loading, "optimizer");
+    TT_TRY_ALLOC(loading);
+    loading->opt = opt;
+    loading->slots = tt_alloc_array(opt->slot_count, sizeof *loading->slots, "optimizer");
+    const tutti_status_t status =
+        loading->slots == NULL ? TUTTI_ERR_NOMEM : make_slots(loading, has, saved);
+    if (status < 0) {
+        return tt_optim_load_end(loading, status);
+    }
+    *out = loading;
+    return TUTTI_OK;
+}
+
+static tutti_status_t visit_loaded(const tutti_optim_t *opt, const tt_optim_slot_t *slot,
+                                   const loaded_t *loaded, tutti_tensor_visit_t visit, void *user)
+{
+    kept_t kept;
+    for (int i = 0; i < KEPT_COUNT; i++) {
+        TT_TRY(find_kept(opt, slot, i, &kept));
+        if (kept.name[0] != 0) {
+            TT_TRY(visit(user, kept.name, loaded->kept[i]));
+        }
+    }
+    TT_TRY(join(kept.name, slot->name, STEP_NAME));
+    return visit(user, kept.name, loaded->step);
+}
+
+tutti_status_t tt_optim_load_each(tt_optim_loading_t *loading, tutti_tensor_visit_t visit,
+                                  void *user)
+{
+    const tutti_optim_t *opt = loading->opt;
+    for (size_t i = 0; i < opt->slot_count; i++) {
+        if (loading->slots[i].step != NULL) {
+            TT_TRY(visit_loaded(opt, &opt->slots[i], &loading->slots[i], visit, user));
+        }
+    }
+    return TUTTI_OK;
+}
+
+static int64_t step_of(const loaded_t *loaded)
+{
+    return loaded->step == NULL ? 0 : *(const int64_t *)tutti_tensor_data(loaded->step);
+}
+
+static tutti_status_t check_steps(const tt_optim_loading_t *loading)
+{
+    for (size_t i = 0; i < loading->opt->slot_count; i++) {
+        const loaded_t *loaded = &loading->slots[i];
+        if (loaded->step != NULL && step_of(loaded) < 1) {
+            return TT_FAIL(TUTTI_ERR_FORMAT, "the saved \"%s.%s\" is %lld: it must be at least 1",
+                           loading->opt->slots[i].name, STEP_NAME, (long long)step_of(loaded));
+        }
+    }
+    return TUTTI_OK;
+}
+
+static void swap_tensors(tutti_tensor_t **a, tutti_tensor_t **b)
+{
+    tutti_tensor_t *was = *a;
+    *a = *b;
+    *b = was;
+}
+
+static void take(tt_optim_slot_t *slot, loaded_t *loaded)
+{
+    slot->step = step_of(loaded);
+    for (int i = 0; i < TT_MOMENTS_MAX; i++) {
+        swap_tensors(&slot->moments[i], &loaded->kept[i]);
+    }
+    swap_tensors(&slot->master, &loaded->kept[MASTER]);
+    slot->is_master_loaded = slot->master != NULL;
+}
+
+tutti_status_t tt_optim_load_end(tt_optim_loading_t *loading, tutti_status_t status)
+{
+    const size_t count = loading->slots == NULL ? 0 : loading->opt->slot_count;
+    status = status < 0 ? status : check_steps(loading);
+    for (size_t i = 0; i < count; i++) {
+        loaded_t *loaded = &loading->slots[i];
+        if (status >= 0) {
+            take(&loading->opt->slots[i], loaded);
+        }
+        tutti_tensor_release(loaded->step);
+        for (int k = 0; k < KEPT_COUNT; k++) {
+            tutti_tensor_release(loaded->kept[k]);
+        }
+    }
+    tt_free(loading->slots);
+    tt_free(loading);
+    return status;
+}
+
+/* ---- loading a file -------------------------------------------------------------------------- */
+
+typedef struct {
+    const tutti_safetensors_t *file;
+    size_t found;
+} check_t;
+
+/* One tensor that a slot wants: there, of the right dtype and shape. */
+static tutti_status_t check_entry(void *user, const char *name, tutti_tensor_t *wanted)
+{
+    check_t *check = user;
+    const tutti_safetensors_entry_t *entry = tutti_safetensors_find(check->file, name);
+    const tutti_shape_t shape = tutti_tensor_shape(wanted);
+    const tutti_dtype_t dtype = tutti_tensor_dtype(wanted);
+    char in_file[160], here[160];
     if (entry == NULL) {
         return TT_FAIL(TUTTI_ERR_MISMATCH, "the saved optimizer has no \"%s\"", name);
     }
@@ -145,50 +286,13 @@ static tutti_status_t check_entry(const tutti_safetensors_t *file, const char *n
                        "the saved optimizer's \"%s\" is %s, here it is %s: make the model "
                        "with the sizes it was saved with",
                        name, tutti_shape_format(entry->shape, in_file, sizeof in_file),
-                       tutti_shape_format(shape, wanted, sizeof wanted));
+                       tutti_shape_format(shape, here, sizeof here));
     }
     if (entry->dtype != dtype) {
         return TT_FAIL(TUTTI_ERR_MISMATCH, "the saved optimizer's \"%s\" is %s, here it is %s",
                        name, tutti_dtype_name(entry->dtype), tutti_dtype_name(dtype));
     }
-    (*found)++;
-    return TUTTI_OK;
-}
-
-static bool has_state(const tutti_safetensors_t *file, const tt_optim_slot_t *slot)
-{
-    char name[NAME_BYTES];
-    return join(name, slot->name, STEP_NAME) >= 0 && tutti_safetensors_find(file, name) != NULL;
-}
-
-static tutti_status_t read_step(const tutti_safetensors_t *file, const tt_optim_slot_t *slot,
-                                int64_t *value)
-{
-    char name[NAME_BYTES];
-    TT_TRY(join(name, slot->name, STEP_NAME));
-    tutti_tensor_t *step;
-    TT_TRY(tutti_tensor_create(TUTTI_I64, TUTTI_SCALAR, &step));
-    const tutti_status_t status = tutti_safetensors_read(file, name, step);
-    *value = *(const int64_t *)tutti_tensor_data(step);
-    tutti_tensor_release(step);
-    return status >= 0 && *value < 1
-               ? TT_FAIL(TUTTI_ERR_FORMAT, "the saved \"%s\" is %lld: it must be at least 1", name,
-                         (long long)*value)
-               : status;
-}
-
-static tutti_status_t check_slot(const tutti_optim_t *opt, const tutti_safetensors_t *file,
-                                 const tt_optim_slot_t *slot, size_t *found)
-{
-    kept_t kept;
-    TT_TRY(join(kept.name, slot->name, STEP_NAME));
-    TT_TRY(check_entry(file, kept.name, TUTTI_I64, TUTTI_SCALAR, found));
-    for (int i = 0; i < KEPT_COUNT; i++) {
-        TT_TRY(find_kept(opt, slot, i, &kept));
-        if (kept.name[0] != 0) {
-            TT_TRY(check_entry(file, kept.name, TUTTI_F32, kept.shape, found));
-        }
-    }
+    check->found++;
     return TUTTI_OK;
 }
 
@@ -214,7 +318,7 @@ static tutti_status_t fail_unexpected(const tutti_optim_t *opt, const tutti_safe
                    strange[0] == 0 ? "" : ", such as ", printed);
 }
 
-static tutti_status_t check_file(const tutti_optim_t *opt, const tutti_safetensors_t *file)
+static tutti_status_t check_kind(const tutti_optim_t *opt, const tutti_safetensors_t *file)
 {
     const char *kind = tutti_safetensors_metadata(file, KIND_NAME);
     if (kind == NULL || strcmp(kind, opt->ops->name) != 0) {
@@ -222,81 +326,40 @@ static tutti_status_t check_file(const tutti_optim_t *opt, const tutti_safetenso
                        kind == NULL ? "no optimizer" : "optimizer ", kind == NULL ? "" : kind,
                        opt->ops->name);
     }
-    size_t found = 0;
-    for (size_t i = 0; i < opt->slot_count; i++) {
-        if (has_state(file, &opt->slots[i])) {
-            TT_TRY(check_slot(opt, file, &opt->slots[i], &found));
-        }
-    }
-    return found == tutti_safetensors_count(file) ? TUTTI_OK : fail_unexpected(opt, file);
-}
-
-static tutti_status_t read_slot(const tutti_optim_t *opt, const tutti_safetensors_t *file,
-                                const tt_optim_slot_t *slot, loaded_t *loaded)
-{
-    kept_t kept;
-    TT_TRY(read_step(file, slot, &loaded->step));
-    for (int i = 0; i < KEPT_COUNT; i++) {
-        TT_TRY(find_kept(opt, slot, i, &kept));
-        if (kept.name[0] != 0) {
-            TT_TRY(i == MASTER ? tt_tensor_new(slot->tensor->storage->device, TUTTI_F32, kept.shape,
-                                               false, &loaded->kept[i])
-                               : tt_optim_new_moment(opt, slot, i, &loaded->kept[i]));
-            TT_TRY(tutti_safetensors_read(file, kept.name, loaded->kept[i]));
-        }
-    }
     return TUTTI_OK;
 }
 
-static void swap_tensors(tutti_tensor_t **a, tutti_tensor_t **b)
+static bool is_saved(const void *file, const char *name)
 {
-    tutti_tensor_t *was = *a;
-    *a = *b;
-    *b = was;
+    return tutti_safetensors_find(file, name) != NULL;
 }
 
-static void take(tt_optim_slot_t *slot, loaded_t *loaded)
+static tutti_status_t read_entry(void *file, const char *name, tutti_tensor_t *tensor)
 {
-    slot->step = loaded->step;
-    for (int i = 0; i < TT_MOMENTS_MAX; i++) {
-        swap_tensors(&slot->moments[i], &loaded->kept[i]);
-    }
-    swap_tensors(&slot->master, &loaded->kept[MASTER]);
-    slot->is_master_loaded = slot->master != NULL;
+    return tutti_safetensors_read(file, name, tensor);
 }
 
-static tutti_status_t load_into(tutti_optim_t *opt, const tutti_safetensors_t *file,
-                                loaded_t *loaded)
+static tutti_status_t load_file(tutti_optim_t *opt, tutti_safetensors_t *file)
 {
-    TT_TRY(check_file(opt, file));
-    for (size_t i = 0; i < opt->slot_count; i++) {
-        if (has_state(file, &opt->slots[i])) {
-            TT_TRY(read_slot(opt, file, &opt->slots[i], &loaded[i]));
-        }
+    tt_optim_loading_t *loading;
+    check_t check = {.file = file};
+    TT_TRY(check_kind(opt, file));
+    TT_TRY(tt_optim_load_begin(opt, is_saved, file, &loading));
+    tutti_status_t status = tt_optim_load_each(loading, check_entry, &check);
+    if (status >= 0 && check.found != tutti_safetensors_count(file)) {
+        status = fail_unexpected(opt, file);
     }
-    for (size_t i = 0; i < opt->slot_count; i++) {
-        take(&opt->slots[i], &loaded[i]);
+    if (status >= 0) {
+        status = tt_optim_load_each(loading, read_entry, file);
     }
-    return TUTTI_OK;
-}
-
-static tutti_status_t load_from(tutti_optim_t *opt, const tutti_safetensors_t *file)
-{
-    loaded_t *loaded = tt_alloc_array(opt->slot_count, sizeof *loaded, "optimizer");
-    TT_TRY_ALLOC(loaded);
-    const tutti_status_t status = load_into(opt, file, loaded);
-    for (size_t i = 0; i < opt->slot_count * KEPT_COUNT; i++) {
-        tutti_tensor_release(loaded[i / KEPT_COUNT].kept[i % KEPT_COUNT]);
-    }
-    tt_free(loaded);
-    return status;
+    return tt_optim_load_end(loading, status);
 }
 
 tutti_status_t tutti_optim_load(tutti_optim_t *opt, const char *path)
 {
     tutti_safetensors_t *file;
     TT_TRY(tutti_safetensors_open(path, &file));
-    const tutti_status_t status = load_from(opt, file);
+    const tutti_status_t status = load_file(opt, file);
     tutti_safetensors_close(file);
     return status;
 }

@@ -114,6 +114,22 @@ tutti_status_t tt_optim_unscale(tutti_optim_t *opt, double factor, tt_unscaled_t
 bool tt_optim_wants_moment(const tutti_optim_t *opt, const tt_optim_slot_t *slot, int i,
                            tutti_shape_t *shape);
 
+/* State on its way into an optimizer (optim_state.c). */
+typedef struct tt_optim_loading tt_optim_loading_t;
+
+/* Memory for the state of the parameters of which "<parameter>.step" is saved, as `has` tells. */
+tutti_status_t tt_optim_load_begin(tutti_optim_t *opt,
+                                   bool (*has)(const void *saved, const char *name),
+                                   const void *saved, tt_optim_loading_t **out);
+
+/* What is to be read, named as by tutti_optim_each_state(). */
+tutti_status_t tt_optim_load_each(tt_optim_loading_t *loading, tutti_tensor_visit_t visit,
+                                  void *user);
+
+/* How reading went: if well, the optimizer's state is what was read. Releases `loading`. Errors:
+ * that status; FORMAT (a step below 1). */
+tutti_status_t tt_optim_load_end(tt_optim_loading_t *loading, tutti_status_t status);
+
 /* Moment i as it is before the first step; nothing is written where the options want none. */
 tutti_status_t tt_optim_new_moment(const tutti_optim_t *opt, const tt_optim_slot_t *slot, int i,
                                    tutti_tensor_t **out);

@@ -3,7 +3,7 @@
  *     tutti run -n 2 build/bin/07_restart DIR
  *     tutti run -n 2 --max-restarts 3 build/bin/07_restart DIR2 crash    # the same digest
  *
- * Every 50 steps a snapshot goes to the folder. With "crash", rank 1 kills itself in step 120 of
+ * Every 50 steps a checkpoint goes to the folder. With "crash", rank 1 kills itself in step 120 of
  * the first attempt; all ranks are started again and go on from step 100.
  */
 #include <signal.h>
@@ -11,13 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <tutti/checkpoint.h>
 #include <tutti/ddp.h>
 #include <tutti/launch.h>
 #include <tutti/nn_layers.h>
 #include <tutti/op_loss.h>
 #include <tutti/op_math.h>
 #include <tutti/optim.h>
-#include <tutti/snapshot.h>
 #include <tutti/tensor.h>
 
 enum { SHARDS = 6, SAMPLES = 32, STEPS = 300, SAVE_EVERY = 50, CRASH_AT = 120 };
@@ -60,12 +60,12 @@ static tutti_status_t train_step(training_t *t)
 
 static tutti_status_t train(training_t *t, const char *folder, bool crashes)
 {
-    const tutti_snapshots_t snapshots = {
+    const tutti_checkpoint_t checkpoint = {
         .folder = folder, .group = t->world, .module = t->net, .optim = t->opt};
     const int rank = tutti_group_rank(t->world);
     char digest[TUTTI_DIGEST_BYTES];
-    int64_t step = 0; // stays 0 when there is no snapshot
-    TUTTI_CHECK(tutti_snapshot_load(&snapshots, &step));
+    int64_t step = 0; // stays 0 when there is no checkpoint
+    TUTTI_CHECK(tutti_checkpoint_load(&checkpoint, &step));
     printf("rank %d begins at step %lld, restart %d\n", rank, (long long)step,
            tutti_restart_count());
     fflush(stdout);
@@ -77,7 +77,7 @@ static tutti_status_t train(training_t *t, const char *folder, bool crashes)
         TUTTI_CHECK(train_step(t));
         step++;
         if (step % SAVE_EVERY == 0) {
-            TUTTI_CHECK(tutti_snapshot_save(&snapshots, step));
+            TUTTI_CHECK(tutti_checkpoint_save(&checkpoint, step));
         }
     }
     TUTTI_CHECK(tutti_module_digest(t->net, digest));

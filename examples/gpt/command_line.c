@@ -72,10 +72,11 @@ static const tutti_option_t table[] = {
     PATH(save, "save", "write the weights at the end, as safetensors"),
     PATH(load, "load", "begin with these weights"),
     PATH(reference, "reference", "begin with these weights, named as in PyTorch"),
-    INT(save_every, "save-every", "N", 0, 1e9, "steps between snapshots; 0: none is written"),
-    TEXT(snapshots, "snapshots", "DIR",
-         "folder of snapshots; training goes on from the newest in it"),
-    INT(keep, "keep", "K", 1, 1e6, "so many snapshots stay"),
+    TEXT(checkpoint, "checkpoint", "DIR", "folder of this training's checkpoints"),
+    INT(every, "every", "STEPS", 0, 1e9,
+        "steps between checkpoints, and one at the end; 0: none is written"),
+    FLAG(resume, "resume", "go on from the newest checkpoint, if there is one"),
+    INT(keep, "keep", "K", 1, 1e6, "so many checkpoints stay"),
     PATH(log, "log", "write a line of JSON for each step"),
     PATH(summary, "summary", "write the result as JSON; validates at the end"),
     FLAG(evaluate, "evaluate", "only print the loss over --data, in windows of T"),
@@ -222,8 +223,8 @@ static const char *find_contradiction(const settings_t *settings)
     if (settings->steps == 0 && settings->seconds == 0 && !settings->evaluate) {
         return "gpt: give --steps N or --seconds S, so that training ends";
     }
-    if (settings->save_every > 0 && settings->snapshots == NULL) {
-        return "gpt: --save-every needs --snapshots DIR, a folder of this training's own";
+    if (settings->checkpoint == NULL && (settings->every > 0 || settings->resume)) {
+        return "gpt: --every and --resume need --checkpoint DIR, a folder of this training's own";
     }
     return NULL;
 }

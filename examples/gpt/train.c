@@ -18,7 +18,7 @@ typedef struct {
     double seconds;         /* trained so far, by rank 0's clock */
     double loss, lr;
     int64_t step;
-    bool is_continued; /* from a snapshot */
+    bool is_continued; /* from a checkpoint */
 } training_t;
 
 enum { VALIDATION_WINDOWS = 64 }; /* while training; all of them at the end */
@@ -155,50 +155,83 @@ static tutti_status_t validate(training_t *t, int64_t windows_max, double *loss)
     return TUTTI_OK;
 }
 
-/* ---- snapshots ----------------------------------------------------------------------------- */
+/* ---- checkpoints --------------------------------------------------------------------------- */
 
 /* All else follows from the step. */
-static tutti_snapshots_t snapshots_of(const training_t *t, const tutti_snapshot_tensor_t extra[2])
+static tutti_checkpoint_t checkpoint_of(const training_t *t, tutti_slice_t extra[2])
 {
     const settings_t *settings = &t->session->settings;
-    return (tutti_snapshots_t){.folder = settings->snapshots,
-                               .group = t->session->world,
-                               .module = t->session->model,
-                               .optim = t->opt,
-                               .tensors = extra,
-                               .tensor_count = 2,
-                               .keep = (int)settings->keep};
+    extra[0] = tutti_slice_whole("seconds", t->clock);
+    extra[1] = tutti_slice_whole("losses", t->losses);
+    return (tutti_checkpoint_t){.folder = settings->checkpoint,
+                                .group = t->session->world,
+                                .module = t->session->model,
+                                .optim = t->opt,
+                                .slices = extra,
+                                .slice_count = 2,
+                                .keep = (int)settings->keep,
+                                .shards = tutti_ddp_shards(t->ddp)};
 }
 
-static tutti_status_t save_snapshot(training_t *t)
+static tutti_status_t save_checkpoint(training_t *t)
 {
-    const int64_t every = t->session->settings.save_every;
-    const tutti_snapshot_tensor_t extra[] = {{"seconds", t->clock}, {"losses", t->losses}};
-    if (every == 0 || t->step % every != 0) {
+    const int64_t every = t->session->settings.every;
+    tutti_slice_t extra[2];
+    if (every == 0 || (t->step % every != 0 && part_done(t) < 1)) {
         return TUTTI_OK;
     }
-    const tutti_snapshots_t snapshots = snapshots_of(t, extra);
-    return tutti_snapshot_save(&snapshots, t->step);
+    const tutti_checkpoint_t checkpoint = checkpoint_of(t, extra);
+    return tutti_checkpoint_save(&checkpoint, t->step);
 }
 
-static tutti_status_t load_snapshot(training_t *t)
+/* What is there is another training's, or this one should go on from it. */
+static tutti_status_t check_unused(const session_t *session)
 {
-    const tutti_snapshot_tensor_t extra[] = {{"seconds", t->clock}, {"losses", t->losses}};
-    if (t->session->settings.snapshots == NULL) {
+    int64_t step;
+    const char *folder = session->settings.checkpoint;
+    const tutti_status_t status = tutti_checkpoint_newest(folder, &step);
+    if (status == TUTTI_OK) {
+        fprintf(stderr,
+                "gpt: rank %d: %s has a checkpoint of step %lld: --resume goes on from it, or give "
+                "another folder\n",
+                session->rank, folder, (long long)step);
+        return TUTTI_ERR_STATE;
+    }
+    return status == TUTTI_END ? TUTTI_OK : status;
+}
+
+static void tell_resumed(const training_t *t)
+{
+    if (t->session->rank == 0 && t->is_continued) {
+        printf("goes on from the checkpoint of step %lld\n", (long long)t->step);
+    } else if (t->session->rank == 0) {
+        printf("no checkpoint in %s: begins at step 0\n", t->session->settings.checkpoint);
+    }
+    fflush(stdout);
+}
+
+/* Ranks that were started again go on, too. */
+static tutti_status_t load_checkpoint(training_t *t)
+{
+    const settings_t *settings = &t->session->settings;
+    tutti_slice_t extra[2];
+    if (settings->checkpoint == NULL) {
         return TUTTI_OK;
     }
-    const tutti_snapshots_t snapshots = snapshots_of(t, extra);
-    const tutti_status_t status = tutti_snapshot_load(&snapshots, &t->step);
-    if (status != TUTTI_OK) {
+    if (!settings->resume && tutti_restart_count() == 0) {
+        return check_unused(t->session);
+    }
+    const tutti_checkpoint_t checkpoint = checkpoint_of(t, extra);
+    const tutti_status_t status = tutti_checkpoint_load(&checkpoint, &t->step);
+    if (status < 0) {
         return status;
     }
-    t->is_continued = true;
-    t->seconds = tutti_tensor_item(t->clock);
-    t->loss = mean_loss(t);
-    if (t->session->rank == 0) {
-        printf("goes on from the snapshot of step %lld\n", (long long)t->step);
-        fflush(stdout);
+    t->is_continued = status == TUTTI_OK;
+    if (t->is_continued) {
+        t->seconds = tutti_tensor_item(t->clock);
+        t->loss = mean_loss(t);
     }
+    tell_resumed(t);
     return TUTTI_OK;
 }
 
@@ -213,7 +246,7 @@ static tutti_status_t train_all(training_t *t)
         t->step++;
         TUTTI_CHECK(share_clock(t));
         report_progress(t);
-        TUTTI_CHECK(save_snapshot(t));
+        TUTTI_CHECK(save_checkpoint(t));
         if (every > 0 && t->step % every == 0) {
             TUTTI_CHECK(validate(t, VALIDATION_WINDOWS, &loss));
         }
@@ -304,7 +337,7 @@ static tutti_status_t open_training(training_t *t)
     TUTTI_CHECK(tutti_group_tensor(session->world, TUTTI_F64, TUTTI_SHAPE(1), &t->clock));
     TUTTI_CHECK(tutti_group_tensor(session->world, TUTTI_F64, TUTTI_SHAPE(tutti_ddp_shards(t->ddp)),
                                    &t->losses));
-    TUTTI_CHECK(load_snapshot(t));
+    TUTTI_CHECK(load_checkpoint(t));
     return report_open(session, t->is_continued, &t->report);
 }
 

@@ -1,21 +1,35 @@
 /**
  * @file checkpoint.h
- * Checkpoints that fit any layout: every rank saves what it has of each tensor, and any number of
- * ranks, with other parts of the tensors, load it again.
+ * Checkpoints of a training, from which it goes on after a crash, or on other ranks: every rank
+ * saves what it has, and any number of ranks, with other parts of the tensors, load it again.
  *
  * Example:
+ *
+ *     const tutti_checkpoint_t checkpoint = {
+ *         .folder = "checkpoints", .group = world, .module = net, .optim = opt};
+ *     int64_t step = 0;
+ *     TUTTI_CHECK(tutti_checkpoint_load(&checkpoint, &step)); // END: there is none, step stays 0
+ *     while (step < 1000) {
+ *         // a training step
+ *         step++;
+ *         if (step % 100 == 0) {
+ *             TUTTI_CHECK(tutti_checkpoint_save(&checkpoint, step));
+ *         }
+ *     }
+ *
+ * Learning rates, random numbers and the order of samples are pure functions of the step, so
+ * weights, the optimizer's moments and the step are all that there is: a training that was killed
+ * and goes on from a checkpoint ends with the same bits as one that was not. `tutti run
+ * --max-restarts R` starts it again by itself. DDP hooks that remember what they left out, such as
+ * PowerSGD, begin without a memory.
+ *
+ * Tensors of your own are slices:
  *
  *     // a matrix of which each rank has some rows
  *     const tutti_slice_t slices[] = {
  *         tutti_slice_box("up.weight", w, TUTTI_SHAPE(4096, 1024),
  *                         (int64_t[]){rank * 1024, 0}),
- *         tutti_slice_whole("norm.weight", x)};
- *     const tutti_checkpoint_t checkpoint = {
- *         .folder = "checkpoints", .group = world, .slices = slices, .slice_count = 2};
- *     int64_t step = 0;
- *     TUTTI_CHECK(tutti_checkpoint_load(&checkpoint, &step)); // END: there is none, step stays 0
- *     // steps
- *     TUTTI_CHECK(tutti_checkpoint_save(&checkpoint, step));
+ *         tutti_slice_whole("seconds", seconds)};
  *
  * A slice that several ranks have is written by one of them, so that all write as many bytes;
  * together the slices are all of each tensor.
@@ -40,7 +54,11 @@
 #include <stdint.h>
 #include <string.h>
 
+#include <tutti/dataloader.h>
 #include <tutti/group.h>
+#include <tutti/modes.h>
+#include <tutti/nn.h>
+#include <tutti/optim.h>
 #include <tutti/tensor.h>
 
 #ifdef __cplusplus
@@ -97,13 +115,34 @@ static inline tutti_slice_t tutti_slice_interval(const char *name, tutti_tensor_
     return slice;
 }
 
-/** What is kept, and where; zero means default. */
+/** A text of yours, which one rank or several save, and any rank may load. */
+typedef struct tutti_checkpoint_text {
+    const char *name;      /**< UTF-8; those that begin with "tutti." are the library's */
+    tutti_bytes_t saved;   /**< UTF-8 without 0; the same on all ranks that have one; no data: this
+                                rank has none */
+    tutti_buffer_t loaded; /**< out, of a load; owned by the caller; one that was there before is
+                                released, so begin with zeros */
+} tutti_checkpoint_text_t;
+
+/** What is kept, and where; zero means default, and of objects: none. */
 typedef struct tutti_checkpoint {
-    const char *folder;          /**< one for each training; made with all above it */
-    tutti_group_t *group;        /**< whose ranks save and load together; NULL: this one alone */
-    const tutti_slice_t *slices; /**< [slice_count] of this rank; other ranks may have others */
+    const char *folder;         /**< one for each training; made with all above it */
+    tutti_group_t *group;       /**< whose ranks save and load together; NULL: this one alone */
+    tutti_module_t *module;     /**< parameters and buffers, under their names */
+    tutti_optim_t *optim;       /**< its state, as "optim.<parameter>.<moment>"; of its kind only */
+    tutti_scaler_t *scaler;     /**< its scale and counts */
+    tutti_dataloader_t *loader; /**< where it stands */
+    const tutti_slice_t *slices; /**< [slice_count] more tensors, of this rank; other ranks may have
+                                      others */
     size_t slice_count;
-    int keep; /**< so many of the newest stay in the folder; 0: 3 */
+    tutti_checkpoint_text_t *texts; /**< [text_count] */
+    size_t text_count;
+    int keep;               /**< so many of the newest stay in the folder; 0: 3 */
+    tutti_device_t *device; /**< of a module's tensors on meta, a load gives them memory there, as
+                                 tutti_module_load_to(); NULL: the host */
+    int64_t shards; /**< of the training, on which its bits depend: a load by a training with
+                         another number says so in the log; 0: not told */
+    const tutti_schedule_t *schedule; /**< written down for those who read the manifest */
 } tutti_checkpoint_t;
 
 /**
@@ -117,8 +156,9 @@ typedef struct tutti_checkpoint {
  *              at a time
  * @errors      on every rank, and nothing is changed: ARG (slices that overlap, leave a gap, or are
  *              no part of their tensor: names tensor and ranks), MISMATCH (ranks have other shapes
- *              or dtypes of it), STATE (a slice lies on meta; another job has the folder: says
- *              which), IO (the disk is full …), NOMEM; PEER, TIMEOUT
+ *              or dtypes of it, or other texts of a name), STATE (a slice lies on meta; the data
+ *              loader is within a step; another job has the folder: says which), IO (the disk is
+ *              full …), NOMEM; PEER, TIMEOUT
  * @source      torch.distributed.checkpoint.save
  */
 TUTTI_API tutti_status_t tutti_checkpoint_save(const tutti_checkpoint_t *checkpoint, int64_t step);
@@ -131,13 +171,25 @@ TUTTI_API tutti_status_t tutti_checkpoint_save(const tutti_checkpoint_t *checkpo
  * @return      END: there is none; nothing is changed
  * @thread      the context's; a collective call; the folder must be the same on every host
  * @cost        each rank reads the blocks of 16 KiB in which its slices are
- * @errors      STATE (a slice lies on meta; another job has the folder), MISMATCH (it lacks
- *              tensors, or has others of their names: lists them), IO or FORMAT (none can be read:
- *              names the newest, with file, offset and tensor; what is in memory may be a part of
- *              it), NOMEM; PEER, TIMEOUT
+ * @errors      STATE (a slice lies on meta; another job has the folder), MISMATCH (it lacks tensors
+ *              or texts, or has others of their names: lists them; the state of another optimizer,
+ *              or of a loader of other samples), IO or FORMAT (none can be read: names the newest,
+ *              with file, offset and tensor; what is in memory may be a part of it), NOMEM; PEER,
+ *              TIMEOUT
  * @source      torch.distributed.checkpoint.load
  */
 TUTTI_API tutti_status_t tutti_checkpoint_load(const tutti_checkpoint_t *checkpoint, int64_t *step);
+
+/**
+ * The newest step of which a folder has a checkpoint, whole by its name.
+ *
+ * @param step  out; unchanged where there is none
+ * @return      END: there is none, or no such folder
+ * @thread      any
+ * @cost        reads the names in the folder
+ * @errors      ARG, IO
+ */
+TUTTI_API tutti_status_t tutti_checkpoint_newest(const char *folder, int64_t *step);
 
 #ifdef __cplusplus
 }

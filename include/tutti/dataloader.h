@@ -321,7 +321,7 @@ TUTTI_API tutti_status_t tutti_dataloader_at(tutti_dataloader_t *loader, tutti_s
                                              tutti_batch_place_t place, tutti_batch_t *batch);
 
 /**
- * Where the loader stands, as one line of text, for a snapshot: the same on every rank that
+ * Where the loader stands, as one line of text, for a checkpoint: the same on every rank that
  * hosts shards. What was read ahead does not count.
  *
  * @param out  owned by the caller: tutti_buffer_release

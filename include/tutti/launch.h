@@ -30,7 +30,7 @@
  *
  * With max_restarts, all ranks of a job are started again when one fails, with another store and
  * another key (made from the job's and the number of the attempt), so that no process of an earlier
- * attempt can join a later one. Programs go on from their newest snapshot (snapshot.h).
+ * attempt can join a later one. Programs go on from their newest checkpoint (checkpoint.h).
  */
 #ifndef TUTTI_LAUNCH_H
 #define TUTTI_LAUNCH_H

@@ -67,7 +67,7 @@ TUTTI_API tutti_dtype_t tutti_context_set_autocast(tutti_context_t *ctx, tutti_d
  *     tutti_tensor_t *y = tutti_recompute(s, block, x); // instead of tutti_forward(s, block, x)
  *     TUTTI_CHECK(tutti_backward(s, tutti_sum(s, y)));
  *
- * Not to be confused with a training's snapshots (snapshot.h), which are called checkpoints too.
+ * Not to be confused with a training's checkpoints (checkpoint.h).
  *
  * The gradients are those of tutti_forward(), bit by bit: the graph, the order of its execution and
  * the hooks are the same, and the second forward gets the first one's step, shard, random numbers

@@ -2,7 +2,7 @@
  * @file own_optimizer.h
  * An optimizer of your own: a table of its options, its moments and its update. It then has what
  * Tutti's own have, for they are such tables: groups, schedules, clipping, loss scaling, f32
- * masters of 16-bit parameters, saving, snapshots, the step inside DDP's backward.
+ * masters of 16-bit parameters, saving, checkpoints, the step inside DDP's backward.
  *
  * Example:
  *

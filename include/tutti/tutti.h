@@ -41,7 +41,6 @@
 #include <tutti/own_optimizer.h>
 #include <tutti/prepared.h>
 #include <tutti/safetensors.h>
-#include <tutti/snapshot.h>
 #include <tutti/status.h>
 #include <tutti/store.h>
 #include <tutti/tensor.h>

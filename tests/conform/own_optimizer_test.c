@@ -1,6 +1,6 @@
 /* Optimizers of a user, made of the public header alone, have what Tutti's have: the bits of
- * tutti_adam through groups, a schedule, clipping, loss scaling, f32 masters, files, snapshots and
- * DDP's step inside backward; sums over a parameter; and errors that name what is wrong. */
+ * tutti_adam through groups, a schedule, clipping, loss scaling, f32 masters, files, checkpoints
+ * and DDP's step inside backward; sums over a parameter; and errors that name what is wrong. */
 #include "own_optimizers.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include <tutti/nn_layers.h>
 #include <tutti/op_loss.h>
 #include <tutti/optim.h>
-#include <tutti/snapshot.h>
+#include <tutti/checkpoint.h>
 #include <tutti/tensor.h>
 
 #include "comm/group/group_team.h"
@@ -126,28 +126,28 @@ static void its_bits_are_those_of_adam(void **state)
     }
 }
 
-/* Half of the steps, saved, and the other half from the file; by a file and by snapshots. */
+/* Half of the steps, saved, and the other half from the file; by a file and by checkpoints. */
 static void a_state_goes_on_to_the_bit(void **state)
 {
     (void)state;
-    char folder[] = "/tmp/tutti-own-XXXXXX", path[64], snapshot[64];
+    char folder[] = "/tmp/tutti-own-XXXXXX", path[64], checkpoint[64];
     assert_non_null(mkdtemp(folder));
-    snprintf(snapshot, sizeof snapshot, "%s/step-%012d", folder, STEPS / 2);
+    snprintf(checkpoint, sizeof checkpoint, "%s/step-%012d", folder, STEPS / 2);
     snprintf(path, sizeof path, "%s/o.safetensors", folder);
-    for (int is_snapshot = 0; is_snapshot < 2; is_snapshot++) {
+    for (int is_checkpoint = 0; is_checkpoint < 2; is_checkpoint++) {
         training_t t, other;
         int64_t step;
         open_training(&t, &own_adam, TUTTI_BF16);
-        tutti_snapshots_t all = {.folder = folder, .module = t.net, .optim = t.opt};
+        tutti_checkpoint_t all = {.folder = folder, .module = t.net, .optim = t.opt};
         train(&t, 0, STEPS / 2);
-        assert_int_equal(tutti_snapshot_save(&all, STEPS / 2), 0);
+        assert_int_equal(tutti_checkpoint_save(&all, STEPS / 2), 0);
         assert_int_equal(tutti_optim_save(t.opt, path), 0);
         close_training(&t);
         open_training(&t, &own_adam, TUTTI_BF16);
         all.module = t.net;
-        all.optim = is_snapshot ? t.opt : NULL;
-        assert_int_equal(tutti_snapshot_load(&all, &step), 0);
-        if (!is_snapshot) {
+        all.optim = is_checkpoint ? t.opt : NULL;
+        assert_int_equal(tutti_checkpoint_load(&all, &step), 0);
+        if (!is_checkpoint) {
             assert_int_equal(tutti_optim_load(t.opt, path), 0);
         }
         train(&t, STEPS / 2, STEPS);
@@ -158,7 +158,7 @@ static void a_state_goes_on_to_the_bit(void **state)
         tt_expect_error("holds the state of optimizer own_adam, not of adam");
         close_training(&other);
     }
-    assert_int_equal(tt_folder_remove(snapshot), 0);
+    assert_int_equal(tt_folder_remove(checkpoint), 0);
     assert_int_equal(tt_folder_remove(folder), 0);
 }
 

@@ -47,10 +47,14 @@ def find_rank(run_id, rank, attempt):
     return None
 
 
-def newest(snapshots):
-    if not os.path.isdir(snapshots):
+def steps_in(checkpoints):
+    return sorted(name for name in os.listdir(checkpoints) if name.startswith("step-"))
+
+
+def newest(checkpoints):
+    if not os.path.isdir(checkpoints):
         return 0
-    return max([int(name[5:]) for name in os.listdir(snapshots) if name.startswith("step-")] + [0])
+    return max((int(name[5:]) for name in steps_in(checkpoints)), default=0)
 
 
 class Restarted(unittest.TestCase):
@@ -62,20 +66,20 @@ class Restarted(unittest.TestCase):
             time.sleep(0.002)
         return found
 
-    def begin(self, snapshots, run_id, *options):
+    def begin(self, checkpoints, run_id, *options):
         return subprocess.Popen(
             [TUTTI, "run", "-n", "2", "--max-restarts", "3", "--rdzv-id", run_id,
-             *command("--save-every", "5", "--snapshots", snapshots, *options)], text=True,
+             *command("--every", "5", "--checkpoint", checkpoints, *options)], text=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def test_killed_ranks_change_no_bit(self):
         undisturbed = subprocess.run(command(), text=True, capture_output=True, check=True,
                                      timeout=DEADLINE).stdout
         run_id, log = "test-" + uuid.uuid4().hex[:12], os.path.join(folder, "log")
-        snapshots = os.path.join(folder, "snapshots")
-        job = self.begin(snapshots, run_id, "--log", log)
+        checkpoints = os.path.join(folder, "checkpoints")
+        job = self.begin(checkpoints, run_id, "--log", log)
         for attempt, (rank, step) in enumerate([(1, 10), (0, 25)]):
-            self.wait(job, lambda: newest(snapshots) >= step)
+            self.wait(job, lambda: newest(checkpoints) >= step)
             os.kill(self.wait(job, lambda: find_rank(run_id, rank, attempt)), signal.SIGKILL)
             self.wait(job, lambda: find_rank(run_id, 0, attempt + 1))
         out, err = job.communicate(timeout=DEADLINE)
@@ -83,30 +87,53 @@ class Restarted(unittest.TestCase):
         self.assertEqual(digest(out), digest(undisturbed))
         self.assertIn("rank 1: killed by SIGKILL; restart 1 of 3\n", err)
         self.assertIn("rank 0: killed by SIGKILL; restart 2 of 3\n", err)
-        begins = [int(at) for at in re.findall(r"goes on from the snapshot of step (\d+)", out)]
+        begins = [int(at) for at in re.findall(r"goes on from the checkpoint of step (\d+)", out)]
         self.assertEqual(len(begins), 2)
         self.assertLess(0, begins[0])
         self.assertLess(begins[0], begins[1])
-        self.assertEqual(sorted(os.listdir(snapshots)),
+        self.assertEqual(steps_in(checkpoints),
                          [f"step-{step:012}" for step in (STEPS - 10, STEPS - 5, STEPS)])
         with open(log) as file:
             steps = {json.loads(line)["step"] for line in file if line.endswith("}\n")}
         self.assertLessEqual(set(range(begins[1] + 1, STEPS + 1)), steps)
 
-    def test_a_snapshot_of_another_model_is_refused(self):
-        snapshots = os.path.join(folder, "others")
-        subprocess.run(command("--save-every", "60", "--snapshots", snapshots), check=True,
+    def test_a_checkpoint_of_another_model_is_refused(self):
+        other = os.path.join(folder, "others")
+        subprocess.run(command("--every", "60", "--checkpoint", other), check=True,
                        capture_output=True, timeout=DEADLINE)
-        done = subprocess.run(command("--snapshots", snapshots, "--width", "64"), text=True,
-                              capture_output=True, timeout=DEADLINE)
+        done = subprocess.run(command("--checkpoint", other, "--resume", "--width", "64"),
+                              text=True, capture_output=True, timeout=DEADLINE)
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stderr, r"tok\.weight")
 
-    def test_snapshots_need_a_folder(self):
-        done = subprocess.run(command("--save-every", "5"), text=True, capture_output=True,
-                              timeout=DEADLINE)
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("--snapshots DIR", done.stderr)
+    def test_a_job_begins_is_refused_and_resumed(self):
+        place = os.path.join(folder, "resumed")
+        first = ["--checkpoint", place, "--every", "4", "--steps", "6"]
+
+        def run(*options):
+            return subprocess.run(command("--schedule", "constant", *options), text=True,
+                                  capture_output=True, timeout=DEADLINE)
+
+        begun = run(*first, "--resume")
+        self.assertEqual(begun.returncode, 0, begun.stderr)
+        self.assertIn(f"no checkpoint in {place}: begins at step 0\n", begun.stdout)
+        self.assertEqual(steps_in(place), ["step-000000000004", "step-000000000006"])
+        refused = run(*first)
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("has a checkpoint of step 6: --resume goes on from it", refused.stderr)
+        ended = run(*first, "--resume")
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        self.assertIn("goes on from the checkpoint of step 6\n", ended.stdout)
+        self.assertEqual(digest(ended.stdout), digest(begun.stdout))
+        longer = run("--checkpoint", place, "--resume", "--steps", "9")
+        self.assertEqual(digest(longer.stdout), digest(run("--steps", "9").stdout))
+
+    def test_checkpoints_need_a_folder(self):
+        for options in (["--every", "5"], ["--resume"]):
+            done = subprocess.run(command(*options), text=True, capture_output=True,
+                                  timeout=DEADLINE)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("--checkpoint DIR", done.stderr)
 
 
 if __name__ == "__main__":

@@ -133,20 +133,24 @@ typedef struct {
 
 struct tt_optim_loading {
     tutti_optim_t *opt;
-    loaded_t *slots; /* [slot_count] */
+    tt_device_t *device; /* of what is to leave meta */
+    loaded_t *slots;     /* [slot_count] */
 };
 
-static tutti_status_t make_slot(const tutti_optim_t *opt, const tt_optim_slot_t *slot,
+static tutti_status_t make_slot(const tt_optim_loading_t *loading, const tt_optim_slot_t *slot,
                                 loaded_t *loaded)
 {
     kept_t kept;
+    const tutti_optim_t *opt = loading->opt;
+    tt_device_t *own = slot->tensor->storage->device;
+    tt_device_t *device = tt_device_has_values(own) ? own : tt_memory_on(loading->device);
     TT_TRY(tutti_tensor_create(TUTTI_I64, TUTTI_SCALAR, &loaded->step));
     for (int i = 0; i < KEPT_COUNT; i++) {
         TT_TRY(find_kept(opt, slot, i, &kept));
         if (kept.name[0] != 0) {
-            TT_TRY(i == MASTER ? tt_tensor_new(slot->tensor->storage->device, TUTTI_F32, kept.shape,
-                                               false, &loaded->kept[i])
-                               : tt_optim_new_moment(opt, slot, i, &loaded->kept[i]));
+            TT_TRY(i == MASTER
+                       ? tt_tensor_new(device, TUTTI_F32, kept.shape, false, &loaded->kept[i])
+                       : tt_optim_new_moment(opt, slot, i, device, &loaded->kept[i]));
         }
     }
     return TUTTI_OK;
@@ -161,19 +165,20 @@ static tutti_status_t make_slots(tt_optim_loading_t *loading,
         char name[NAME_BYTES];
         TT_TRY(join(name, opt->slots[i].name, STEP_NAME));
         if (has(saved, name)) {
-            TT_TRY(make_slot(opt, &opt->slots[i], &loading->slots[i]));
+            TT_TRY(make_slot(loading, &opt->slots[i], &loading->slots[i]));
         }
     }
     return TUTTI_OK;
 }
 
-tutti_status_t tt_optim_load_begin(tutti_optim_t *opt,
+tutti_status_t tt_optim_load_begin(tutti_optim_t *opt, tt_device_t *device,
                                    bool (*has)(const void *saved, const char *name),
                                    const void *saved, tt_optim_loading_t **out)
 {
     tt_optim_loading_t *loading = tt_alloc(sizeof *loading, "optimizer");
     TT_TRY_ALLOC(loading);
     loading->opt = opt;
+    loading->device = device;
     loading->slots = tt_alloc_array(opt->slot_count, sizeof *loading->slots, "optimizer");
     const tutti_status_t status =
         loading->slots == NULL ? TUTTI_ERR_NOMEM : make_slots(loading, has, saved);
@@ -329,6 +334,17 @@ static tutti_status_t check_kind(const tutti_optim_t *opt, const tutti_safetenso
     return TUTTI_OK;
 }
 
+/* A file gives nothing memory: what is on meta stays there, and reading tells so. */
+static tt_device_t *meta_of(const tutti_optim_t *opt)
+{
+    tt_device_t *meta = NULL;
+    for (size_t i = 0; i < opt->slot_count; i++) {
+        tt_device_t *own = opt->slots[i].tensor->storage->device;
+        meta = tt_device_has_values(own) ? meta : own;
+    }
+    return meta;
+}
+
 static bool is_saved(const void *file, const char *name)
 {
     return tutti_safetensors_find(file, name) != NULL;
@@ -344,7 +360,7 @@ static tutti_status_t load_file(tutti_optim_t *opt, tutti_safetensors_t *file)
     tt_optim_loading_t *loading;
     check_t check = {.file = file};
     TT_TRY(check_kind(opt, file));
-    TT_TRY(tt_optim_load_begin(opt, is_saved, file, &loading));
+    TT_TRY(tt_optim_load_begin(opt, meta_of(opt), is_saved, file, &loading));
     tutti_status_t status = tt_optim_load_each(loading, check_entry, &check);
     if (status >= 0 && check.found != tutti_safetensors_count(file)) {
         status = fail_unexpected(opt, file);

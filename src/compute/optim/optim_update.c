@@ -137,7 +137,7 @@ bool tt_optim_wants_moment(const tutti_optim_t *opt, const tt_optim_slot_t *slot
 }
 
 tutti_status_t tt_optim_new_moment(const tutti_optim_t *opt, const tt_optim_slot_t *slot, int i,
-                                   tutti_tensor_t **out)
+                                   tt_device_t *device, tutti_tensor_t **out)
 {
     tutti_shape_t shape;
     if (!tt_optim_wants_moment(opt, slot, i, &shape)) {
@@ -149,14 +149,15 @@ tutti_status_t tt_optim_new_moment(const tutti_optim_t *opt, const tt_optim_slot
                        "kinds with wants_whole",
                        opt->ops->name, opt->ops->moments[i], slot->name);
     }
-    return tt_tensor_new(slot->tensor->storage->device, TUTTI_F32, shape, true, out);
+    return tt_tensor_new(device, TUTTI_F32, shape, true, out);
 }
 
 static tutti_status_t ensure_moments(const tutti_optim_t *opt, tt_optim_slot_t *slot)
 {
     for (int i = 0; i < TT_MOMENTS_MAX; i++) {
         if (slot->moments[i] == NULL) {
-            TT_TRY(tt_optim_new_moment(opt, slot, i, &slot->moments[i]));
+            TT_TRY(tt_optim_new_moment(opt, slot, i, slot->tensor->storage->device,
+                                       &slot->moments[i]));
         }
     }
     return TUTTI_OK;

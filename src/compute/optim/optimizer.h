@@ -117,8 +117,9 @@ bool tt_optim_wants_moment(const tutti_optim_t *opt, const tt_optim_slot_t *slot
 /* State on its way into an optimizer (optim_state.c). */
 typedef struct tt_optim_loading tt_optim_loading_t;
 
-/* Memory for the state of the parameters of which "<parameter>.step" is saved, as `has` tells. */
-tutti_status_t tt_optim_load_begin(tutti_optim_t *opt,
+/* Memory for the state of the parameters of which "<parameter>.step" is saved, as `has` tells; of
+ * those on meta, which are to leave it, on `device`. */
+tutti_status_t tt_optim_load_begin(tutti_optim_t *opt, tutti_device_t *device,
                                    bool (*has)(const void *saved, const char *name),
                                    const void *saved, tt_optim_loading_t **out);
 
@@ -132,6 +133,6 @@ tutti_status_t tt_optim_load_end(tt_optim_loading_t *loading, tutti_status_t sta
 
 /* Moment i as it is before the first step; nothing is written where the options want none. */
 tutti_status_t tt_optim_new_moment(const tutti_optim_t *opt, const tt_optim_slot_t *slot, int i,
-                                   tutti_tensor_t **out);
+                                   tutti_device_t *device, tutti_tensor_t **out);
 
 #endif

@@ -9,6 +9,8 @@
 #include "comm/group/agree.h"
 #include "core/base/log.h"
 #include "runtime/checkpoint/checkpoint_impl.h"
+#include "runtime/checkpoint/checkpoint_state.h"
+#include "runtime/checkpoint/checkpoint_texts.h"
 #include "runtime/checkpoint/folder_lock.h"
 #include "runtime/checkpoint/slice_reader.h"
 #include "runtime/checkpoint/step_folders.h"
@@ -20,6 +22,7 @@ typedef struct {
     char text[TT_ERROR_TEXT_BYTES - 64];
     size_t used;
     int count;
+    bool has_text; /* one of them is a text */
 } problems_t;
 
 __attribute__((format(printf, 2, 3))) static void add_problem(problems_t *problems,
@@ -54,15 +57,25 @@ static void compare(const tutti_slice_t *slice, const tt_manifest_t *manifest, p
     }
 }
 
-static tutti_status_t check_fit(const tutti_checkpoint_t *c, const tt_manifest_t *manifest)
+static void miss_text(void *user, const char *name)
+{
+    problems_t *problems = user;
+    problems->has_text = true;
+    add_problem(problems, "; text \"%s\" is not in it", name);
+}
+
+static tutti_status_t check_fit(const tutti_checkpoint_t *c, const tt_checkpoint_state_t *state,
+                                const tt_manifest_t *manifest)
 {
     problems_t problems = {.text = ""};
-    for (size_t i = 0; i < c->slice_count; i++) {
-        compare(&c->slices[i], manifest, &problems);
+    for (size_t i = 0; i < state->slice_count; i++) {
+        compare(&state->slices[i], manifest, &problems);
     }
-    return problems.count == 0 ? TUTTI_OK
-                               : TT_FAIL(TUTTI_ERR_MISMATCH, "checkpoint: %d tensors do not fit%s",
-                                         problems.count, problems.text);
+    tt_checkpoint_texts_check(c, manifest, miss_text, &problems);
+    return problems.count == 0
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_MISMATCH, "checkpoint: %d tensors%s do not fit%s",
+                         problems.count, problems.has_text ? " and texts" : "", problems.text);
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -81,14 +94,37 @@ static tutti_status_t read_pieces(const tt_pieces_t *pieces, const char *folder,
     return status;
 }
 
-static tutti_status_t read_own(const tutti_checkpoint_t *c, const char *folder,
+static tutti_status_t read_own(const tt_checkpoint_state_t *state, const char *folder,
                                const tt_manifest_t *manifest)
 {
     tt_pieces_t pieces;
-    TT_TRY(tt_pieces_of(c->slices, c->slice_count, &pieces));
+    TT_TRY(tt_pieces_of(state->slices, state->slice_count, &pieces));
     const tutti_status_t status = read_pieces(&pieces, folder, manifest);
     tt_pieces_release(&pieces);
     return status;
+}
+
+/* Texts come first: a loader that refuses its own leaves all tensors as they are. */
+static tutti_status_t read_into(const tutti_checkpoint_t *c, const tt_checkpoint_state_t *state,
+                                const char *folder, const tt_manifest_t *manifest)
+{
+    TT_TRY(tt_group_agree(c->group, check_fit(c, state, manifest)));
+    TT_TRY(tt_group_agree(c->group, tt_checkpoint_texts_load(c, manifest)));
+    return tt_group_agree(c->group, read_own(state, folder, manifest));
+}
+
+static tutti_status_t read_all(const tutti_checkpoint_t *c, const char *folder,
+                               const tt_manifest_t *manifest)
+{
+    tt_checkpoint_state_t state = {0};
+    tutti_status_t status =
+        tt_group_agree(c->group, tt_checkpoint_state_wanted(c, manifest, &state));
+    if (status >= 0) {
+        status = read_into(c, &state, folder, manifest);
+    }
+    const bool is_read = status >= 0; /* on all ranks, or on none */
+    status = tt_checkpoint_state_end(&state, status);
+    return is_read ? tt_group_agree(c->group, status) : status;
 }
 
 static bool is_root(const tutti_checkpoint_t *c)
@@ -106,10 +142,7 @@ static tutti_status_t read_step(const tutti_checkpoint_t *c, int64_t step)
         tt_manifest_share(c->group, is_root(c) ? tt_manifest_read(path, &manifest) : TUTTI_OK,
                           "the manifest of rank 0", &manifest);
     if (status >= 0) {
-        status = tt_group_agree(c->group, check_fit(c, manifest));
-    }
-    if (status >= 0) {
-        status = tt_group_agree(c->group, read_own(c, folder, manifest));
+        status = read_all(c, folder, manifest);
     }
     tt_manifest_release(manifest);
     return status;
@@ -174,4 +207,16 @@ tutti_status_t tutti_checkpoint_load(const tutti_checkpoint_t *checkpoint, int64
             snprintf(text, sizeof text, "%s", tutti_last_error());
         }
     }
+}
+
+tutti_status_t tutti_checkpoint_newest(const char *folder, int64_t *step)
+{
+    int64_t found;
+    TT_TRY(tt_checkpoint_check(&(tutti_checkpoint_t){.folder = folder}));
+    TT_TRY(tt_steps_newest(folder, INT64_MAX, &found));
+    if (found == TT_NO_STEP) {
+        return TUTTI_END;
+    }
+    *step = found;
+    return TUTTI_OK;
 }

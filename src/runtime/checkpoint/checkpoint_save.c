@@ -16,6 +16,8 @@
 #include "core/base/folder.h"
 #include "core/base/log.h"
 #include "runtime/checkpoint/checkpoint_impl.h"
+#include "runtime/checkpoint/checkpoint_state.h"
+#include "runtime/checkpoint/checkpoint_texts.h"
 #include "runtime/checkpoint/folder_lock.h"
 #include "runtime/checkpoint/rank_files.h"
 #include "runtime/checkpoint/save_plan.h"
@@ -27,6 +29,7 @@ typedef struct {
     const tutti_checkpoint_t *checkpoint;
     int64_t step;
     int rank, ranks;
+    tt_checkpoint_state_t state;
     tt_pieces_t pieces;
     tt_manifest_t *own, *plan; /* what this rank has; of all, what is written */
     tt_path_t half;            /* the folder that is filled */
@@ -85,9 +88,12 @@ static tutti_status_t describe(save_t *save)
         return TT_FAIL(TUTTI_ERR_ARG, "checkpoint: step %lld; want 0 to %lld",
                        (long long)save->step, (long long)TT_STEP_MAX);
     }
-    TT_TRY(tt_pieces_of(c->slices, c->slice_count, &save->pieces));
+    TT_TRY(tt_checkpoint_state_saved(c, &save->state));
+    TT_TRY(tt_pieces_of(save->state.slices, save->state.slice_count, &save->pieces));
     TT_TRY(tt_manifest_create(save->step, save->ranks, &save->own));
-    return tt_pieces_describe(c->slices, c->slice_count, &save->pieces, save->own, save->rank);
+    TT_TRY(tt_checkpoint_texts_add(c, save->own));
+    return tt_pieces_describe(save->state.slices, save->state.slice_count, &save->pieces, save->own,
+                              save->rank);
 }
 
 static tutti_status_t make_plan(save_t *save)
@@ -226,6 +232,7 @@ tutti_status_t tutti_checkpoint_save(const tutti_checkpoint_t *checkpoint, int64
         status = status < 0 ? abandon(&save, status) : status;
     }
     tt_pieces_release(&save.pieces);
+    (void)tt_checkpoint_state_end(&save.state, status);
     tt_manifest_release(save.own);
     tt_manifest_release(save.plan);
     return status;

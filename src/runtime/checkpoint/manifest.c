@@ -34,8 +34,13 @@ void tt_manifest_release(tt_manifest_t *manifest)
         tt_free((char *)(uintptr_t)manifest->files[i].digests);
     }
     tt_free(manifest->files);
+    for (size_t i = 0; i < manifest->text_count; i++) {
+        tt_free((char *)(uintptr_t)manifest->texts[i].name);
+        tutti_buffer_release(&manifest->texts[i].text);
+    }
     tt_free(manifest->tensors);
     tt_free(manifest->table);
+    tt_free(manifest->texts);
     tt_free(manifest);
 }
 
@@ -166,5 +171,41 @@ tutti_status_t tt_manifest_copy_files(tt_manifest_t *manifest, const tt_manifest
     for (size_t i = 0; i < from->file_count; i++) {
         TT_TRY(tt_manifest_add_file(manifest, from->files[i].name, from->files[i].digests));
     }
+    return TUTTI_OK;
+}
+
+/* ---- texts ----------------------------------------------------------------------------------- */
+
+const tutti_buffer_t *tt_manifest_text(const tt_manifest_t *manifest, const char *name)
+{
+    for (size_t i = 0; i < manifest->text_count; i++) {
+        if (strcmp(manifest->texts[i].name, name) == 0) {
+            return &manifest->texts[i].text;
+        }
+    }
+    return NULL;
+}
+
+tutti_status_t tt_manifest_add_text(tt_manifest_t *manifest, const char *name, tutti_bytes_t text)
+{
+    const tutti_buffer_t *old = tt_manifest_text(manifest, name);
+    if (old != NULL) {
+        return tt_bytes_equal(tt_buffer_view(old), text)
+                   ? TUTTI_OK
+                   : TT_FAIL(TUTTI_ERR_MISMATCH, "checkpoint: two ranks have other texts \"%s\"",
+                             name);
+    }
+    tt_saved_text_t *texts =
+        tt_realloc(manifest->texts, (manifest->text_count + 1) * sizeof *texts, "manifest");
+    TT_TRY_ALLOC(texts);
+    manifest->texts = texts;
+    tt_saved_text_t added = {.name = tt_strdup(name, "manifest")};
+    TT_TRY_ALLOC(added.name);
+    const tutti_status_t status = tt_buffer_copy(text, &added.text);
+    if (status < 0) {
+        tt_free((char *)(uintptr_t)added.name);
+        return status;
+    }
+    texts[manifest->text_count++] = added;
     return TUTTI_OK;
 }

@@ -6,6 +6,7 @@
  *      "tensors": {"up.weight": {"dtype": "F32", "shape": [4, 6], "slices": [
  *          {"offset": [0, 0], "size": [2, 6], "rank": 0, "file": 0,
  *           "at": 320, "first_block": 0, "digest": "…32 digits"}, …]}},
+ *      "texts": {"tutti.shards": "6", "tokenizer": "bytes"},
  *      "digest": "…of all bytes before this member"}
  *
  * Files of others are described in the same way, without digests (source.h).
@@ -46,6 +47,11 @@ typedef struct {
     size_t slice_count, slice_room;
 } tt_saved_tensor_t;
 
+typedef struct {
+    const char *name;
+    tutti_buffer_t text;
+} tt_saved_text_t;
+
 typedef struct tt_manifest tt_manifest_t;
 
 struct tt_manifest {
@@ -57,6 +63,8 @@ struct tt_manifest {
     size_t tensor_count, tensor_room;
     size_t *table; /* of names: numbers of tensors, from 1 on; a power of two of places */
     size_t table_size;
+    tt_saved_text_t *texts; /* few: found by looking at all */
+    size_t text_count;
 };
 
 /* Empty. */
@@ -78,6 +86,11 @@ tutti_status_t tt_manifest_add_file(tt_manifest_t *manifest, const char *name, c
 
 /* The files of another one. */
 tutti_status_t tt_manifest_copy_files(tt_manifest_t *manifest, const tt_manifest_t *from);
+
+/* One of a name; NULL: there is none. Errors of adding: MISMATCH (there is another one of that
+ * name), NOMEM. */
+const tutti_buffer_t *tt_manifest_text(const tt_manifest_t *manifest, const char *name);
+tutti_status_t tt_manifest_add_text(tt_manifest_t *manifest, const char *name, tutti_bytes_t text);
 
 /* As text, with its digest. Errors: NOMEM, ARG (a name is not UTF-8). */
 tutti_status_t tt_manifest_print(const tt_manifest_t *manifest, tutti_buffer_t *out);

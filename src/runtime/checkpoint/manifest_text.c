@@ -117,6 +117,17 @@ static void print_files(printer_t *p, const tt_manifest_t *manifest)
     }
 }
 
+static void print_texts(printer_t *p, const tt_manifest_t *manifest)
+{
+    for (size_t i = 0; i < manifest->text_count; i++) {
+        const tt_saved_text_t *text = &manifest->texts[i];
+        print(p, "%s", i > 0 ? "," : "");
+        print_json(p, json_string(text->name));
+        print(p, ":");
+        print_json(p, json_stringn(text->text.data, text->text.bytes));
+    }
+}
+
 static void print_all(printer_t *p, const tt_manifest_t *manifest)
 {
     print(p, "{\"format\":\"%s\",\"version\":%d,\"step\":%" PRId64 ",\"ranks\":%d", format_name,
@@ -128,6 +139,8 @@ static void print_all(printer_t *p, const tt_manifest_t *manifest)
         print(p, "%s", i > 0 ? "," : "");
         print_tensor(p, manifest, &manifest->tensors[i]);
     }
+    print(p, "},\"texts\":{");
+    print_texts(p, manifest);
     print(p, "}");
 }
 
@@ -324,6 +337,26 @@ static tutti_status_t read_tensors(parser_t *parser, json_t *json)
     return TUTTI_OK;
 }
 
+static tutti_status_t read_texts(parser_t *parser, json_t *json)
+{
+    json_t *texts = json_object_get(json, "texts"), *text;
+    const char *name;
+    parser->tensor = NULL;
+    if (!json_is_object(texts)) {
+        return fail_parse(parser, TUTTI_ERR_FORMAT, "\"texts\": expected an object");
+    }
+    json_object_foreach(texts, name, text)
+    {
+        if (!json_is_string(text)) {
+            return fail_parse(parser, TUTTI_ERR_FORMAT, "\"texts\": expected texts");
+        }
+        const tutti_bytes_t bytes =
+            tutti_bytes_of(json_string_value(text), json_string_length(text));
+        TT_TRY(tt_manifest_add_text(parser->manifest, name, bytes));
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status_t read_head(const parser_t *parser, const json_t *json, int64_t *step,
                                 int64_t *ranks)
 {
@@ -349,6 +382,9 @@ static tutti_status_t read_manifest(parser_t *parser, json_t *json)
     tutti_status_t status = read_files(parser, json);
     if (status >= 0) {
         status = read_tensors(parser, json);
+    }
+    if (status >= 0) {
+        status = read_texts(parser, json);
     }
     if (status < 0) {
         tt_manifest_release(parser->manifest);

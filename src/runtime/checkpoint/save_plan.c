@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "core/base/alloc.h"
+#include "core/base/buffer.h"
 
 tutti_status_t tt_save_plan_add(tt_manifest_t *plan, const tt_manifest_t *of_rank)
 {
@@ -16,6 +17,10 @@ tutti_status_t tt_save_plan_add(tt_manifest_t *plan, const tt_manifest_t *of_ran
         for (size_t k = 0; k < from->slice_count; k++) {
             TT_TRY(tt_manifest_add_slice(to, &from->slices[k]));
         }
+    }
+    for (size_t i = 0; i < of_rank->text_count; i++) {
+        const tt_saved_text_t *text = &of_rank->texts[i];
+        TT_TRY(tt_manifest_add_text(plan, text->name, tt_buffer_view(&text->text)));
     }
     return TUTTI_OK;
 }

@@ -1,4 +1,4 @@
-/* Snapshots of a training on a device: its files are those of the host, and go back. */
+/* Checkpoints of a training on a device: its files are those of the host, and go back. */
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -6,7 +6,7 @@
 #include <tutti/modes.h>
 #include <tutti/nn_layers.h>
 #include <tutti/op_shape.h>
-#include <tutti/snapshot.h>
+#include <tutti/checkpoint.h>
 #include <tutti/tensor.h>
 
 #include "core/base/folder.h"
@@ -19,8 +19,8 @@ typedef struct {
     tutti_scope_t *s;
     tutti_module_t *net;
     tutti_optim_t *opt;
-    tutti_snapshot_tensor_t extra[2];
-    tutti_snapshots_t snapshots;
+    tutti_slice_t extra[2];
+    tutti_checkpoint_t checkpoint;
 } training_t;
 
 static tutti_status_t cast_up(void *user, const char *name, tutti_module_t *m)
@@ -34,7 +34,7 @@ static void begin(training_t *t, const char *device, uint64_t seed)
 {
     const tutti_mlp_options_t options = {.width = 3, .hidden = 5};
     const bool truth[] = {true, false, true};
-    *t = (training_t){.folder = "/tmp/tutti_snapshots_XXXXXX"};
+    *t = (training_t){.folder = "/tmp/tutti_checkpoints_XXXXXX"};
     assert_non_null(mkdtemp(t->folder));
     assert_int_equal(tutti_device_open(device, NULL, &t->device), 0);
     assert_int_equal(tutti_context_create(
@@ -47,14 +47,14 @@ static void begin(training_t *t, const char *device, uint64_t seed)
         tutti_optim_create(t->ctx, &tutti_adam, &(tutti_adam_options_t){.lr = 0.1}, &t->opt), 0);
     assert_int_equal(tutti_optim_add_module(t->opt, t->net, NULL, NULL), 0);
     tutti_tensor_t *rows = tutti_uniform(t->s, TUTTI_F32, TUTTI_SHAPE(7, 6), -1, 1);
-    t->extra[0] = (tutti_snapshot_tensor_t){"gaps", tutti_transpose(t->s, rows, 0, 1)};
-    t->extra[1] = (tutti_snapshot_tensor_t){
-        "truth", tutti_from_data(t->s, TUTTI_BOOL, TUTTI_SHAPE(3), truth)};
-    t->snapshots = (tutti_snapshots_t){.folder = t->folder,
-                                       .module = t->net,
-                                       .optim = t->opt,
-                                       .tensors = t->extra,
-                                       .tensor_count = 2};
+    t->extra[0] = tutti_slice_whole("gaps", tutti_transpose(t->s, rows, 0, 1));
+    t->extra[1] =
+        tutti_slice_whole("truth", tutti_from_data(t->s, TUTTI_BOOL, TUTTI_SHAPE(3), truth));
+    t->checkpoint = (tutti_checkpoint_t){.folder = t->folder,
+                                         .module = t->net,
+                                         .optim = t->opt,
+                                         .slices = t->extra,
+                                         .slice_count = 2};
 }
 
 static void end(training_t *t)
@@ -98,9 +98,9 @@ static size_t read_whole(const training_t *t, const char *name, char *bytes, siz
 
 static void expect_same_files(const training_t *a, const training_t *b)
 {
-    static const char *const names[] = {"model.safetensors", "optim.safetensors",
-                                        "extra.safetensors"};
-    static char x[16384], y[16384];
+    static const char *const names[] = {"rank-00000-0.safetensors", "rank-00000-0.digests",
+                                        "manifest.json"};
+    static char x[65536], y[65536];
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const size_t bytes = read_whole(a, names[i], x, sizeof x);
         assert_int_equal(read_whole(b, names[i], y, sizeof y), bytes);
@@ -114,15 +114,15 @@ static void carry(training_t *from, training_t *to)
     char folder[sizeof to->folder];
     int64_t reached = 0;
     memcpy(folder, to->folder, sizeof folder);
-    to->snapshots.folder = from->folder;
-    assert_int_equal(tutti_snapshot_load(&to->snapshots, &reached), TUTTI_OK);
+    to->checkpoint.folder = from->folder;
+    assert_int_equal(tutti_checkpoint_load(&to->checkpoint, &reached), TUTTI_OK);
     assert_int_equal(reached, 2);
-    to->snapshots.folder = to->folder;
-    assert_int_equal(tutti_snapshot_save(&to->snapshots, 2), 0);
+    to->checkpoint.folder = to->folder;
+    assert_int_equal(tutti_checkpoint_save(&to->checkpoint, 2), 0);
     expect_same_files(from, to);
 }
 
-static void a_snapshot_goes_to_the_host_and_back(void **state)
+static void a_checkpoint_goes_to_the_host_and_back(void **state)
 {
     (void)state;
     static training_t first, host, last;
@@ -131,7 +131,7 @@ static void a_snapshot_goes_to_the_host_and_back(void **state)
     begin(&last, "strict:1", 3);
     step(&first);
     step(&first);
-    assert_int_equal(tutti_snapshot_save(&first.snapshots, 2), 0);
+    assert_int_equal(tutti_checkpoint_save(&first.checkpoint, 2), 0);
     carry(&first, &host);
     carry(&host, &last);
     assert_ptr_equal(tutti_tensor_device(tutti_module_find(last.net, "up.weight")), last.device);
@@ -148,7 +148,7 @@ static void a_snapshot_goes_to_the_host_and_back(void **state)
 }
 
 /* Neither weights nor moments were ever made elsewhere. */
-static void a_module_on_meta_gets_memory_by_a_snapshot(void **state)
+static void a_module_on_meta_gets_memory_by_a_checkpoint(void **state)
 {
     (void)state;
     static training_t first, later;
@@ -157,22 +157,22 @@ static void a_module_on_meta_gets_memory_by_a_snapshot(void **state)
     begin(&first, "cpu", 1);
     step(&first);
     step(&first);
-    assert_int_equal(tutti_snapshot_save(&first.snapshots, 2), 0);
+    assert_int_equal(tutti_checkpoint_save(&first.checkpoint, 2), 0);
     for (int i = 0; i < 2; i++) {
         begin(&later, "meta", 4);
         assert_int_equal(tutti_device_open("strict:1", NULL, &strict), TUTTI_OK);
         char folder[sizeof later.folder];
         memcpy(folder, later.folder, sizeof folder);
-        later.snapshots.folder = first.folder;
-        later.snapshots.device = i == 0 ? strict : NULL;
-        assert_int_equal(tutti_snapshot_load(&later.snapshots, &reached), TUTTI_ERR_STATE);
-        tt_expect_error("\"gaps\" cannot be read into meta");
-        later.snapshots.tensors = first.extra;
-        assert_int_equal(tutti_snapshot_load(&later.snapshots, &reached), TUTTI_OK);
+        later.checkpoint.folder = first.folder;
+        later.checkpoint.device = i == 0 ? strict : NULL;
+        assert_int_equal(tutti_checkpoint_load(&later.checkpoint, &reached), TUTTI_ERR_STATE);
+        tt_expect_error("\"gaps\" lies on meta");
+        later.checkpoint.slices = first.extra;
+        assert_int_equal(tutti_checkpoint_load(&later.checkpoint, &reached), TUTTI_OK);
         assert_ptr_equal(tutti_tensor_device(tutti_module_find(later.net, "up.weight")),
-                         later.snapshots.device);
-        later.snapshots.folder = folder;
-        assert_int_equal(tutti_snapshot_save(&later.snapshots, 2), 0);
+                         later.checkpoint.device);
+        later.checkpoint.folder = folder;
+        assert_int_equal(tutti_checkpoint_save(&later.checkpoint, 2), 0);
         expect_same_files(&first, &later);
         end(&later);
         tutti_device_release(strict);
@@ -206,8 +206,8 @@ static void what_is_loaded_lies_on_the_contexts_device(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_snapshot_goes_to_the_host_and_back),
-        cmocka_unit_test(a_module_on_meta_gets_memory_by_a_snapshot),
+        cmocka_unit_test(a_checkpoint_goes_to_the_host_and_back),
+        cmocka_unit_test(a_module_on_meta_gets_memory_by_a_checkpoint),
         cmocka_unit_test(what_is_loaded_lies_on_the_contexts_device),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

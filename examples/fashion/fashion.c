@@ -98,6 +98,28 @@ static const tutti_option_t table[] = {
      .offset = offsetof(settings_t, load),
      .argument = "FILE",
      .about = "begin with these weights"},
+    {.name = "checkpoint",
+     .kind = TUTTI_OPTION_TEXT,
+     .offset = offsetof(settings_t, checkpoint),
+     .argument = "DIR",
+     .about = "folder of this training's checkpoints"},
+    {.name = "every",
+     .kind = TUTTI_OPTION_INT,
+     .offset = offsetof(settings_t, every),
+     .argument = "STEPS",
+     .min = 0,
+     .max = 1e9,
+     .about = "steps between checkpoints, and one at the end; 0: none is written"},
+    {.name = "resume",
+     .offset = offsetof(settings_t, resume),
+     .about = "go on from the newest checkpoint, if there is one"},
+    {.name = "keep",
+     .kind = TUTTI_OPTION_INT,
+     .offset = offsetof(settings_t, keep),
+     .argument = "K",
+     .min = 1,
+     .max = 1e6,
+     .about = "so many checkpoints stay"},
     {.name = "evaluate",
      .offset = offsetof(settings_t, evaluate),
      .about = "only test, do not train"},
@@ -119,6 +141,7 @@ static const settings_t defaults = {
     .batch = 64,
     .lr = 2e-3,
     .dropout = 0.25,
+    .keep = 3,
 };
 
 double seconds_now(void)
@@ -195,6 +218,12 @@ int main(int argc, char **argv)
     }
     if (parsed < 0) {
         fprintf(stderr, "fashion: %s\n", tutti_last_error());
+        return EXIT_FAILURE;
+    }
+    if (session.settings.checkpoint == NULL &&
+        (session.settings.every > 0 || session.settings.resume)) {
+        fprintf(stderr, "fashion: --every and --resume need --checkpoint DIR, a folder of this "
+                        "training's own\n");
         return EXIT_FAILURE;
     }
     const tutti_status_t status = perform(&session);

@@ -12,11 +12,11 @@
 #include <tutti/tutti.h>
 
 typedef struct {
-    const char *data, *save, *load, *log;
-    int64_t epochs, steps, batch, shards, seed, threads;
+    const char *data, *save, *load, *log, *checkpoint;
+    int64_t epochs, steps, batch, shards, seed, threads, every, keep;
     double lr, dropout;
     int model, dtype, optimizer;
-    bool evaluate, digest;
+    bool evaluate, digest, resume;
 } settings_t;
 
 enum { MODEL_MLP, MODEL_CNN, MODEL_RESNET };
@@ -60,7 +60,8 @@ typedef struct {
 
 typedef struct report report_t;
 
-tutti_status_t report_open(const session_t *session, report_t **out);
+/* With is_continued the log goes on. */
+tutti_status_t report_open(const session_t *session, bool is_continued, report_t **out);
 void report_step(report_t *report, const progress_t *progress);
 void report_test(report_t *report, const progress_t *progress, double accuracy);
 tutti_status_t report_close(report_t *report); /* IO if the log is not whole; NULL does nothing */

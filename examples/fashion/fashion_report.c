@@ -14,7 +14,7 @@ struct report {
     double last_line; /* when it was written */
 };
 
-tutti_status_t report_open(const session_t *session, report_t **out)
+tutti_status_t report_open(const session_t *session, bool is_continued, report_t **out)
 {
     const char *terminal = getenv("TUTTI_TERMINAL"); /* the launcher is on one */
     report_t *report = calloc(1, sizeof *report);
@@ -23,7 +23,8 @@ tutti_status_t report_open(const session_t *session, report_t **out)
     }
     report->is_live = isatty(STDOUT_FILENO) || (terminal != NULL && strcmp(terminal, "1") == 0);
     report->log_path = session->settings.log;
-    if (report->log_path != NULL && (report->log = fopen(report->log_path, "w")) == NULL) {
+    const char *mode = is_continued ? "a" : "w";
+    if (report->log_path != NULL && (report->log = fopen(report->log_path, mode)) == NULL) {
         fprintf(stderr, "fashion: cannot write %s: %s\n", report->log_path, strerror(errno));
         free(report);
         return TUTTI_ERR_IO;

@@ -15,6 +15,7 @@ typedef struct {
     tutti_tensor_t *losses; /* [V] f64: of each shard, summed over its samples */
     progress_t now;
     int64_t samples;
+    int64_t first_step; /* not 0 where a checkpoint was loaded */
     double begin, seconds_in_tests, accuracy;
 } training_t;
 
@@ -81,7 +82,8 @@ static void note_progress(training_t *t)
     now->seconds = seconds_now() - t->begin;
     const double training = now->seconds - t->seconds_in_tests;
     now->samples_per_second = (double)t->samples / training;
-    now->seconds_left = training / (double)now->step * (double)(now->steps - now->step);
+    now->seconds_left =
+        training / (double)(now->step - t->first_step) * (double)(now->steps - now->step);
     if (t->report != NULL) {
         report_step(t->report, now);
     }
@@ -98,13 +100,81 @@ static tutti_status_t test(training_t *t)
     return TUTTI_OK;
 }
 
+/* ---- checkpoints ---------------------------------------------------------------------------- */
+
+static tutti_checkpoint_t checkpoint_of(const training_t *t)
+{
+    const session_t *session = t->session;
+    return (tutti_checkpoint_t){.folder = session->settings.checkpoint,
+                                .group = session->world,
+                                .module = session->net,
+                                .optim = t->opt,
+                                .loader = t->loader,
+                                .keep = (int)session->settings.keep,
+                                .shards = tutti_ddp_shards(t->ddp)};
+}
+
+static tutti_status_t save_checkpoint(const training_t *t)
+{
+    const int64_t every = t->session->settings.every;
+    const tutti_checkpoint_t checkpoint = checkpoint_of(t);
+    return every > 0 && (t->now.step % every == 0 || t->now.step == t->now.steps)
+               ? tutti_checkpoint_save(&checkpoint, t->now.step)
+               : TUTTI_OK;
+}
+
+/* What is there is another training's, or this one should go on from it. */
+static tutti_status_t check_unused(const session_t *session)
+{
+    int64_t step;
+    const char *folder = session->settings.checkpoint;
+    const tutti_status_t status = tutti_checkpoint_newest(folder, &step);
+    if (status == TUTTI_OK) {
+        fprintf(stderr,
+                "fashion: rank %d: %s has a checkpoint of step %lld: --resume goes on from it, or "
+                "give another folder\n",
+                session->rank, folder, (long long)step);
+        return TUTTI_ERR_STATE;
+    }
+    return status == TUTTI_END ? TUTTI_OK : status;
+}
+
+/* Ranks that were started again go on, too. */
+static tutti_status_t load_checkpoint(training_t *t)
+{
+    const session_t *session = t->session;
+    const tutti_checkpoint_t checkpoint = checkpoint_of(t);
+    if (checkpoint.folder == NULL) {
+        return TUTTI_OK;
+    }
+    if (!session->settings.resume && tutti_restart_count() == 0) {
+        return check_unused(session);
+    }
+    const tutti_status_t status = tutti_checkpoint_load(&checkpoint, &t->first_step);
+    t->now.step = t->first_step;
+    if (session->rank == 0 && status == TUTTI_OK) {
+        printf("goes on from the checkpoint of step %lld\n", (long long)t->first_step);
+    } else if (session->rank == 0 && status == TUTTI_END) {
+        printf("no checkpoint in %s: begins at step 0\n", checkpoint.folder);
+    }
+    fflush(stdout);
+    return status < 0 ? status : TUTTI_OK;
+}
+
+/* ---- epochs --------------------------------------------------------------------------------- */
+
+/* From where the loader stands: after a checkpoint, that is in the middle or at the end. */
 static tutti_status_t train_epoch(training_t *t)
 {
-    TUTTI_CHECK(tutti_dataloader_set_epoch(t->loader, t->now.epoch));
     const int64_t steps = tutti_dataloader_steps(t->loader);
-    for (int64_t i = 0; i < steps && t->now.step < t->now.steps; i++) {
+    if (tutti_dataloader_epoch(t->loader) != t->now.epoch) {
+        TUTTI_CHECK(tutti_dataloader_set_epoch(t->loader, t->now.epoch));
+    }
+    const int64_t end = (t->now.epoch + 1) * steps;
+    while (t->now.step < end && t->now.step < t->now.steps) {
         TUTTI_CHECK(train_step(t));
         note_progress(t);
+        TUTTI_CHECK(save_checkpoint(t));
     }
     return test(t);
 }
@@ -115,8 +185,11 @@ static tutti_status_t train_all(training_t *t)
     const int64_t steps = tutti_dataloader_steps(t->loader);
     t->now.steps = settings->steps > 0 ? settings->steps : settings->epochs * steps;
     t->now.epochs = (t->now.steps + steps - 1) / steps;
+    t->now.epoch = t->first_step == 0 ? 0 : (t->first_step - 1) / steps;
     t->begin = seconds_now();
-    for (; t->now.step < t->now.steps; t->now.epoch++) {
+    TUTTI_CHECK(train_epoch(t)); /* where all is trained, it tests */
+    while (t->now.step < t->now.steps) {
+        t->now.epoch++;
         TUTTI_CHECK(train_epoch(t));
     }
     return TUTTI_OK;
@@ -158,7 +231,8 @@ static tutti_status_t open_training(training_t *t)
     TUTTI_CHECK(tutti_optim_add_module(t->opt, session->net, NULL, NULL));
     TUTTI_CHECK(tutti_group_tensor(session->world, TUTTI_F64, TUTTI_SHAPE(tutti_ddp_shards(t->ddp)),
                                    &t->losses));
-    return session->rank == 0 ? report_open(session, &t->report) : TUTTI_OK;
+    TUTTI_CHECK(load_checkpoint(t));
+    return session->rank == 0 ? report_open(session, t->first_step > 0, &t->report) : TUTTI_OK;
 }
 
 /* First the weights: nothing that goes wrong behind them may cost the training. */

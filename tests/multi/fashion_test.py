@@ -4,6 +4,7 @@ import json
 import os
 import random
 import re
+import shutil
 import struct
 import subprocess
 import tempfile
@@ -82,6 +83,44 @@ class Bits(unittest.TestCase):
 
     def test_seeds_do(self):
         self.assertNotEqual(train("--seed", "1")["digest"], train()["digest"])
+
+
+class Checkpoints(unittest.TestCase):
+    """Three steps an epoch; the last one of a training is in the middle of the third."""
+
+    def train(self, name, *options, **how):
+        place = os.path.join(folder.name, name)
+        done = run("--batch", "8", "--shards", "4", "--steps", "8", "--threads", "1",
+                   "--model", "mlp", "--checkpoint", place, "--every", "5", *options, **how)
+        last = (done.stdout.splitlines() or [""])[-1]
+        return done, json.loads(last[last.find("{"):]) if "{" in last else None
+
+    def test_a_training_goes_on_in_mid_epoch_on_other_ranks(self):
+        out, whole = self.train("middle", "--resume")
+        self.assertIn("middle: begins at step 0\n", out.stdout)
+        shutil.rmtree(os.path.join(folder.name, "middle", f"step-{8:012}"))
+        out, rest = self.train("middle", "--resume", ranks=2)
+        self.assertIn("goes on from the checkpoint of step 5\n", out.stdout)
+        self.assertEqual((rest["digest"], rest["test_accuracy"]),
+                         (whole["digest"], whole["test_accuracy"]))
+
+    def test_at_its_end_it_trains_nothing(self):
+        _, whole = self.train("end")
+        out, again = self.train("end", "--resume")
+        self.assertIn("goes on from the checkpoint of step 8\n", out.stdout)
+        self.assertNotIn("step 8/8", out.stdout)
+        self.assertEqual((again["digest"], again["test_accuracy"]),
+                         (whole["digest"], whole["test_accuracy"]))
+
+    def test_a_folder_that_is_used_is_refused(self):
+        self.train("used")
+        done, _ = self.train("used", check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("has a checkpoint of step 8: --resume goes on from it", done.stderr)
+        for options in (["--every", "5"], ["--resume"]):
+            done = run(*options, check=False)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("--checkpoint DIR", done.stderr)
 
 
 class Files(unittest.TestCase):

@@ -32,8 +32,8 @@ function(tutti_test name)
 endfunction()
 
 # Some 250 programs are linked with the whole library: lld does one in a third of the time of bfd.
-# What is installed is linked by the compiler's own, and so are the turns_tests, which use --wrap:
-# linked by lld they fail, for a reason that is not known.
+# What is installed is linked by the compiler's own, and so are tests that use --wrap: linked by lld
+# the turns_tests fail, for a reason that is not known.
 find_program(TUTTI_LLD ld.lld)
 
 function(tutti_test_program name)
@@ -44,7 +44,7 @@ function(tutti_test_program name)
   target_compile_definitions(${name} PRIVATE TUTTI_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
                                              TUTTI_BINARY_DIR="${CMAKE_BINARY_DIR}")
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-  if(TUTTI_LLD AND NOT name MATCHES "^turns_")
+  if(TUTTI_LLD AND NOT name MATCHES "^turns_|_faults_test$")
     target_link_options(${name} PRIVATE -fuse-ld=lld)
   endif()
 endfunction()
@@ -125,6 +125,14 @@ foreach(name turns_test turns_full_test)
   target_sources(${name} PRIVATE tests/sim/turns.c tests/sim/turns_calls.c)
   target_link_options(${name} PRIVATE ${turns})
 endforeach()
+
+# A disk that fails; a random share of its failures is quick, all of them are full.
+set(calls open close write pread fsync fcntl rename renameat2 mkdir unlink rmdir opendir readdir)
+list(TRANSFORM calls PREPEND "-Wl,--wrap=")
+target_sources(checkpoint_faults_test PRIVATE tests/disk/disk_faults.c)
+target_link_options(checkpoint_faults_test PRIVATE ${calls})
+set_property(TEST checkpoint_faults_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=24")
+tutti_test(checkpoint_faults_full checkpoint_faults_test)
 
 # What mpi_test.py starts under mpirun.
 file(GLOB sources tests/multi/mpi_conform*.c)

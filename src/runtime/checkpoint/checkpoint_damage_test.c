@@ -211,10 +211,29 @@ static void damage_is_passed_over_or_harmless(void **state)
     assert_true(passed_over > ROUNDS / 2);
 }
 
+/* A copy of step 1 under the name of step 2. */
+static void another_steps_folder_is_passed_over(void **state)
+{
+    fixture_t *f = *state;
+    int64_t step = 0;
+    int lines = 0;
+    for (int file = 0; file < FILES; file++) {
+        char path[160];
+        name_file(f, 2, file, path);
+        write_file(path, &f->whole[0][file]);
+    }
+    tt_log_set_sink(drop, &lines);
+    assert_int_equal(tutti_checkpoint_load(&f->checkpoint, &step), TUTTI_OK);
+    tt_log_set_sink(NULL, NULL);
+    assert_int_equal(step, 1);
+    assert_int_equal(lines, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(damage_is_passed_over_or_harmless, begin, end),
+        cmocka_unit_test_setup_teardown(another_steps_folder_is_passed_over, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

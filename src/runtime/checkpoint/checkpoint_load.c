@@ -1,5 +1,6 @@
 /* Loading: the root reads the newest manifest, every rank compares it with what it wants and reads
  * the parts of all slices in which that is. What one rank cannot read is passed over by all. */
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -132,6 +133,19 @@ static bool is_root(const tutti_checkpoint_t *c)
     return c->group == NULL || tutti_group_rank(c->group) == 0;
 }
 
+/* That of a folder which was copied to another name is damaged. */
+static tutti_status_t read_manifest(const char *path, int64_t step, tt_manifest_t **out)
+{
+    TT_TRY(tt_manifest_read(path, out));
+    const int64_t found = (*out)->step;
+    if (found == step) {
+        return TUTTI_OK;
+    }
+    tt_manifest_release(*out);
+    *out = NULL;
+    return TT_FAIL(TUTTI_ERR_FORMAT, "%s: is of step %" PRId64, path, found);
+}
+
 static tutti_status_t read_step(const tutti_checkpoint_t *c, int64_t step)
 {
     tt_path_t folder, path;
@@ -139,7 +153,7 @@ static tutti_status_t read_step(const tutti_checkpoint_t *c, int64_t step)
     tt_steps_name(c->folder, step, folder);
     tt_steps_file(folder, TT_MANIFEST_NAME, path);
     tutti_status_t status =
-        tt_manifest_share(c->group, is_root(c) ? tt_manifest_read(path, &manifest) : TUTTI_OK,
+        tt_manifest_share(c->group, is_root(c) ? read_manifest(path, step, &manifest) : TUTTI_OK,
                           "the manifest of rank 0", &manifest);
     if (status >= 0) {
         status = read_all(c, folder, manifest);
@@ -172,6 +186,14 @@ static tutti_status_t choose(const tutti_checkpoint_t *c, int64_t below, int64_t
     return TUTTI_OK;
 }
 
+/* Who may not write here reads what has its name. */
+static void recover(const tutti_checkpoint_t *c)
+{
+    if (is_root(c) && tt_steps_recover(c->folder) < 0) {
+        tt_log(TT_LOG_WARN, "checkpoint: %s", tutti_last_error());
+    }
+}
+
 static tutti_status_t check(const tutti_checkpoint_t *c)
 {
     tt_pieces_t pieces;
@@ -187,6 +209,7 @@ tutti_status_t tutti_checkpoint_load(const tutti_checkpoint_t *checkpoint, int64
     char text[TT_ERROR_TEXT_BYTES] = "";
     TT_TRY(tt_group_agree(checkpoint->group, check(checkpoint)));
     TT_TRY(tt_folder_lock(checkpoint->folder, checkpoint->group, false));
+    recover(checkpoint);
     for (int64_t found, below = INT64_MAX;; below = found) {
         TT_TRY(choose(checkpoint, below, &found));
         if (found == TT_NO_STEP) {

@@ -201,7 +201,11 @@ static tutti_status_t publish(const save_t *save)
     const tutti_checkpoint_t *c = save->checkpoint;
     TT_TRY(write_manifest(save));
     TT_TRY(tt_steps_publish(c->folder, save->step));
-    return tt_steps_prune(c->folder, c->keep > 0 ? c->keep : KEEP_DEFAULT);
+    if (tt_steps_prune(c->folder, c->keep > 0 ? c->keep : KEEP_DEFAULT) < 0) {
+        tt_log(TT_LOG_WARN, "checkpoint: older ones are left until the next save: %s",
+               tutti_last_error());
+    }
+    return TUTTI_OK;
 }
 
 /* What was begun goes; the first failure stays. */

@@ -8,13 +8,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <unistd.h>
 
 #include "core/base/folder.h"
+#include "core/base/log.h"
 
 enum { DIGITS = 12 };
 
-static const char whole[] = "step-", half[] = ".half-";
+static const char whole[] = "step-", half[] = ".half-", old[] = ".old-";
 
 static void name_step(const char *folder, const char *prefix, int64_t step, tt_path_t path)
 {
@@ -149,31 +150,76 @@ tutti_status_t tt_steps_begin(const char *folder, int64_t step)
     tt_path_t path;
     name_step(folder, half, step, path);
     TT_TRY(tt_folder_make(folder));
+    TT_TRY(tt_steps_recover(folder));
     TT_TRY(remove_halves(folder));
     return tt_folder_make(path);
 }
 
-/* Where there is one of the same step they change places, and the old one goes. */
-static tutti_status_t put_in_place(const char *from, const char *to)
+/* Where two folders cannot be exchanged, the old one has a name of its own for a moment. */
+static tutti_status_t replace(const char *from, const char *to, const char *aside)
 {
-    struct stat about;
+    if (rename(to, aside) != 0 && errno != ENOENT) {
+        return TT_FAIL_ERRNO(TUTTI_ERR_IO, "folder %s: cannot rename it to %s", to, aside);
+    }
+    if (rename(from, to) != 0) {
+        const tutti_status_t status =
+            TT_FAIL_ERRNO(TUTTI_ERR_IO, "folder %s: cannot rename it to %s", from, to);
+        (void)rename(aside, to); /* else tt_steps_recover() does it */
+        return status;
+    }
+    return TUTTI_OK;
+}
+
+/* Where there is one of the same step they change places. */
+static tutti_status_t put_in_place(const char *from, const char *to, const char *aside)
+{
     if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) == 0) {
-        return tt_folder_remove(from);
+        return TUTTI_OK;
     }
-    if (stat(to, &about) == 0) { /* a file system that cannot exchange */
-        TT_TRY(tt_folder_remove(to));
-    }
-    return rename(from, to) == 0
-               ? TUTTI_OK
+    return errno == ENOENT || errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP
+               ? replace(from, to, aside)
                : TT_FAIL_ERRNO(TUTTI_ERR_IO, "folder %s: cannot rename it to %s", from, to);
+}
+
+static void remove_replaced(const char *path)
+{
+    if (access(path, F_OK) == 0 && tt_folder_remove(path) < 0) {
+        tt_log(TT_LOG_WARN, "checkpoint: what was replaced is left until the next save: %s",
+               tutti_last_error());
+    }
 }
 
 tutti_status_t tt_steps_publish(const char *folder, int64_t step)
 {
-    tt_path_t from, to;
+    tt_path_t from, to, aside;
     name_step(folder, half, step, from);
     name_step(folder, whole, step, to);
+    name_step(folder, old, step, aside);
     TT_TRY(tt_folder_flush(from));
-    TT_TRY(put_in_place(from, to));
-    return tt_folder_flush(folder);
+    TT_TRY(put_in_place(from, to, aside));
+    TT_TRY(tt_folder_flush(folder));
+    remove_replaced(from);
+    remove_replaced(aside);
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_steps_recover(const char *folder)
+{
+    for (;;) {
+        int64_t newest, oldest;
+        tt_path_t aside, to;
+        TT_TRY(search(folder, old, INT64_MAX, &newest, &oldest));
+        if (oldest == TT_NO_STEP) {
+            return TUTTI_OK;
+        }
+        name_step(folder, old, oldest, aside);
+        name_step(folder, whole, oldest, to);
+        if (rename(aside, to) == 0) {
+            continue;
+        }
+        if (errno != EEXIST && errno != ENOTEMPTY) {
+            return TT_FAIL_ERRNO(TUTTI_ERR_IO, "folder %s: cannot rename it to %s", aside, to);
+        }
+        TT_TRY(tt_folder_remove(aside)); /* the new one is there */
+    }
 }

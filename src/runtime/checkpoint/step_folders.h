@@ -10,6 +10,9 @@
  *     .half-000000000300/ …files… --flush, rename, flush--> step-000000000300/
  *     step-000000000000/  --rename-->  .half-000000000000/  --> removed
  *
+ * One of the same step is exchanged. A file system that cannot do that has it as .old-000000000300/
+ * between two renames, and gives it back its name if it was killed there.
+ *
  * So a name that begins with "step-" is a whole one, whenever the power goes. Steps are 0 to
  * TT_STEP_MAX. Errors of all: IO names the folder.
  */
@@ -40,8 +43,13 @@ void tt_steps_half(const char *folder, int64_t step, tt_path_t path);
 /* Make it, empty, and `folder` with all above it. What a crash has left half written there goes. */
 tutti_status_t tt_steps_begin(const char *folder, int64_t step);
 
-/* Under its name, on the disk. One of the same step is replaced. */
+/* Under its name, on the disk. One of the same step is replaced; what cannot be removed of that is
+ * told in the log, and goes with the next save. */
 tutti_status_t tt_steps_publish(const char *folder, int64_t step);
+
+/* One that a crash has left while it was replaced gets its name back. tt_steps_begin() does it,
+ * too. */
+tutti_status_t tt_steps_recover(const char *folder);
 
 /* All but the newest `keep` go. */
 tutti_status_t tt_steps_prune(const char *folder, int keep);

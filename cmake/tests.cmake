@@ -151,6 +151,9 @@ tutti_test_program(left_child tests/multi/left_child.c)
 tutti_test_program(save_layout tests/multi/save_layout.c)
 target_link_libraries(save_layout PRIVATE PkgConfig::CMOCKA)
 
+# What checkpoint_kill_test.py starts: a rank that saves until it is killed.
+tutti_test_program(save_forever tests/multi/save_forever.c)
+
 # What the tests of docs/formats start: two ranks whose calls they know; a writer of files.
 tutti_test_program(format_ranks tests/formats/format_ranks.c)
 tutti_test_program(format_files tests/formats/format_files.c)
@@ -165,6 +168,10 @@ foreach(script ${scripts})
   get_filename_component(name ${script} NAME_WE)
   tutti_test(${name} sh ${script})
 endforeach()
+
+# Moments of killing: a random share is quick, all of them are full.
+set_property(TEST checkpoint_kill_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=32")
+tutti_test(checkpoint_kill_full Python3::Interpreter tests/multi/checkpoint_kill_test.py)
 
 tutti_test(tidy Python3::Interpreter ${PROJECT_SOURCE_DIR}/tools/tidy
            --library $<TARGET_FILE:tutti> --archive $<TARGET_FILE:tutti_static>)

@@ -1,0 +1,87 @@
+"""Two ranks that save without end are killed with SIGKILL, one of them or both, at a random moment:
+the next start finds a whole checkpoint with the right values, which is none older than the last
+that a rank had saved; a rank that lives on hears at once who died.
+
+200 moments; TUTTI_TEST_SHARE=32 takes a 32nd of them, TUTTI_SEED names them."""
+import os
+import random
+import re
+import subprocess
+import tempfile
+import time
+import unittest
+
+PROGRAM = os.path.join(os.environ["TUTTI_BINARY_DIR"], "tests", "save_forever")
+SHARE = int(os.environ.pop("TUTTI_TEST_SHARE", "1"))  # which the library does not know
+SEED = int(os.environ.get("TUTTI_SEED", time.time_ns() % 2**32))
+MOMENTS = 200
+GUARD_S = 60
+SAVES = 2  # at most, before the moment
+
+
+class Rank:
+    def __init__(self, folder, number, attempt):
+        self.path = os.path.join(folder, f"out-{attempt}-{number}")
+        settings = {"RANK": str(number), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2",
+                    "MASTER_PORT": str(20000 + os.getpid() % 10000),  # names the meeting
+                    "TORCHELASTIC_RESTART_COUNT": str(attempt)}
+        with open(self.path, "w") as file:
+            self.process = subprocess.Popen([PROGRAM, os.path.join(folder, "checkpoints")],
+                                            env={**os.environ, **settings}, stdout=file,
+                                            stderr=file, stdin=subprocess.DEVNULL)
+
+    def said(self):
+        with open(self.path) as file:
+            return file.read()
+
+    def step(self, verb):
+        """The last one of which it has said so; -1."""
+        return int((re.findall(rf"^{verb} (\d+)\n", self.said(), re.M) or ["-1"])[-1])
+
+    def wait_for(self, verb, step):
+        until = time.monotonic() + GUARD_S
+        while self.step(verb) < step:
+            said = self.said()
+            if time.monotonic() > until or self.process.poll() is not None or "wrong" in said:
+                raise AssertionError(f"not {verb}: {said}")
+            time.sleep(0.001)
+
+
+class CheckpointKill(unittest.TestCase):
+    def end(self, ranks, victims):
+        """Kill some; the others end by themselves."""
+        for i in victims:
+            ranks[i].process.kill()
+        for i, rank in enumerate(ranks):
+            rank.process.wait(timeout=GUARD_S)
+            if i not in victims:
+                self.assertRegex(rank.said(), rf"failed: .*rank {victims[0]}\b")
+
+    def test_kill(self):
+        print(f"TUTTI_SEED={SEED}, one moment of {SHARE}")
+        draw = random.Random(SEED)
+        saved, ranks, save_s = 0, [], 0.02
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                for attempt in range(max(MOMENTS // SHARE, 1) + 1):
+                    ranks = [Rank(folder, i, attempt) for i in range(2)]
+                    for rank in ranks:
+                        rank.wait_for("loaded", 0)
+                        self.assertGreaterEqual(rank.step("loaded"), saved, attempt)
+                    for step in range(1, draw.randint(0, SAVES) + 1):
+                        begun = time.monotonic()
+                        ranks[0].wait_for("saved", ranks[0].step("loaded") + step)
+                        save_s = time.monotonic() - begun
+                    time.sleep(draw.uniform(0, save_s))
+                    self.end(ranks, draw.choice([[0], [1], [0, 1]]))
+                    saved = max(saved, *(rank.step("saved") for rank in ranks))
+            finally:
+                for rank in ranks:
+                    rank.process.kill()
+                    rank.process.wait()
+        print(f"{saved} steps")
+        self.assertGreater(saved, 0)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,4 +1,5 @@
 """The lessons run, say what they should, and learn."""
+import json
 import os
 import re
 import statistics
@@ -183,6 +184,18 @@ class Examples(unittest.TestCase):
         self.assertEqual([name.split()[-1] for name, _ in lines], ['host', '32', '8'])
         self.assertEqual(lines[0][1], lines[1][1])
         self.assertNotEqual(lines[0][1], lines[2][1])  # batch norm sees other batches
+
+    def test_18_goes_on_in_any_layout(self):
+        with tempfile.TemporaryDirectory() as folder:
+            place = folder + '/table'
+            for done, (ranks, layout) in enumerate([(3, 'rows'), (2, 'columns'), (1, 'whole'),
+                                                    (2, 'whole')]):
+                out = launch(ranks, '18_layouts', place, layout).stdout
+                self.assertEqual(out.count(f'and begins at step {3 * done}\n'), ranks)
+                self.assertIn(f'step {3 * done + 3}: 0 numbers are wrong\n', out)
+            shown = json.loads(run('tutti', 'checkpoint', 'show', place, '--json').stdout)
+        self.assertEqual(shown['step'], 12)
+        self.assertEqual(shown['tensors'][0]['shape'], [6, 8])
 
     def test_13_checks_its_gradients_and_finds_the_centre(self):
         out = run('13_own_operation').stdout

@@ -171,7 +171,8 @@ endforeach()
 
 # Moments of killing: a random share is quick, all of them are full.
 set_property(TEST checkpoint_kill_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=32")
-tutti_test(checkpoint_kill_full Python3::Interpreter tests/multi/checkpoint_kill_test.py)
+tutti_test(checkpoint_kill_full Python3::Interpreter
+           ${PROJECT_SOURCE_DIR}/tests/multi/checkpoint_kill_test.py)
 
 tutti_test(tidy Python3::Interpreter ${PROJECT_SOURCE_DIR}/tools/tidy
            --library $<TARGET_FILE:tutti> --archive $<TARGET_FILE:tutti_static>)

@@ -56,6 +56,7 @@ class CheckpointKill(unittest.TestCase):
             rank.process.wait(timeout=GUARD_S)
             if i not in victims:
                 self.assertRegex(rank.said(), rf"failed: .*rank {victims[0]}\b")
+                self.assertNotIn("cannot", rank.said())  # nothing half is looked for in vain
 
     def test_kill(self):
         print(f"TUTTI_SEED={SEED}, one moment of {SHARE}")

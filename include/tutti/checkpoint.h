@@ -50,6 +50,7 @@
 #ifndef TUTTI_CHECKPOINT_H
 #define TUTTI_CHECKPOINT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -172,10 +173,10 @@ TUTTI_API tutti_status_t tutti_checkpoint_save(const tutti_checkpoint_t *checkpo
  * @thread      the context's; a collective call; the folder must be the same on every host
  * @cost        each rank reads the blocks of 16 KiB in which its slices are
  * @errors      STATE (a slice lies on meta; another job has the folder), MISMATCH (it lacks tensors
- *              or texts, or has others of their names: lists them; the state of another optimizer,
- *              or of a loader of other samples), IO or FORMAT (none can be read: names the newest,
- *              with file, offset and tensor; what is in memory may be a part of it), NOMEM; PEER,
- *              TIMEOUT
+ *              or texts, has some that no rank has, or others of their names: lists those of all
+ *              ranks; the state of another optimizer, or of a loader of other samples), IO or
+ *              FORMAT (none can be read: names the newest, with file, offset and tensor; what is in
+ *              memory may be a part of it), NOMEM; PEER, TIMEOUT
  * @source      torch.distributed.checkpoint.load
  */
 TUTTI_API tutti_status_t tutti_checkpoint_load(const tutti_checkpoint_t *checkpoint, int64_t *step);
@@ -190,6 +191,77 @@ TUTTI_API tutti_status_t tutti_checkpoint_load(const tutti_checkpoint_t *checkpo
  * @errors      ARG, IO
  */
 TUTTI_API tutti_status_t tutti_checkpoint_newest(const char *folder, int64_t *step);
+
+/* ---- files of others ------------------------------------------------------------------------- */
+
+/* Loading tensors from files of any format, as for fine-tuning.
+ *
+ * Example:
+ *
+ *     // GPT-2 as Hugging Face publishes it, in bf16, without the masks that old files hold
+ *     const char *const masks[] = {"*.attn.bias", "*.attn.masked_bias"};
+ *     tutti_load_options_t options = {.exclude = masks, .exclude_count = 2, .cast = true};
+ *     options.rules = tutti_gpt2_rules(&options.rule_count);
+ *     const tutti_checkpoint_t checkpoint = {.group = world, .module = net};
+ *     TUTTI_CHECK(tutti_checkpoint_load_from(&checkpoint, "model.safetensors", &options));
+ */
+
+/** What a tensor here is called there. */
+typedef struct tutti_load_rule {
+    const char *name;   /**< here; one `*` in it stands for any characters */
+    const char *stored; /**< there; a `*` in it is what the other one stands for */
+    bool transposed;    /**< a matrix that is [out, in] here, and [in, out] there */
+} tutti_load_rule_t;
+
+/** How to load; zero means default: all tensors of either side are on the other one, too. */
+typedef struct tutti_load_options {
+    const char *const *include; /**< [include_count] patterns as in a shell, `*` `?` `[…]`: what is
+                                     loaded, by its name here; none: all */
+    size_t include_count;
+    const char *const *exclude; /**< [exclude_count] patterns of what is not, on both sides */
+    size_t exclude_count;
+    const tutti_load_rule_t *rules; /**< [rule_count] the first that leads to a tensor there holds;
+                                         none: it has its own name */
+    size_t rule_count;
+    bool cast;          /**< dtypes may differ: values are converted */
+    bool allow_missing; /**< what is not there stays as it is */
+    bool allow_surplus; /**< what no rank has is not read */
+} tutti_load_options_t;
+
+/**
+ * Load tensors from files of any format: a safetensors file; a folder with model.safetensors, or
+ * with Hugging Face's shards and their index; llm.c's GPT-2 (.bin, f32 and bf16; its tensors have
+ * the names of tutti_gpt_layer); a folder of checkpoints, of which the newest is taken, or of one
+ * of them; a snapshot of earlier versions (the optimizer's tensors begin with "optim.").
+ *
+ * @param checkpoint  what is loaded into: module, optimizer, slices; and the group. Nothing else of
+ *                    it is used
+ * @param path        the same on every rank, and its files on every host
+ * @param options     NULL: none
+ * @thread            the context's; a collective call
+ * @cost              each rank reads what it has; of what is converted, transposed or on a device
+ *                    16 MiB at a time are copied
+ * @errors            ARG (options), STATE (a slice lies on meta, or a tensor of the module that
+ *                    nothing is loaded into), MISMATCH (tensors that are missing, too many, or of
+ *                    another shape or dtype: lists those of all ranks, and nothing is changed; an
+ *                    optimizer of another kind), IO, FORMAT and UNSUPPORTED (name file, offset,
+ *                    tensor; what is in memory may be a part of it), NOT_FOUND (a folder without
+ *                    any of the above), NOMEM; PEER, TIMEOUT
+ * @source            torch.distributed.checkpoint.load, transformers' from_pretrained
+ */
+TUTTI_API tutti_status_t tutti_checkpoint_load_from(const tutti_checkpoint_t *checkpoint,
+                                                    const char *path,
+                                                    const tutti_load_options_t *options);
+
+/**
+ * What Hugging Face's GPT-2 calls the tensors of tutti_gpt_layer: with "transformer." and without,
+ * the embedding for a head that is not there.
+ *
+ * @return  [count] static
+ * @thread  any
+ * @errors  none
+ */
+TUTTI_API const tutti_load_rule_t *tutti_gpt2_rules(size_t *count);
 
 #ifdef __cplusplus
 }

@@ -346,8 +346,10 @@ static void what_does_not_fit_is_listed(void **state)
     assert_int_equal(tutti_checkpoint_load(&a.checkpoint, &step), TUTTI_ERR_MISMATCH);
     assert_string_equal(
         tutti_last_error(),
-        "checkpoint: 3 tensors do not fit; \"cube\" is bf16[3, 4, 6], not f32[3, 4]; "
-        "\"bias\" is not in it; \"counts\" is i64[101], not f32[3, 4]");
+        "checkpoint of step 3: 6 tensors do not fit; \"cube\" is bf16[3, 4, 6], not f32[3, 4]; "
+        "\"bias\" is not in it; \"counts\" is i64[101], not f32[3, 4]; "
+        "\"row\" is in it, but not here; \"scalar\" is in it, but not here; "
+        "\"empty\" is in it, but not here");
     tutti_tensor_release(x);
     end_alone(&a);
 }

@@ -274,6 +274,16 @@ tutti_status_t tt_checkpoint_texts_add(const tutti_checkpoint_t *checkpoint,
     return TUTTI_OK;
 }
 
+tutti_status_t tt_checkpoint_texts_add_kind(tt_manifest_t *manifest, const char *kind)
+{
+    tutti_buffer_t text;
+    TT_TRY(print(json_pack("{s:s}", "kind", kind), &text));
+    const tutti_status_t status =
+        tt_manifest_add_text(manifest, LIBRARY_PREFIX "optimizer", tt_buffer_view(&text));
+    tutti_buffer_release(&text);
+    return status;
+}
+
 void tt_checkpoint_texts_check(const tutti_checkpoint_t *checkpoint, const tt_manifest_t *manifest,
                                void (*missing)(void *user, const char *name), void *user)
 {

@@ -12,6 +12,9 @@
 tutti_status_t tt_checkpoint_texts_add(const tutti_checkpoint_t *checkpoint,
                                        tt_manifest_t *manifest);
 
+/* The kind of an optimizer of which nothing else is known. */
+tutti_status_t tt_checkpoint_texts_add_kind(tt_manifest_t *manifest, const char *kind);
+
 /* Calls `missing` for each that is wanted and not there. */
 void tt_checkpoint_texts_check(const tutti_checkpoint_t *checkpoint, const tt_manifest_t *manifest,
                                void (*missing)(void *user, const char *name), void *user);

@@ -63,7 +63,7 @@ static void a_text_that_is_not_there_is_named(void **state)
     assert_int_equal(tutti_checkpoint_save(&checkpoint, 1), TUTTI_OK);
     assert_int_equal(tutti_checkpoint_load(&checkpoint, &step), TUTTI_ERR_MISMATCH);
     assert_string_equal(tutti_last_error(),
-                        "checkpoint: 1 tensors and texts do not fit; text \"more\" is not in it");
+                        "checkpoint of step 1: 1 text does not fit; text \"more\" is not in it");
     assert_null(texts[0].loaded.data);
     remove_place(folder);
 }

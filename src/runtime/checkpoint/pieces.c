@@ -44,8 +44,10 @@ static tutti_status_t add_piece(tt_pieces_t *pieces, const tutti_slice_t *slice,
                                 tutti_tensor_t *tensor)
 {
     if (tt_box_numel(&box) > 0) {
-        pieces->pieces[pieces->count++] = (tt_piece_t){slice->name, tt_slice_whole_shape(slice),
-                                                       box, tutti_tensor_retain(tensor)};
+        pieces->pieces[pieces->count++] = (tt_piece_t){.name = slice->name,
+                                                       .whole = tt_slice_whole_shape(slice),
+                                                       .box = box,
+                                                       .tensor = tutti_tensor_retain(tensor)};
     }
     return TUTTI_OK;
 }
@@ -102,8 +104,12 @@ tutti_status_t tt_pieces_of(const tutti_slice_t *slices, size_t count, tt_pieces
     TT_TRY_ALLOC(out->pieces);
     tutti_status_t status = TUTTI_OK;
     for (size_t i = 0; i < count && status >= 0; i++) {
+        const size_t before = out->count;
         status = slices[i].kind == TUTTI_SLICE_INTERVAL ? add_interval(out, &slices[i])
                                                         : add_box(out, &slices[i]);
+        for (size_t k = before; k < out->count; k++) {
+            out->pieces[k].slice = i;
+        }
     }
     if (status < 0) {
         tt_pieces_release(out);

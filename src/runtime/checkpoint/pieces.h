@@ -8,6 +8,7 @@
 
 typedef struct {
     const char *name; /* the slice's */
+    size_t slice;     /* its number */
     tutti_shape_t whole;
     tt_box_t box;
     tutti_tensor_t *tensor; /* of the box's shape */

@@ -7,8 +7,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/base/file.h"
+#include "core/base/alloc.h"
 #include "runtime/checkpoint/checkpoint_impl.h"
+#include "runtime/checkpoint/checkpoint_texts.h"
 
 #define INDEX_NAME "model.safetensors.index.json"
 #define MODEL_NAME "model.safetensors"
@@ -38,14 +39,40 @@ static tutti_status_t open_index(tt_source_t *source)
     return tt_source_add_index(source, INDEX_NAME);
 }
 
+/* How many steps are done, if the model's metadata says so. */
+static tutti_status_t read_step(tt_source_t *source)
+{
+    char *text, *end = NULL;
+    TT_TRY(tt_source_metadata(source, MODEL_NAME, "step", &text));
+    const long long step = text == NULL ? 0 : strtoll(text, &end, 10);
+    if (text != NULL && end != text && *end == 0 && step >= 0 && step <= TT_STEP_MAX) {
+        source->manifest->step = step;
+    }
+    tt_free(text);
+    return TUTTI_OK;
+}
+
+/* The kind of the optimizer, as checkpoints have it. */
+static tutti_status_t read_kind(tt_source_t *source)
+{
+    char *kind;
+    TT_TRY(tt_source_metadata(source, OPTIM_NAME, "optimizer", &kind));
+    const tutti_status_t status =
+        kind == NULL ? TUTTI_OK : tt_checkpoint_texts_add_kind(source->manifest, kind);
+    tt_free(kind);
+    return status;
+}
+
 /* Beside the model an earlier version of Tutti put the optimizer, and what else was to be kept. */
 static tutti_status_t open_model(tt_source_t *source)
 {
     const bool has_optim = has_file(source, OPTIM_NAME), has_extra = has_file(source, EXTRA_NAME);
     source->format = has_optim || has_extra ? "snapshot" : "safetensors";
     TT_TRY(tt_source_add_safetensors(source, MODEL_NAME, ""));
+    TT_TRY(read_step(source));
     if (has_optim) {
         TT_TRY(tt_source_add_safetensors(source, OPTIM_NAME, "optim."));
+        TT_TRY(read_kind(source));
     }
     return has_extra ? tt_source_add_safetensors(source, EXTRA_NAME, "") : TUTTI_OK;
 }

@@ -8,7 +8,8 @@
  *     FOLDER/manifest.json                  a step of ours; FOLDER, or the manifest itself
  *     FOLDER/step-000000000300              the newest of its steps
  *
- * Only the last two have digests. What a header says is compared with the file's size before
+ * A snapshot's optimizer is under "optim.", its kind in a text, as in ours. Only the last two have
+ * digests. What a header says is compared with the file's size before
  * anything is believed: a tensor is inside its file, and between tensors there is nothing.
  */
 #ifndef TT_SOURCE_H
@@ -33,6 +34,10 @@ void tt_source_close(tt_source_t *source);
 /* The tensors of one more file of the source's folder, `prefix` in front of their names.
  * Errors: those of tutti_safetensors_open(); FORMAT (a name is in another file, too). */
 tutti_status_t tt_source_add_safetensors(tt_source_t *source, const char *file, const char *prefix);
+
+/* A text of a file's metadata, owned by the caller; NULL: it has none. */
+tutti_status_t tt_source_metadata(const tt_source_t *source, const char *file, const char *name,
+                                  char **out);
 
 /* Those of the files that an index names. Errors: also FORMAT (it is none, or a tensor is not where
  * it says). */

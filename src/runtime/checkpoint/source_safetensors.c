@@ -63,6 +63,20 @@ tutti_status_t tt_source_add_safetensors(tt_source_t *source, const char *file, 
     return status;
 }
 
+tutti_status_t tt_source_metadata(const tt_source_t *source, const char *file, const char *name,
+                                  char **out)
+{
+    tt_path_t path;
+    tutti_safetensors_t *st;
+    tt_steps_file(source->folder, file, path);
+    TT_TRY(tutti_safetensors_open(path, &st));
+    const char *text = tutti_safetensors_metadata(st, name);
+    *out = text == NULL ? NULL : tt_strdup(text, "checkpoint");
+    const tutti_status_t status = text != NULL && *out == NULL ? TUTTI_ERR_NOMEM : TUTTI_OK;
+    tutti_safetensors_close(st);
+    return status;
+}
+
 /* ---- the index ------------------------------------------------------------------------------- */
 
 static bool has_file(const tt_manifest_t *manifest, const char *name)

@@ -1,0 +1,29 @@
+/* Which tensor of a source a tensor here is: by rules that rename, and patterns that choose. */
+#ifndef TT_LOAD_NAMES_H
+#define TT_LOAD_NAMES_H
+
+#include <tutti/checkpoint.h>
+
+#include "runtime/checkpoint/manifest.h"
+
+/* Errors: ARG names the rule or pattern. */
+tutti_status_t tt_load_options_check(const tutti_load_options_t *options);
+
+/* Whether include and exclude choose a name. */
+bool tt_load_takes(const tutti_load_options_t *options, const char *name);
+
+/* What a rule calls a name there, into `stored`; false: it says nothing of it, or there is no room.
+ */
+bool tt_load_rename(const tutti_load_rule_t *rule, const char *name, char *stored, size_t bytes);
+
+/* A tensor of the source that is one here. */
+typedef struct {
+    const tt_saved_tensor_t *saved; /* NULL: there is none */
+    bool is_transposed;
+} tt_fit_t;
+
+/* By the first rule that leads to a tensor of the manifest; else by its own name. */
+tt_fit_t tt_load_find(const tutti_load_options_t *options, const tt_manifest_t *manifest,
+                      const char *name);
+
+#endif

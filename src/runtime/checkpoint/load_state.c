@@ -1,0 +1,61 @@
+/* Loading: all ranks compare, then each takes its texts, then its tensors. */
+#include "runtime/checkpoint/load_state.h"
+
+#include "comm/group/agree.h"
+#include "core/tensor/tensor_impl.h"
+#include "runtime/checkpoint/checkpoint_state.h"
+#include "runtime/checkpoint/checkpoint_texts.h"
+#include "runtime/checkpoint/load_slices.h"
+
+static void miss_text(void *problems, const char *name)
+{
+    tt_problems_add(problems, "text \"%s\" is not in it", name);
+}
+
+/* What is on meta gets memory, which must be filled: the module's tensors are the first slices. */
+static tutti_status_t check_meta(const tt_checkpoint_state_t *state, const tt_slices_load_t *load)
+{
+    for (size_t i = 0; i < state->module.count; i++) {
+        const bool is_new = tt_listed(&state->module, i) != tt_listed(&state->tensors, i);
+        if (is_new && load->fits[i].saved == NULL) {
+            return TT_FAIL(TUTTI_ERR_STATE,
+                           "%s: \"%s\" lies on meta, and nothing is loaded into it: "
+                           "tutti_module_materialize() gives it values before",
+                           load->what, state->module.items[i].name);
+        }
+    }
+    return TUTTI_OK;
+}
+
+/* Texts come first: a loader that refuses its own leaves all tensors as they are. */
+static tutti_status_t read_into(const tutti_checkpoint_t *c, const tt_checkpoint_state_t *state,
+                                tt_slices_load_t *load)
+{
+    tt_problems_t problems = {0};
+    tt_checkpoint_texts_check(c, load->manifest, miss_text, &problems);
+    TT_TRY(tt_slices_fit(load, &problems));
+    TT_TRY(tt_group_agree(c->group, check_meta(state, load)));
+    TT_TRY(tt_group_agree(c->group, tt_checkpoint_texts_load(c, load->manifest)));
+    return tt_group_agree(c->group, tt_slices_read(load));
+}
+
+tutti_status_t tt_load_state(const tutti_checkpoint_t *c, const tt_loaded_t *from)
+{
+    tt_checkpoint_state_t state = {0};
+    tutti_status_t status =
+        tt_group_agree(c->group, tt_checkpoint_state_wanted(c, from->manifest, &state));
+    if (status >= 0) {
+        tt_slices_load_t load = {.what = from->what,
+                                 .group = c->group,
+                                 .slices = state.slices,
+                                 .slice_count = state.slice_count,
+                                 .folder = from->folder,
+                                 .manifest = from->manifest,
+                                 .options = from->options};
+        status = read_into(c, &state, &load);
+        tt_slices_end(&load);
+    }
+    const bool is_read = status >= 0; /* on all ranks, or on none */
+    status = tt_checkpoint_state_end(&state, status);
+    return is_read ? tt_group_agree(c->group, status) : status;
+}

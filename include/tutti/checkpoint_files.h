@@ -1,7 +1,7 @@
 /**
  * @file checkpoint_files.h
- * Checkpoints as files: which there are, what is in them, whether they are whole, and where two
- * differ. No group is needed, and no more memory than a window of some MiB.
+ * Checkpoints as files: which there are, what is in them, whether they are whole, where two
+ * differ, and the way into files of others and back. No group is needed.
  *
  * Example:
  *
@@ -25,6 +25,7 @@
 #include <stdint.h>
 
 #include <tutti/objects.h>
+#include <tutti/safetensors.h>
 #include <tutti/tensor.h>
 
 #ifdef __cplusplus
@@ -53,8 +54,8 @@ TUTTI_API tutti_status_t tutti_checkpoint_list(const char *folder, tutti_buffer_
 /**
  * Remove the checkpoint of a step.
  *
- * @thread  any; nobody may be loading it
- * @errors  NOT_FOUND, IO
+ * @thread  any
+ * @errors  NOT_FOUND, IO, STATE (another job has the folder: names it)
  */
 TUTTI_API tutti_status_t tutti_checkpoint_remove(const char *folder, int64_t step);
 
@@ -65,11 +66,12 @@ typedef struct tutti_saved tutti_saved_t;
 
 /** All of it. Texts are valid until it is closed. */
 typedef struct tutti_saved_about {
-    const char *path; /**< of its folder */
-    int64_t step;
-    int ranks;      /**< that saved it */
-    size_t tensors; /**< how many */
-    uint64_t bytes; /**< of all tensors */
+    const char *path;   /**< of the step's folder; of another format as it was given */
+    const char *format; /**< "checkpoint", or that of others: "safetensors", "Hugging Face", … */
+    int64_t step;       /**< 0 if it is another format's */
+    int ranks;          /**< that saved it */
+    size_t tensors;     /**< how many */
+    uint64_t bytes;     /**< of all tensors */
 } tutti_saved_about_t;
 
 /** A tensor in it. */
@@ -91,14 +93,21 @@ typedef struct tutti_saved_part {
 } tutti_saved_part_t;
 
 /**
- * Open a checkpoint: read what it holds, and compare that with its digest.
+ * Open a checkpoint: read what it holds, and compare that with its digest. Files of other formats
+ * are opened as if they were checkpoints of one rank, without digests.
  *
- * @param path  the folder of a step, or that of a training, whose newest step is meant
+ *     FOLDER/step-000000000300                a step; or its manifest.json
+ *     FOLDER                                  a training, of which the newest step is meant
+ *     NAME.safetensors                        one file
+ *     FOLDER with model.safetensors           with model.safetensors.index.json: in several files
+ *     NAME.bin                                llm.c's GPT-2; its tensors get the names of our GPT
+ *
  * @param out   owned by the caller, to be closed with tutti_saved_close()
  * @thread      any
- * @cost        reads the manifest only
- * @errors      NOT_FOUND (a training's folder without a step), IO (it is not there), FORMAT (no
- *              checkpoint, or a damaged one), UNSUPPORTED (of a later version), NOMEM
+ * @cost        reads the manifest, or headers, only
+ * @errors      NOT_FOUND (a folder with nothing of the above), IO (it is not there), FORMAT (no
+ *              checkpoint, or a damaged one), UNSUPPORTED (of a later version), ARG (a path that is
+ *              too long), NOMEM
  */
 TUTTI_API tutti_status_t tutti_saved_open(const char *path, tutti_saved_t **out);
 
@@ -120,6 +129,11 @@ TUTTI_API tutti_status_t tutti_saved_find(const tutti_saved_t *saved, const char
 /** A part of the tensor of a number. @return END behind the last @thread any @errors none */
 TUTTI_API tutti_status_t tutti_saved_part_at(const tutti_saved_t *saved, size_t index, size_t part,
                                              tutti_saved_part_t *out);
+
+/** A text by its number; those that the library saves are named "tutti.…". Valid until it is
+ *  closed. @return END behind the last @thread any @errors none */
+TUTTI_API tutti_status_t tutti_saved_text_at(const tutti_saved_t *saved, size_t index,
+                                             tutti_named_text_t *out);
 
 /**
  * Read a box of a tensor, comparing the blocks in which it is with their digests.
@@ -170,7 +184,8 @@ typedef struct tutti_saved_watch {
 TUTTI_API tutti_status_t tutti_saved_check(const tutti_saved_t *saved);
 
 /**
- * Read all of a checkpoint, and compare it with its digests; go on behind damage.
+ * Read all of a checkpoint, and compare it with its digests; go on behind damage. Of a format that
+ * has none it is seen only that all of it can be read.
  *
  * @param watch   borrowed; NULL: nobody is told
  * @param damage  out: how many times `watch` was told of damage; 0: the checkpoint is whole
@@ -193,6 +208,46 @@ TUTTI_API tutti_status_t tutti_saved_verify(const tutti_saved_t *saved,
  */
 TUTTI_API tutti_status_t tutti_saved_diff(tutti_saved_t *a, tutti_saved_t *b,
                                           const tutti_saved_watch_t *watch, size_t *tensors);
+
+/* ---- into other files ------------------------------------------------------------------------ */
+
+/** Zero means default. */
+typedef struct tutti_merge_options {
+    uint64_t shard_bytes; /**< of a folder's files, at most, but for one with a single longer
+                             tensor; 0: 5 GB */
+    bool is_all;          /**< also what belongs to the optimizer: names that begin with "optim." */
+    const tutti_saved_watch_t *watch; /**< borrowed; NULL: nobody is told */
+} tutti_merge_options_t;
+
+/**
+ * Write whole tensors, as others read them.
+ *
+ * @param path     NAME.safetensors: one file, which is replaced. Anything else: a folder, as
+ *                 Hugging Face's save_pretrained() lays it out: model.safetensors, or several files
+ *                 and model.safetensors.index.json
+ * @param options  borrowed; NULL: defaults
+ * @thread         one at a time per checkpoint that is open
+ * @cost           reads and writes each byte once; memory for the longest tensor
+ * @errors         ARG (there is a model in the folder), IO, FORMAT (damaged: names file, offset and
+ *                 tensor), NOMEM
+ */
+TUTTI_API tutti_status_t tutti_saved_merge(tutti_saved_t *saved, const char *path,
+                                           const tutti_merge_options_t *options);
+
+/**
+ * Write a checkpoint of as many ranks, each of which has a part of the rows of every tensor. Texts
+ * go with it.
+ *
+ * @param folder  a training's; one of the same step in it is replaced
+ * @param ranks   1 to 99999
+ * @param watch   borrowed; NULL: nobody is told
+ * @thread        one at a time per checkpoint that is open
+ * @cost          reads and writes each byte once; memory for the longest slice
+ * @errors        ARG, IO, FORMAT (damaged: names file, offset and tensor), STATE (another job has
+ *                the folder: names it), NOMEM
+ */
+TUTTI_API tutti_status_t tutti_saved_split(tutti_saved_t *saved, const char *folder, int ranks,
+                                           const tutti_saved_watch_t *watch);
 
 #ifdef __cplusplus
 }

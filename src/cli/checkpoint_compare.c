@@ -47,7 +47,11 @@ static void print_verdict(const tutti_saved_t *saved, size_t damage)
     const tutti_saved_about_t about = tutti_saved_describe(saved);
     char bytes[TT_BYTES_TEXT];
     printf("%s: ", about.path);
-    if (damage > 0) {
+    if (damage == 0 && strcmp(about.format, "checkpoint") != 0) {
+        printf("readable: %zu tensor%s, %s; %s has no digests\n", about.tensors,
+               tt_checkpoint_plural(about.tensors), tt_checkpoint_bytes(about.bytes, bytes),
+               about.format);
+    } else if (damage > 0) {
         printf("damaged in %zu place%s\n", damage, tt_checkpoint_plural(damage));
     } else {
         printf("whole: %zu tensor%s, %s\n", about.tensors, tt_checkpoint_plural(about.tensors),
@@ -84,7 +88,9 @@ static tutti_status_t verify_one(verify_t *v, const char *path)
 static tutti_status_t verify_all(verify_t *v, const char *path)
 {
     tutti_buffer_t buffer;
-    TUTTI_CHECK(tutti_checkpoint_list(path, &buffer));
+    if (tutti_checkpoint_list(path, &buffer) < 0) {
+        return verify_one(v, path); /* a file */
+    }
     const tutti_checkpoint_step_t *steps = buffer.data;
     tutti_status_t status = TUTTI_OK;
     size_t found = 0;
@@ -102,8 +108,7 @@ static tutti_status_t verify_all(verify_t *v, const char *path)
 
 int tt_checkpoint_verify(int argc, char **argv)
 {
-    static const tt_checkpoint_form_t form = {"verify", "[OPTION …] FOLDER|STEP-FOLDER", table, 1,
-                                              1};
+    static const tt_checkpoint_form_t form = {"verify", "[OPTION …] CHECKPOINT", table, 1, 1};
     const char *arguments[TT_CHECKPOINT_ARGUMENTS_MAX];
     bool is_json = false;
     const int code = tt_checkpoint_parse(&form, argc, argv, &is_json, arguments);
@@ -235,8 +240,8 @@ static int diff_saved(tutti_saved_t *const saved[2], bool is_json)
 
 int tt_checkpoint_diff(int argc, char **argv)
 {
-    static const tt_checkpoint_form_t form = {
-        "diff", "[OPTION …] FOLDER|STEP-FOLDER FOLDER|STEP-FOLDER", table, 2, 2};
+    static const tt_checkpoint_form_t form = {"diff", "[OPTION …] CHECKPOINT CHECKPOINT", table, 2,
+                                              2};
     const char *arguments[TT_CHECKPOINT_ARGUMENTS_MAX];
     tutti_saved_t *saved[2] = {NULL, NULL};
     bool is_json = false;

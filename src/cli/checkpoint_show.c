@@ -169,6 +169,29 @@ static void print_tensor(const tutti_saved_t *saved, size_t index,
     }
 }
 
+/* An object with a member for each. */
+static json_t *texts_json(const tutti_saved_t *saved)
+{
+    json_t *all = json_object();
+    tutti_named_text_t text;
+    for (size_t i = 0; tutti_saved_text_at(saved, i, &text) == TUTTI_OK; i++) {
+        json_object_set_new(all, text.name, json_string(text.text));
+    }
+    return all;
+}
+
+/* As much of each as fits on a line. */
+static void print_texts(const tutti_saved_t *saved)
+{
+    tutti_named_text_t text;
+    for (size_t i = 0; tutti_saved_text_at(saved, i, &text) == TUTTI_OK; i++) {
+        const size_t length = strcspn(text.text, "\n");
+        const size_t shown = length < 100 ? length : 100;
+        printf("%-40s  text: %.*s%s\n", text.name, (int)shown, text.text,
+               text.text[shown] != 0 ? " …" : "");
+    }
+}
+
 static int show(const tutti_saved_t *saved, const char *pattern, const show_flags_t *flags)
 {
     const tutti_saved_about_t about = tutti_saved_describe(saved);
@@ -176,8 +199,8 @@ static int show(const tutti_saved_t *saved, const char *pattern, const show_flag
     tutti_saved_tensor_t tensor;
     char bytes[TT_BYTES_TEXT];
     if (list == NULL) {
-        printf("%s: step %" PRId64 ", %zu tensor%s, %s, saved by %d rank%s\n", about.path,
-               about.step, about.tensors, tt_checkpoint_plural(about.tensors),
+        printf("%s: %s, step %" PRId64 ", %zu tensor%s, %s, saved by %d rank%s\n", about.path,
+               about.format, about.step, about.tensors, tt_checkpoint_plural(about.tensors),
                tt_checkpoint_bytes(about.bytes, bytes), about.ranks,
                tt_checkpoint_plural((size_t)about.ranks));
     }
@@ -191,19 +214,24 @@ static int show(const tutti_saved_t *saved, const char *pattern, const show_flag
             print_tensor(saved, i, &tensor, flags->has_slices);
         }
     }
-    return list == NULL ? 0
-                        : tt_checkpoint_print_json(
-                              "show",
-                              json_pack("{s:s, s:I, s:i, s:I, s:o}", "path", about.path, "step",
-                                        (json_int_t)about.step, "ranks", about.ranks, "bytes",
-                                        (json_int_t)about.bytes, "tensors", list),
-                              0);
+    if (list == NULL && pattern == NULL) {
+        print_texts(saved);
+    }
+    return list == NULL
+               ? 0
+               : tt_checkpoint_print_json("show",
+                                          json_pack("{s:o, s:s, s:s, s:I, s:i, s:I, s:o}", "texts",
+                                                    texts_json(saved), "path", about.path, "format",
+                                                    about.format, "step", (json_int_t)about.step,
+                                                    "ranks", about.ranks, "bytes",
+                                                    (json_int_t)about.bytes, "tensors", list),
+                                          0);
 }
 
 int tt_checkpoint_show(int argc, char **argv)
 {
-    static const tt_checkpoint_form_t form = {
-        "show", "[OPTION …] FOLDER|STEP-FOLDER [NAME-PATTERN]", show_table, 1, 2};
+    static const tt_checkpoint_form_t form = {"show", "[OPTION …] CHECKPOINT [NAME-PATTERN]",
+                                              show_table, 1, 2};
     const char *arguments[TT_CHECKPOINT_ARGUMENTS_MAX] = {0};
     show_flags_t flags = {0};
     tutti_saved_t *saved;

@@ -3,7 +3,9 @@ import glob
 import json
 import os
 import pty
+import re
 import shutil
+import struct
 import subprocess
 import tempfile
 import unittest
@@ -137,25 +139,31 @@ class Show(Checkpoints):
                 self.assertEqual(one["bytes"], end - begin)
         self.assertEqual(numel * size, tensor["bytes"])
 
+    def test_texts(self):
+        save(self.folder, "rows", 2, 1, "text", "words", "a b c", "text", "long", "x" * 101 + "\n")
+        self.assertEqual(self.json("show", self.folder)["texts"],
+                         {"words": "a b c", "long": "x" * 101 + "\n"})
+        lines = self.tutti("show", self.folder).splitlines()[-2:]
+        self.assertRegex("\n".join(lines), "^words +text: a b c\nlong +text: x{100} …$")
+
     def test_names_that_match_a_pattern(self):
         save(self.folder)
         names = [one["name"] for one in self.json("show", self.folder, "*c*")["tensors"]]
         self.assertEqual(names, ["cube", "scalar", "counts"])
         lines = self.tutti("show", self.folder, "row", "--slices").splitlines()
-        self.assertEqual(lines[0], f"{step_of(self.folder, 1)}: step 1, 6 tensors, 86.0 KiB, "
-                                   "saved by 2 ranks")
+        self.assertEqual(lines[0], f"{step_of(self.folder, 1)}: checkpoint, step 1, 6 tensors, "
+                                   "86.0 KiB, saved by 2 ranks")
         self.assertRegex(lines[1], r"^row +f32\[1, 5\]  20 B, 1 slice$")
         self.assertRegex(lines[2], r"^    \[0:1, 0:5\]  rank-00001-0.safetensors, 20 bytes at "
                                    r"offset \d+$")
         self.assertEqual(len(lines), 3)
 
     def test_what_is_no_checkpoint(self):
-        for path, text in ((self.folder, "there is no manifest.json in this folder, nor a step's "
-                                         "folder with one"),
+        for path, text in ((self.folder, "no checkpoint: want manifest.json, "),
                            (self.folder + "/none", "No such file or directory"),
-                           (SAVE, "a file; want a training's folder, or that of a step")):
-            self.assertEqual(self.tutti("show", path, code=2),
-                             f"tutti checkpoint show: checkpoint {path}: {text}\n")
+                           (SAVE, "is it a safetensors file?")):
+            self.assertRegex(self.tutti("show", path, code=2),
+                             f"^tutti checkpoint show: {path}: .*{re.escape(text)}")
         with open(save(self.folder) + "/manifest.json", "w", encoding="utf-8") as file:
             file.write("{" * 100)
         self.assertIn("manifest.json: damaged", self.tutti("show", self.folder, code=2))
@@ -235,7 +243,7 @@ class Verify(Checkpoints):
             shutil.move(self.folder + "/kept", file)
 
     def test_what_is_no_checkpoint_is_no_damage(self):
-        self.assertIn("there is no manifest.json", self.tutti("verify", self.folder, code=2))
+        self.assertIn("no checkpoint: want", self.tutti("verify", self.folder, code=2))
         self.assertIn("No such file", self.tutti("verify", self.folder + "/none", code=2))
 
 
@@ -347,12 +355,167 @@ class Prune(Checkpoints):
         self.assertEqual(self.steps(), [1, 2])
 
 
+def read_safetensors(path):
+    """{name: (dtype, shape, bytes)} and the metadata, by what the format says."""
+    with open(path, "rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        data = file.read()
+    metadata = header.pop("__metadata__")
+    end = 0
+    for one in sorted(header.values(), key=lambda one: one["data_offsets"]):
+        assert one["data_offsets"][0] == end, header
+        end = one["data_offsets"][1]
+    assert end == len(data)
+    return {name: (one["dtype"], one["shape"], data[slice(*one["data_offsets"])])
+            for name, one in header.items()}, metadata
+
+
+def expected_bytes(name):
+    """All elements of a tensor of layout_testing.h."""
+    dtype, shape, size = TENSORS[name]
+    numel = 1
+    for length in shape:
+        numel *= length
+    values = [value_of(name, element) for element in range(numel)]
+    if dtype == "bf16":
+        return b"".join(struct.pack("<f", value)[2:] for value in values)
+    return struct.pack(f"<{numel}{ {'f32': 'f', 'f64': 'd', 'i64': 'q'}[dtype]}", *values)
+
+
+class Merge(Checkpoints):
+    def check(self, path, names=tuple(TENSORS)):
+        tensors, metadata = read_safetensors(path)
+        self.assertEqual(metadata, {"format": "pt"})
+        self.assertEqual(set(tensors), set(names))
+        for name, (dtype, shape, data) in tensors.items():
+            self.assertEqual((dtype.lower(), shape), TENSORS[name][:2])
+            self.assertEqual(data, expected_bytes(name), name)
+        try:
+            import safetensors
+        except ImportError:
+            return
+        with safetensors.safe_open(path, framework="numpy") as file:
+            self.assertEqual(set(file.keys()), set(names))
+
+    def test_one_file_of_every_layout(self):
+        out = self.folder + "/out.safetensors"
+        for layout in ("replicated", "rows", "columns", "intervals", "grid", "in_turn"):
+            path = save(self.enterContext(tempfile.TemporaryDirectory(dir=SHELF)), layout, 4)
+            self.assertEqual(self.tutti("merge", path, out), f"{out}: written\n")
+            self.check(out)
+        self.assertEqual(self.json("merge", path, out),
+                         {"from": path, "format": "checkpoint", "step": 1, "to": out})
+        self.assertEqual(self.json("diff", path, out)["same"], True)
+        found = self.json("show", out)
+        self.assertEqual((found["format"], found["path"]), ("safetensors", out))
+        self.assertIn("readable: 6 tensors, 86.0 KiB; safetensors has no digests",
+                      self.tutti("verify", out))
+
+    def test_shards_as_hugging_face_has_them(self):
+        path, out = save(self.folder, "grid", 4), self.folder + "/new/model"
+        self.tutti("merge", path, out, "--shard-size", "950B")
+        with open(out + "/model.safetensors.index.json", encoding="utf-8") as file:
+            index = json.load(file)
+        self.assertEqual(index["metadata"], {"total_size": BYTES})
+        files = [f"model-{number:05}-of-00003.safetensors" for number in (1, 2, 3)]
+        self.assertEqual(index["weight_map"], {
+            "embedding": files[0], "cube": files[1], "row": files[1], "scalar": files[1],
+            "counts": files[2], "empty": files[2]})
+        self.assertEqual(sorted(os.listdir(out)), files + ["model.safetensors.index.json"])
+        for file in files:
+            self.check(os.path.join(out, file), [name for name, where in
+                                                 index["weight_map"].items() if where == file])
+        self.assertEqual(self.json("diff", path, out)["same"], True)
+
+    def test_a_folder_with_one_file(self):
+        path, out = save(self.folder), self.folder + "/model"
+        os.mkdir(out)
+        with open(out + "/config.json", "w", encoding="utf-8"):
+            pass
+        self.tutti("merge", path, out)
+        self.check(out + "/model.safetensors")
+        self.assertEqual(sorted(os.listdir(out)), ["config.json", "model.safetensors"])
+        self.assertEqual(self.tutti("merge", path, out, code=2),
+                         f"tutti checkpoint merge: merge: there is a model in {out} already "
+                         "(model.safetensors): want another folder, or a new one\n")
+
+    def test_what_the_optimizer_has_stays_out(self):
+        out = self.folder + "/out.safetensors"
+        path = save(self.folder, "rows", 2, 1, "name", "cube", "optim.cube")
+        self.tutti("merge", path, out)
+        self.check(out, set(TENSORS) - {"cube"})
+        self.tutti("merge", path, out, "--all")
+        self.assertIn("optim.cube", read_safetensors(out)[0])
+
+    def test_damage_leaves_nothing(self):
+        path = save(self.folder, "rows", 2)
+        file = path + "/rank-00001-0.safetensors"
+        flip(file, os.stat(file).st_size - 1)
+        out = self.folder + "/out"
+        os.mkdir(out)
+        self.assertIn("rank-00001-0.safetensors: damaged: tensor",
+                      self.tutti("merge", path, out + "/x.safetensors", code=2))
+        self.assertEqual(os.listdir(out), [])
+
+    def test_mistakes(self):
+        path = save(self.folder)
+        for size in ("", "0", "5 GB", "GB", "1TB", "-1", "99999999999GB"):
+            self.assertIn("want a size, as in 5GB or 512MiB",
+                          self.tutti("merge", path, self.folder + "/out", "--shard-size=" + size,
+                                     code=2))
+        self.assertFalse(os.path.exists(self.folder + "/out"))
+        self.assertIn("No such file or directory",
+                      self.tutti("merge", path, self.folder + "/none/x.safetensors", code=2))
+
+
+class Split(Checkpoints):
+    def test_rows_of_each_rank(self):
+        path = save(self.folder, "in_turn", 2, 40, "text", "words", "a b c")
+        out = self.folder + "/out"
+        self.assertEqual(self.json("split", path, out, "--ranks", "3"),
+                         {"from": path, "format": "checkpoint", "step": 40, "to": out})
+        found = self.json("show", out)
+        self.assertEqual((found["path"], found["step"], found["ranks"], found["texts"]),
+                         (step_of(out, 40), 40, 3, {"words": "a b c"}))
+        parts = {one["name"]: [(part["rank"], part["offset"], part["size"])
+                               for part in one["slices"]] for one in found["tensors"]}
+        self.assertEqual(parts, {
+            "embedding": [(0, [0, 0], [104, 70]), (1, [104, 0], [104, 70]),
+                          (2, [208, 0], [103, 70])],
+            "cube": [(0, [0, 0, 0], [1, 4, 6]), (1, [1, 0, 0], [1, 4, 6]),
+                     (2, [2, 0, 0], [1, 4, 6])],
+            "row": [(0, [0, 0], [1, 5])], "scalar": [(0, [], [])],
+            "counts": [(0, [0], [34]), (1, [34], [34]), (2, [68], [33])], "empty": []})
+        self.assertIs(self.json("verify", out)["whole"], True)
+        self.assertEqual(self.json("diff", path, out)["same"], True)
+
+    def test_other_formats(self):
+        path, file = save(self.folder, "grid", 4), self.folder + "/x.safetensors"
+        self.tutti("merge", path, file)
+        self.tutti("split", file, self.folder + "/two", "-n", "2")
+        self.assertEqual(self.json("show", self.folder + "/two")["step"], 0)
+        self.assertEqual(self.json("diff", path, self.folder + "/two")["same"], True)
+
+    def test_damage_leaves_nothing(self):
+        path, out = save(self.folder), self.folder + "/out"
+        flip(path + "/rank-00001-0.digests", 5)
+        self.assertIn("damaged: the digests of tensor", self.tutti("split", path, out, code=2))
+        self.assertEqual(self.json("list", out)["steps"], [])
+        self.assertIn("--ranks", self.tutti("split", path, out, "--ranks", "0", code=2))
+
+    def test_a_step_of_the_same_folder_is_replaced(self):
+        path = save(self.folder, "rows", 4, 7)
+        self.tutti("split", self.folder, self.folder, "--ranks", "2")
+        self.assertEqual(self.json("show", path)["ranks"], 2)
+        self.assertIs(self.json("verify", self.folder)["whole"], True)
+
+
 class Form(Checkpoints):
     def test_help_and_mistakes(self):
         self.assertIn("verbs:\n  list ", self.tutti("--help"))
         self.assertIn('did you mean "verify"', self.tutti("verfy", code=2))
         self.assertIn("usage: tutti checkpoint VERB", self.tutti(code=2))
-        for verb in ("list", "show", "verify", "diff", "prune"):
+        for verb in ("list", "show", "verify", "diff", "prune", "merge", "split"):
             self.assertIn(f"usage: tutti checkpoint {verb} [OPTION …] ",
                           self.tutti(verb, "--help"))
             self.assertIn("want [OPTION …] ", self.tutti(verb, code=2))
@@ -365,9 +528,10 @@ class Form(Checkpoints):
         done = subprocess.run([TUTTI, "checkpoint", "verify", path], stdout=subprocess.PIPE,
                               stderr=theirs, timeout=DEADLINE)
         os.close(theirs)
-        shown = os.read(ours, 65536).decode()
+        shown = ""
+        while not shown.endswith("\r\x1b[K"):  # an error behind what was written
+            shown += os.read(ours, 65536).decode()
         self.assertIn("\rverify: 100 %, 86.0 KiB of 86.0 KiB", shown)
-        self.assertTrue(shown.endswith("\r\x1b[K"), shown)
         self.assertEqual(done.stdout.decode(), f"{path}: whole: 6 tensors, 86.0 KiB\n")
 
 

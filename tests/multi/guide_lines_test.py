@@ -107,7 +107,7 @@ class Lines(unittest.TestCase):
                     file.write(b"x")
             code, out, err = self.place.run(line)
             self.assertEqual(code, 1 if " verify " in line or " diff " in line else 0, err)
-            self.assertIn(mask(f"$ {line}\n{out}```"), guide)
+            self.assertIn(mask(f"$ {line}\n{out}"), guide)
             if " verify " in line:
                 self.place.run(f"rm -r {step}300; {save} 300 set embedding 71 -1.5 "
                                "set embedding 21769 3")

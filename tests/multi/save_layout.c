@@ -3,6 +3,8 @@
  *     save_layout FOLDER LAYOUT RANKS STEP [CHANGE …]
  *     set NAME ELEMENT VALUE     another value: -1.5, nan, -nan
  *     without NAME               this tensor is left out
+ *     name NAME OTHER            it gets another name
+ *     text NAME TEXT             of the caller
  *     big ROWS COLUMNS           one more, "big", of f32, whose element i is i % 251; each rank has
  *                                an interval of it
  */
@@ -13,6 +15,8 @@
 #include <tutti/launch.h>
 
 #include "runtime/checkpoint/layout_testing.h"
+
+enum { TEXTS_MAX = 8 };
 
 typedef struct {
     char **changes;
@@ -54,6 +58,15 @@ static void leave_out(tt_laid_t *laid, const char *name)
     laid->count = kept;
 }
 
+static void rename_one(tt_laid_t *laid, const char *name, const char *other)
+{
+    for (size_t i = 0; i < laid->count; i++) {
+        if (strcmp(laid->slices[i].name, name) == 0) {
+            laid->slices[i].name = other;
+        }
+    }
+}
+
 static _Thread_local char **wanted; /* of set: name, element, value */
 
 static tutti_status_t set_one(const tutti_slice_t *slice, int64_t at, int64_t element)
@@ -79,12 +92,29 @@ static tutti_status_t change(tt_laid_t *laid, const tutti_spawned_t *self)
         } else if (strcmp(change[0], "without") == 0) {
             leave_out(laid, change[1]);
             i += 2;
+        } else if (strcmp(change[0], "name") == 0) {
+            rename_one(laid, change[1], change[2]);
+            i += 3;
+        } else if (strcmp(change[0], "text") == 0) {
+            i += 3;
         } else {
             add_big(laid, self, change);
             i += 3;
         }
     }
     return TUTTI_OK;
+}
+
+static size_t list_texts(tutti_checkpoint_text_t *texts)
+{
+    size_t count = 0;
+    for (int i = 0; i < job->count; i++) {
+        if (strcmp(job->changes[i], "text") == 0) {
+            texts[count++] = (tutti_checkpoint_text_t){.name = job->changes[i + 1],
+                                                       .saved = tutti_text(job->changes[i + 2])};
+        }
+    }
+    return count;
 }
 
 static tutti_status_t save_rank(const tutti_spawned_t *self)
@@ -95,11 +125,14 @@ static tutti_status_t save_rank(const tutti_spawned_t *self)
     tt_lay(&laid, job->layout, self->rank, self->size);
     tutti_status_t status = tt_lay_all(&laid, tt_layout_set);
     status = status < 0 ? status : change(&laid, self);
+    tutti_checkpoint_text_t texts[TEXTS_MAX];
     const tutti_checkpoint_t checkpoint = {.folder = job->folder,
                                            .group = world,
                                            .slices = laid.slices,
                                            .slice_count = laid.count,
-                                           .keep = 100};
+                                           .keep = 100,
+                                           .texts = texts,
+                                           .text_count = list_texts(texts)};
     status = status < 0 ? status : tutti_checkpoint_save(&checkpoint, job->step);
     tt_lay_end(&laid);
     tutti_group_release(world);

@@ -36,9 +36,14 @@ typedef struct {
     tutti_status_t (*wrote)(void *user, const tutti_named_tensor_t *tensor, uint64_t at,
                             const void *data, size_t bytes);
     void *user;
+    /* Its values, of its dtype and shape, contiguous in the host's memory; owned by the caller.
+     * NULL: the tensor has them. Otherwise tensors may lie on meta, and only one at a time is in
+     * memory. */
+    tutti_status_t (*fetch)(void *user, const tutti_named_tensor_t *tensor, tutti_tensor_t **out);
 } tt_safetensors_watch_t;
 
-/* tutti_safetensors_save(), watched; NULL: by nobody. A failure of `wrote` ends it. */
+/* tutti_safetensors_save(), watched; NULL: by nobody. A failure of its functions, either of which
+ * may be NULL, ends it. */
 tutti_status_t tt_safetensors_save(const char *path, const tutti_named_tensor_t *tensors,
                                    size_t count, const tutti_named_text_t *metadata,
                                    size_t metadata_count, const tt_safetensors_watch_t *watch);

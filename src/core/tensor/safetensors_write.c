@@ -175,13 +175,15 @@ static tutti_status_t write_header(writer_t *writer, const json_t *header)
 static tutti_status_t write_tensor(void *user, const tutti_named_tensor_t *named)
 {
     writer_t *writer = user;
+    const tt_safetensors_watch_t *watch = writer->watch;
     tutti_tensor_t *host;
-    TT_TRY(tt_tensor_on_host(named->tensor, &host));
+    TT_TRY(watch->fetch != NULL ? watch->fetch(watch->user, named, &host)
+                                : tt_tensor_on_host(named->tensor, &host));
     const void *data = tutti_tensor_data(host);
     const size_t bytes = tutti_tensor_bytes(host);
     tutti_status_t status = TUTTI_OK;
-    if (writer->watch != NULL) {
-        status = writer->watch->wrote(writer->watch->user, named, writer->at, data, bytes);
+    if (watch->wrote != NULL) {
+        status = watch->wrote(watch->user, named, writer->at, data, bytes);
     }
     if (status >= 0) {
         status = write_bytes(writer, data, bytes);
@@ -193,7 +195,8 @@ static tutti_status_t write_tensor(void *user, const tutti_named_tensor_t *named
 static tutti_status_t write_all(const char *path, const layout_t *layout,
                                 const tt_safetensors_watch_t *watch)
 {
-    writer_t writer = {.watch = watch};
+    static const tt_safetensors_watch_t nobody;
+    writer_t writer = {.watch = watch == NULL ? &nobody : watch};
     TT_TRY(tt_new_file_begin(path, &writer.file));
     tutti_status_t status = write_header(&writer, layout->header);
     if (status >= 0) {

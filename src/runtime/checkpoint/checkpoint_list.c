@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "core/base/alloc.h"
+#include "runtime/checkpoint/folder_lock.h"
 #include "runtime/checkpoint/step_folders.h"
 
 typedef struct {
@@ -64,6 +65,7 @@ tutti_status_t tutti_checkpoint_remove(const char *folder, int64_t step)
     if (step >= 0 && step <= TT_STEP_MAX) {
         tt_steps_name(folder, step, path);
         if (stat(path, &about) == 0) {
+            TT_TRY(tt_folder_lock(folder, NULL, true));
             return tt_steps_remove(folder, step);
         }
     }

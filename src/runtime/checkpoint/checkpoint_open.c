@@ -11,41 +11,11 @@
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* A folder with a manifest is a step's; any other is a training's. */
-static tutti_status_t find_folder(const char *path, tt_path_t out)
-{
-    struct stat about;
-    int64_t step;
-    if (strlen(path) > TT_STEP_FOLDER_BYTES_MAX) {
-        return TT_FAIL(TUTTI_ERR_ARG, "checkpoint: a path of %zu characters; want at most %d",
-                       strlen(path), TT_STEP_FOLDER_BYTES_MAX);
-    }
-    if (stat(path, &about) != 0) {
-        return TT_FAIL_ERRNO(TUTTI_ERR_IO, "checkpoint %s", path);
-    }
-    if (!S_ISDIR(about.st_mode)) {
-        return TT_FAIL(TUTTI_ERR_FORMAT,
-                       "checkpoint %s: a file; want a training's folder, or that of a step", path);
-    }
-    tt_steps_file(path, TT_MANIFEST_NAME, out);
-    if (stat(out, &about) == 0) {
-        snprintf(out, sizeof(tt_path_t), "%s", path);
-        return TUTTI_OK;
-    }
-    TT_TRY(tt_steps_newest(path, INT64_MAX, &step));
-    tt_steps_name(path, step, out);
-    return step != TT_NO_STEP ? TUTTI_OK
-                              : TT_FAIL(TUTTI_ERR_NOT_FOUND,
-                                        "checkpoint %s: there is no %s in this folder, nor a "
-                                        "step's folder with one",
-                                        path, TT_MANIFEST_NAME);
-}
-
 /* What a rank has, before it is written, is described in the same form. */
 static tutti_status_t check_written(const tutti_saved_t *saved)
 {
-    for (size_t i = 0; i < saved->manifest->tensor_count; i++) {
-        const tt_saved_tensor_t *tensor = &saved->manifest->tensors[i];
+    for (size_t i = 0; i < saved->source.manifest->tensor_count; i++) {
+        const tt_saved_tensor_t *tensor = &saved->source.manifest->tensors[i];
         for (size_t k = 0; k < tensor->slice_count; k++) {
             if (tensor->slices[k].file == TT_NO_FILE) {
                 return TT_FAIL(TUTTI_ERR_FORMAT, "%s: tensor \"%s\": a slice is in no file",
@@ -56,24 +26,23 @@ static tutti_status_t check_written(const tutti_saved_t *saved)
     return TUTTI_OK;
 }
 
-static tutti_status_t open_folder(const char *path, tutti_saved_t *saved)
+static tutti_status_t open_saved(const char *path, tutti_saved_t *saved)
 {
-    tt_path_t manifest;
-    TT_TRY(find_folder(path, saved->path));
-    tt_steps_file(saved->path, TT_MANIFEST_NAME, manifest);
-    TT_TRY(tt_manifest_read(manifest, &saved->manifest));
+    TT_TRY(tt_source_open(path, &saved->source));
+    const bool is_ours = strcmp(saved->source.format, "checkpoint") == 0;
+    snprintf(saved->path, sizeof saved->path, "%s", is_ours ? saved->source.folder : path);
     TT_TRY(check_written(saved));
-    for (size_t i = 0; i < saved->manifest->tensor_count; i++) {
-        saved->bytes += tt_saved_describe(&saved->manifest->tensors[i]).bytes;
+    for (size_t i = 0; i < saved->source.manifest->tensor_count; i++) {
+        saved->bytes += tt_saved_describe(&saved->source.manifest->tensors[i]).bytes;
     }
-    return tt_slice_reader_open(&saved->reader, saved->path, saved->manifest);
+    return tt_slice_reader_open(&saved->reader, saved->source.folder, saved->source.manifest);
 }
 
 tutti_status_t tutti_saved_open(const char *path, tutti_saved_t **out)
 {
     tutti_saved_t *saved = tt_alloc(sizeof *saved, "checkpoint");
     TT_TRY_ALLOC(saved);
-    const tutti_status_t status = open_folder(path, saved);
+    const tutti_status_t status = open_saved(path, saved);
     if (status < 0) {
         tutti_saved_close(saved);
         return status;
@@ -86,7 +55,7 @@ void tutti_saved_close(tutti_saved_t *saved)
 {
     if (saved != NULL) {
         tt_slice_reader_close(&saved->reader);
-        tt_manifest_release(saved->manifest);
+        tt_source_close(&saved->source);
         tt_free(saved);
     }
 }
@@ -96,9 +65,10 @@ void tutti_saved_close(tutti_saved_t *saved)
 tutti_saved_about_t tutti_saved_describe(const tutti_saved_t *saved)
 {
     return (tutti_saved_about_t){.path = saved->path,
-                                 .step = saved->manifest->step,
-                                 .ranks = saved->manifest->ranks,
-                                 .tensors = saved->manifest->tensor_count,
+                                 .format = saved->source.format,
+                                 .step = saved->source.manifest->step,
+                                 .ranks = saved->source.manifest->ranks,
+                                 .tensors = saved->source.manifest->tensor_count,
                                  .bytes = saved->bytes};
 }
 
@@ -114,16 +84,16 @@ tutti_saved_tensor_t tt_saved_describe(const tt_saved_tensor_t *tensor)
 
 tutti_status_t tutti_saved_at(const tutti_saved_t *saved, size_t index, tutti_saved_tensor_t *out)
 {
-    if (index >= saved->manifest->tensor_count) {
+    if (index >= saved->source.manifest->tensor_count) {
         return TUTTI_END;
     }
-    *out = tt_saved_describe(&saved->manifest->tensors[index]);
+    *out = tt_saved_describe(&saved->source.manifest->tensors[index]);
     return TUTTI_OK;
 }
 
 static tutti_status_t fail_missing(const tutti_saved_t *saved, const char *name)
 {
-    const tt_manifest_t *manifest = saved->manifest;
+    const tt_manifest_t *manifest = saved->source.manifest;
     size_t nearest = 0, least = SIZE_MAX;
     for (size_t i = 0; i < manifest->tensor_count; i++) {
         const size_t distance = tt_name_distance(name, manifest->tensors[i].name);
@@ -142,7 +112,7 @@ static tutti_status_t fail_missing(const tutti_saved_t *saved, const char *name)
 tutti_status_t tt_saved_find(const tutti_saved_t *saved, const char *name,
                              const tt_saved_tensor_t **out)
 {
-    *out = tt_manifest_find(saved->manifest, name);
+    *out = tt_manifest_find(saved->source.manifest, name);
     return *out != NULL ? TUTTI_OK : fail_missing(saved, name);
 }
 
@@ -158,17 +128,28 @@ tutti_status_t tutti_saved_find(const tutti_saved_t *saved, const char *name,
 tutti_status_t tutti_saved_part_at(const tutti_saved_t *saved, size_t index, size_t part,
                                    tutti_saved_part_t *out)
 {
-    if (index >= saved->manifest->tensor_count ||
-        part >= saved->manifest->tensors[index].slice_count) {
+    if (index >= saved->source.manifest->tensor_count ||
+        part >= saved->source.manifest->tensors[index].slice_count) {
         return TUTTI_END;
     }
-    const tt_saved_tensor_t *tensor = &saved->manifest->tensors[index];
+    const tt_saved_tensor_t *tensor = &saved->source.manifest->tensors[index];
     const tt_saved_slice_t *slice = &tensor->slices[part];
     *out = (tutti_saved_part_t){
         .shape = tt_box_shape(&slice->box), .rank = slice->rank, .at = slice->at};
     memcpy(out->offset, slice->box.offset, sizeof out->offset);
     out->bytes = (uint64_t)tt_box_numel(&slice->box) * tutti_dtype_bytes(tensor->dtype);
-    out->file = saved->manifest->files[slice->file].name;
+    out->file = saved->source.manifest->files[slice->file].name;
+    return TUTTI_OK;
+}
+
+tutti_status_t tutti_saved_text_at(const tutti_saved_t *saved, size_t index,
+                                   tutti_named_text_t *out)
+{
+    const tt_manifest_t *manifest = saved->source.manifest;
+    if (index >= manifest->text_count) {
+        return TUTTI_END;
+    }
+    *out = (tutti_named_text_t){manifest->texts[index].name, manifest->texts[index].text.data};
     return TUTTI_OK;
 }
 
@@ -206,5 +187,22 @@ tutti_status_t tt_saved_read_interval(tutti_saved_t *saved, const tt_saved_tenso
         TT_TRY(status);
         at += tt_box_numel(&boxes[i]);
     }
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_saved_fetch(tutti_saved_t *saved, const char *name, const int64_t *offset,
+                              tutti_shape_t shape, tutti_tensor_t **out)
+{
+    static const int64_t begin[TUTTI_RANK_MAX];
+    const tt_saved_tensor_t *tensor;
+    tutti_tensor_t *x;
+    TT_TRY(tt_saved_find(saved, name, &tensor));
+    TT_TRY(tt_tensor_new(NULL, tensor->dtype, shape, false, &x));
+    const tutti_status_t status = tutti_saved_read(saved, name, offset == NULL ? begin : offset, x);
+    if (status < 0) {
+        tutti_tensor_release(x);
+        return status;
+    }
+    *out = x;
     return TUTTI_OK;
 }

@@ -12,7 +12,6 @@
 #include "comm/group/agree.h"
 #include "core/base/alloc.h"
 #include "core/base/buffer.h"
-#include "core/base/file.h"
 #include "core/base/folder.h"
 #include "core/base/log.h"
 #include "runtime/checkpoint/checkpoint_impl.h"
@@ -181,25 +180,12 @@ static tutti_status_t write_together(save_t *save)
 
 /* ---- publishing ------------------------------------------------------------------------------ */
 
-static tutti_status_t write_manifest(const save_t *save)
-{
-    tutti_buffer_t text;
-    tt_path_t path;
-    tt_new_file_t file;
-    tt_steps_file(save->half, TT_MANIFEST_NAME, path);
-    TT_TRY(tt_manifest_print(save->plan, &text));
-    tutti_status_t status = tt_new_file_begin(path, &file);
-    if (status >= 0) {
-        status = tt_new_file_end(&file, tt_new_file_write(&file, text.data, text.bytes));
-    }
-    tutti_buffer_release(&text);
-    return status;
-}
-
 static tutti_status_t publish(const save_t *save)
 {
     const tutti_checkpoint_t *c = save->checkpoint;
-    TT_TRY(write_manifest(save));
+    tt_path_t path;
+    tt_steps_file(save->half, TT_MANIFEST_NAME, path);
+    TT_TRY(tt_manifest_write(path, save->plan));
     TT_TRY(tt_steps_publish(c->folder, save->step));
     if (tt_steps_prune(c->folder, c->keep > 0 ? c->keep : KEEP_DEFAULT) < 0) {
         tt_log(TT_LOG_WARN, "checkpoint: older ones are left until the next save: %s",

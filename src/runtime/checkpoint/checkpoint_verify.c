@@ -36,7 +36,7 @@ static uint64_t bytes_of(const part_t *part)
 
 static const tt_saved_file_t *file_of(const tutti_saved_t *saved, const part_t *part)
 {
-    return &saved->manifest->files[part->slice->file];
+    return &saved->source.manifest->files[part->slice->file];
 }
 
 static int by_place(const void *a, const void *b)
@@ -64,10 +64,10 @@ static tutti_status_t
 for_each_file(const tutti_saved_t *saved,
               tutti_status_t (*visit)(void *user, const part_t *parts, size_t count), void *user)
 {
-    const size_t count = list_parts(saved->manifest, NULL);
+    const size_t count = list_parts(saved->source.manifest, NULL);
     part_t *parts = tt_alloc_array(count + 1, sizeof *parts, "checkpoint");
     TT_TRY_ALLOC(parts);
-    qsort(parts, list_parts(saved->manifest, parts), sizeof *parts, by_place);
+    qsort(parts, list_parts(saved->source.manifest, parts), sizeof *parts, by_place);
     tutti_status_t status = TUTTI_OK;
     for (size_t first = 0, end; first < count && status >= 0; first = end) {
         for (end = first + 1; end < count && parts[end].slice->file == parts[first].slice->file;) {
@@ -297,10 +297,10 @@ static tutti_status_t check_file(void *user, const part_t *parts, size_t count)
     const tt_saved_file_t *file = file_of(v->saved, parts);
     bool has_data = false;
     v->has_digests = false;
-    tt_steps_file(v->saved->path, file->name, v->data_path);
+    tt_steps_file(v->saved->source.folder, file->name, v->data_path);
     tutti_status_t status = open_file(v, v->data_path, &v->data, &has_data);
     if (status >= 0 && file->digests != NULL) {
-        tt_steps_file(v->saved->path, file->digests, v->digests_path);
+        tt_steps_file(v->saved->source.folder, file->digests, v->digests_path);
         status = open_file(v, v->digests_path, &v->digests, &v->has_digests);
     }
     if (status >= 0 && has_data && v->has_digests == (file->digests != NULL)) {
@@ -343,7 +343,7 @@ static tutti_status_t check_length(const tutti_saved_t *saved, const char *name,
 {
     tt_path_t path;
     struct stat about;
-    tt_steps_file(saved->path, name, path);
+    tt_steps_file(saved->source.folder, name, path);
     if (stat(path, &about) != 0) {
         return TT_FAIL_ERRNO(TUTTI_ERR_IO, "%s", path);
     }

@@ -99,6 +99,9 @@ tutti_status_t tt_manifest_print(const tt_manifest_t *manifest, tutti_buffer_t *
  * UNSUPPORTED (a later version, a dtype that Tutti does not have), NOMEM. */
 tutti_status_t tt_manifest_parse(const char *what, tutti_bytes_t text, tt_manifest_t **out);
 
+/* Into a file, flushed. Errors: IO and those of tt_manifest_print(). */
+tutti_status_t tt_manifest_write(const char *path, const tt_manifest_t *manifest);
+
 /* That of a file. Errors: IO and those of tt_manifest_parse(). */
 tutti_status_t tt_manifest_read(const char *path, tt_manifest_t **out);
 

@@ -425,6 +425,19 @@ tutti_status_t tt_manifest_parse(const char *what, tutti_bytes_t text, tt_manife
     return status;
 }
 
+tutti_status_t tt_manifest_write(const char *path, const tt_manifest_t *manifest)
+{
+    tutti_buffer_t text;
+    tt_new_file_t file;
+    TT_TRY(tt_manifest_print(manifest, &text));
+    tutti_status_t status = tt_new_file_begin(path, &file);
+    if (status >= 0) {
+        status = tt_new_file_end(&file, tt_new_file_write(&file, text.data, text.bytes));
+    }
+    tutti_buffer_release(&text);
+    return status;
+}
+
 tutti_status_t tt_manifest_read(const char *path, tt_manifest_t **out)
 {
     tt_file_t file;

@@ -17,6 +17,9 @@ typedef struct {
 typedef struct {
     tt_piece_t *pieces; /* [count] none is empty */
     size_t count;
+    /* The values of one, when it is written; owned by the caller. NULL: its tensor has them. */
+    tutti_status_t (*fetch)(void *user, const tt_piece_t *piece, tutti_tensor_t **out);
+    void *user;
 } tt_pieces_t;
 
 /* Errors: ARG (a slice is no part of its tensor, or has no name), NOMEM, those of a tensor that is

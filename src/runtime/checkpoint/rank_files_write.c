@@ -19,6 +19,7 @@ typedef struct {
     size_t count;
     tt_digest_t *blocks; /* of the whole file */
     uint64_t block_count;
+    const tt_pieces_t *pieces;
 } one_file_t;
 
 static tutti_status_t digest(void *user, const tutti_named_tensor_t *tensor, uint64_t at,
@@ -34,6 +35,12 @@ static tutti_status_t digest(void *user, const tutti_named_tensor_t *tensor, uin
     slice->digest = tt_digest_of(blocks, (size_t)count * sizeof *blocks);
     file->block_count += count;
     return TUTTI_OK;
+}
+
+static tutti_status_t fetch(void *user, const tutti_named_tensor_t *tensor, tutti_tensor_t **out)
+{
+    const one_file_t *file = user;
+    return file->pieces->fetch(file->pieces->user, file->jobs[tensor - file->tensors]->piece, out);
 }
 
 static tutti_status_t write_digests(const char *path, const one_file_t *file)
@@ -75,7 +82,7 @@ static tutti_status_t write_file(const char *folder, const tt_saved_file_t *name
 {
     char *offsets;
     tt_path_t path;
-    const tt_safetensors_watch_t watch = {digest, file};
+    const tt_safetensors_watch_t watch = {digest, file, file->pieces->fetch == NULL ? NULL : fetch};
     TT_TRY(print_offsets(file, &offsets));
     const tutti_named_text_t metadata[] = {{"DCP_SHARDING_INFO", offsets}, {"format", "pt"}};
     tt_steps_file(folder, names->name, path);
@@ -155,7 +162,7 @@ static tutti_status_t write_files(const char *folder, tt_manifest_t *plan, int r
     int files[2];
     const size_t count = list_jobs(plan, rank, pieces, room->jobs, files);
     for (int number = files[0]; number < files[1]; number++) {
-        one_file_t file = {room->tensors, room->of_file, 0, room->blocks, 0};
+        one_file_t file = {room->tensors, room->of_file, 0, room->blocks, 0, pieces};
         for (size_t i = 0; i < count; i++) {
             if (room->jobs[i].slice->file == number) {
                 room->of_file[file.count] = &room->jobs[i];

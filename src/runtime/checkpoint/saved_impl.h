@@ -4,13 +4,12 @@
 
 #include <tutti/checkpoint_files.h>
 
-#include "runtime/checkpoint/checkpoint_impl.h"
 #include "runtime/checkpoint/slice_reader.h"
-#include "runtime/checkpoint/step_folders.h"
+#include "runtime/checkpoint/source.h"
 
 struct tutti_saved {
-    tt_path_t path; /* of the step's folder */
-    tt_manifest_t *manifest;
+    tt_source_t source;
+    tt_path_t path;           /* of the step's folder; of another format, as it was given */
     tt_slice_reader_t reader; /* of it */
     uint64_t bytes;           /* of all tensors */
 };
@@ -25,5 +24,9 @@ tutti_status_t tt_saved_find(const tutti_saved_t *saved, const char *name,
  * lies contiguous in the host's memory. Errors: those of tt_slice_reader_read(). */
 tutti_status_t tt_saved_read_interval(tutti_saved_t *saved, const tt_saved_tensor_t *tensor,
                                       int64_t first, int64_t count, tutti_tensor_t *to);
+
+/* A box of a tensor, as a new one in the host's memory; owned by the caller. `offset`: NULL: 0. */
+tutti_status_t tt_saved_fetch(tutti_saved_t *saved, const char *name, const int64_t *offset,
+                              tutti_shape_t shape, tutti_tensor_t **out);
 
 #endif

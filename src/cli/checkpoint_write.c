@@ -1,0 +1,146 @@
+/* tutti checkpoint merge and split: into files that others read, and back. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "cli/checkpoint_parts.h"
+
+typedef struct {
+    const char *shard_size;
+    int64_t ranks;
+    bool is_all, is_json;
+} flags_t;
+
+#define FIELD(name) .offset = offsetof(flags_t, name)
+
+static void show_progress(void *user, uint64_t bytes, uint64_t all)
+{
+    tt_checkpoint_progress_show(user, bytes, all);
+}
+
+/* What was read, where it went. Returns the exit code. */
+static int print_written(const char *verb, const tutti_saved_t *saved, const char *path,
+                         bool is_json)
+{
+    const tutti_saved_about_t about = tutti_saved_describe(saved);
+    if (is_json) {
+        return tt_checkpoint_print_json(verb,
+                                        json_pack("{s:s, s:s, s:I, s:s}", "from", about.path,
+                                                  "format", about.format, "step",
+                                                  (json_int_t)about.step, "to", path),
+                                        0);
+    }
+    printf("%s: written\n", path);
+    return 0;
+}
+
+/* ---- merge ----------------------------------------------------------------------------------- */
+
+static const tutti_option_t merge_table[] = {
+    {.name = "shard-size",
+     .kind = TUTTI_OPTION_TEXT,
+     FIELD(shard_size),
+     .argument = "SIZE",
+     .about = "of a folder's files, at most: 500MB, 4GiB"},
+    {.name = "all",
+     FIELD(is_all),
+     .about = "also what belongs to the optimizer: names that begin with \"optim.\""},
+    {.name = "json", FIELD(is_json), .about = "print JSON"},
+    {0}};
+
+/* 0: it is none */
+static uint64_t parse_size(const char *text)
+{
+    static const struct {
+        const char *name;
+        uint64_t bytes;
+    } units[] = {{"", 1},
+                 {"B", 1},
+                 {"KB", 1000},
+                 {"MB", 1000000},
+                 {"GB", 1000000000},
+                 {"KiB", UINT64_C(1) << 10},
+                 {"MiB", UINT64_C(1) << 20},
+                 {"GiB", UINT64_C(1) << 30}};
+    const size_t digits = strspn(text, "0123456789");
+    const uint64_t number = digits > 0 && digits < 10 ? strtoull(text, NULL, 10) : 0;
+    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
+        if (strcasecmp(text + digits, units[i].name) == 0) {
+            return number * units[i].bytes;
+        }
+    }
+    return 0;
+}
+
+static int merge(const char *const *arguments, const flags_t *flags)
+{
+    tutti_saved_t *saved;
+    tt_checkpoint_progress_t progress = {.what = "merge"};
+    const tutti_saved_watch_t watch = {.user = &progress, .progress = show_progress};
+    const tutti_merge_options_t options = {
+        .shard_bytes = parse_size(flags->shard_size), .is_all = flags->is_all, .watch = &watch};
+    if (options.shard_bytes == 0) {
+        return tt_cli_refuse("checkpoint merge", "shard-size", flags->shard_size,
+                             "a size, as in 5GB or 512MiB");
+    }
+    if (tutti_saved_open(arguments[0], &saved) < 0) {
+        return tt_checkpoint_fail("merge");
+    }
+    const tutti_status_t status = tutti_saved_merge(saved, arguments[1], &options);
+    tt_checkpoint_progress_hide(&progress);
+    const int code = status < 0 ? tt_checkpoint_fail("merge")
+                                : print_written("merge", saved, arguments[1], flags->is_json);
+    tutti_saved_close(saved);
+    return code;
+}
+
+int tt_checkpoint_merge(int argc, char **argv)
+{
+    static const tt_checkpoint_form_t form = {
+        "merge", "[OPTION …] CHECKPOINT OUT.safetensors|OUTDIR", merge_table, 2, 2};
+    const char *arguments[TT_CHECKPOINT_ARGUMENTS_MAX];
+    flags_t flags = {.shard_size = "5GB"};
+    const int code = tt_checkpoint_parse(&form, argc, argv, &flags, arguments);
+    return code >= 0 ? code : merge(arguments, &flags);
+}
+
+/* ---- split ----------------------------------------------------------------------------------- */
+
+static const tutti_option_t split_table[] = {
+    {.name = "ranks",
+     .alias = 'n',
+     .kind = TUTTI_OPTION_INT,
+     FIELD(ranks),
+     .argument = "N",
+     .min = 1,
+     .max = 99999,
+     .about = "each has a part of the rows of every tensor"},
+    {.name = "json", FIELD(is_json), .about = "print JSON"},
+    {0}};
+
+static int split(const char *const *arguments, const flags_t *flags)
+{
+    tutti_saved_t *saved;
+    tt_checkpoint_progress_t progress = {.what = "split"};
+    const tutti_saved_watch_t watch = {.user = &progress, .progress = show_progress};
+    if (tutti_saved_open(arguments[0], &saved) < 0) {
+        return tt_checkpoint_fail("split");
+    }
+    const tutti_status_t status = tutti_saved_split(saved, arguments[1], (int)flags->ranks, &watch);
+    tt_checkpoint_progress_hide(&progress);
+    const int code = status < 0 ? tt_checkpoint_fail("split")
+                                : print_written("split", saved, arguments[1], flags->is_json);
+    tutti_saved_close(saved);
+    return code;
+}
+
+int tt_checkpoint_split(int argc, char **argv)
+{
+    static const tt_checkpoint_form_t form = {"split", "[OPTION …] CHECKPOINT OUTFOLDER",
+                                              split_table, 2, 2};
+    const char *arguments[TT_CHECKPOINT_ARGUMENTS_MAX];
+    flags_t flags = {.ranks = 1};
+    const int code = tt_checkpoint_parse(&form, argc, argv, &flags, arguments);
+    return code >= 0 ? code : split(arguments, &flags);
+}

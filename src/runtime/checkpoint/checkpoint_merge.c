@@ -1,0 +1,238 @@
+/* Whole tensors into files that everybody reads: one safetensors file, or a folder as Hugging
+ * Face's save_pretrained() writes it.
+ *
+ *     OUT.safetensors
+ *     OUT/model.safetensors                                       what fits into one file
+ *     OUT/model-00001-of-00003.safetensors … model.safetensors.index.json
+ *
+ * Tensors stand for theirs on meta: each is read when it is written, so that one of them is in
+ * memory at a time.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include <tutti/devices.h>
+
+#include "core/base/alloc.h"
+#include "core/base/file.h"
+#include "core/base/folder.h"
+#include "core/tensor/safetensors_impl.h"
+#include "core/tensor/tensor_impl.h"
+#include "runtime/checkpoint/saved_impl.h"
+
+#define SHARD_BYTES_DEFAULT UINT64_C(5000000000)
+
+static const char optim_prefix[] = "optim.", suffix[] = ".safetensors", model_prefix[] = "model";
+
+typedef struct {
+    tutti_saved_t *saved;
+    const char *path;
+    const tutti_saved_watch_t *watch;
+    tutti_device_t *meta;
+    tutti_named_tensor_t *tensors; /* [count] */
+    size_t *shards;                /* [count] of each, counted from 1 */
+    size_t count, shard_count;
+    uint64_t bytes, done;
+} merge_t;
+
+/* ---- what is written ------------------------------------------------------------------------- */
+
+static tutti_status_t choose_tensors(merge_t *merge, bool is_all)
+{
+    const tt_manifest_t *manifest = merge->saved->source.manifest;
+    merge->tensors = tt_alloc_array(manifest->tensor_count + 1, sizeof *merge->tensors, "merge");
+    TT_TRY_ALLOC(merge->tensors);
+    merge->shards = tt_alloc_array(manifest->tensor_count + 1, sizeof *merge->shards, "merge");
+    TT_TRY_ALLOC(merge->shards);
+    TT_TRY(tutti_device_open("meta", NULL, &merge->meta));
+    for (size_t i = 0; i < manifest->tensor_count; i++) {
+        const tt_saved_tensor_t *saved = &manifest->tensors[i];
+        tutti_tensor_t *x;
+        if (is_all || strncmp(saved->name, optim_prefix, sizeof optim_prefix - 1) != 0) {
+            TT_TRY(tt_tensor_new(merge->meta, saved->dtype, saved->shape, false, &x));
+            merge->tensors[merge->count++] = (tutti_named_tensor_t){saved->name, x};
+            merge->bytes += tutti_tensor_bytes(x);
+        }
+    }
+    return TUTTI_OK;
+}
+
+/* In their order; a file is as full as it may be. */
+static void deal(merge_t *merge, uint64_t shard_bytes)
+{
+    uint64_t used = 0;
+    merge->shard_count = 1;
+    for (size_t i = 0; i < merge->count; i++) {
+        const uint64_t bytes = tutti_tensor_bytes(merge->tensors[i].tensor);
+        if (used > 0 && (used > shard_bytes || bytes > shard_bytes - used)) {
+            merge->shard_count++;
+            used = 0;
+        }
+        used += bytes;
+        merge->shards[i] = merge->shard_count;
+    }
+}
+
+static void end_merge(merge_t *merge)
+{
+    for (size_t i = 0; i < merge->count; i++) {
+        tutti_tensor_release((tutti_tensor_t *)(uintptr_t)merge->tensors[i].tensor);
+    }
+    tutti_device_release(merge->meta);
+    tt_free(merge->tensors);
+    tt_free(merge->shards);
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+static tutti_status_t fetch(void *user, const tutti_named_tensor_t *named, tutti_tensor_t **out)
+{
+    merge_t *merge = user;
+    TT_TRY(tt_saved_fetch(merge->saved, named->name, NULL, tutti_tensor_shape(named->tensor), out));
+    merge->done += tutti_tensor_bytes(*out);
+    if (merge->watch->progress != NULL) {
+        merge->watch->progress(merge->watch->user, merge->done, merge->bytes);
+    }
+    return TUTTI_OK;
+}
+
+/* Tensors [first, end) */
+static tutti_status_t write_file(merge_t *merge, const char *path, size_t first, size_t end)
+{
+    static const tutti_named_text_t format = {"format", "pt"};
+    const tt_safetensors_watch_t watch = {.user = merge, .fetch = fetch};
+    return tt_safetensors_save(path, merge->tensors + first, end - first, &format, 1, &watch);
+}
+
+static void name_shard(const merge_t *merge, size_t shard, char name[64])
+{
+    snprintf(name, 64, "%s-%05zu-of-%05zu%s", model_prefix, shard, merge->shard_count, suffix);
+}
+
+static json_t *pack_index(const merge_t *merge)
+{
+    char name[64];
+    json_t *map = json_object();
+    bool is_whole = map != NULL;
+    for (size_t i = 0; i < merge->count && is_whole; i++) {
+        name_shard(merge, merge->shards[i], name);
+        is_whole = json_object_set_new(map, merge->tensors[i].name, json_string(name)) == 0;
+    }
+    if (!is_whole) {
+        json_decref(map);
+        return NULL;
+    }
+    return json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)merge->bytes,
+                     "weight_map", map);
+}
+
+static tutti_status_t write_text(const char *path, const json_t *json, size_t bytes)
+{
+    tt_new_file_t file;
+    char *text = tt_alloc_raw(bytes + 1, "merge");
+    TT_TRY_ALLOC(text);
+    if (bytes == 0 || json_dumpb(json, text, bytes, JSON_INDENT(2)) != bytes) {
+        tt_free(text);
+        return TT_FAIL(TUTTI_ERR_NOMEM, "out of memory: %s", path);
+    }
+    text[bytes] = '\n';
+    tutti_status_t status = tt_new_file_begin(path, &file);
+    if (status >= 0) {
+        status = tt_new_file_end(&file, tt_new_file_write(&file, text, bytes + 1));
+    }
+    tt_free(text);
+    return status;
+}
+
+static tutti_status_t write_index(const merge_t *merge)
+{
+    tt_path_t path;
+    json_t *json = pack_index(merge);
+    tt_steps_file(merge->path, "model.safetensors.index.json", path);
+    const tutti_status_t status =
+        json == NULL
+            ? TT_FAIL(TUTTI_ERR_NOMEM, "out of memory, or a name that is not UTF-8: %s", path)
+            : write_text(path, json, json_dumpb(json, NULL, 0, JSON_INDENT(2)));
+    json_decref(json);
+    return status;
+}
+
+/* The index comes last: without it there is no model. */
+static tutti_status_t write_shards(merge_t *merge)
+{
+    for (size_t first = 0, end; first < merge->count; first = end) {
+        char name[64];
+        tt_path_t path;
+        for (end = first; end < merge->count && merge->shards[end] == merge->shards[first];) {
+            end++;
+        }
+        name_shard(merge, merge->shards[first], name);
+        tt_steps_file(merge->path, name, path);
+        TT_TRY(write_file(merge, path, first, end));
+    }
+    return write_index(merge);
+}
+
+/* A reader takes model.safetensors before an index, and old files would be left over. */
+static tutti_status_t check_free(const char *path)
+{
+    DIR *folder = opendir(path);
+    tutti_status_t status = TUTTI_OK;
+    if (folder == NULL) {
+        return TT_FAIL_ERRNO(TUTTI_ERR_IO, "folder %s", path);
+    }
+    for (const struct dirent *item; status >= 0 && (item = readdir(folder)) != NULL;) {
+        if (strncmp(item->d_name, model_prefix, sizeof model_prefix - 1) == 0 &&
+            strstr(item->d_name, suffix) != NULL) {
+            status = TT_FAIL(TUTTI_ERR_ARG,
+                             "merge: there is a model in %s already (%s): want another folder, or "
+                             "a new one",
+                             path, item->d_name);
+        }
+    }
+    closedir(folder);
+    return status;
+}
+
+static tutti_status_t write_folder(merge_t *merge)
+{
+    tt_path_t path;
+    TT_TRY(tt_folder_make(merge->path));
+    TT_TRY(check_free(merge->path));
+    if (merge->shard_count > 1) {
+        return write_shards(merge);
+    }
+    tt_steps_file(merge->path, "model.safetensors", path);
+    return write_file(merge, path, 0, merge->count);
+}
+
+static bool is_file_name(const char *path)
+{
+    const size_t bytes = strlen(path);
+    return bytes >= sizeof suffix && strcmp(path + bytes + 1 - sizeof suffix, suffix) == 0;
+}
+
+tutti_status_t tutti_saved_merge(tutti_saved_t *saved, const char *path,
+                                 const tutti_merge_options_t *options)
+{
+    static const tutti_saved_watch_t nobody;
+    static const tutti_merge_options_t defaults;
+    const tutti_merge_options_t *o = options == NULL ? &defaults : options;
+    merge_t merge = {.saved = saved, .path = path, .watch = o->watch == NULL ? &nobody : o->watch};
+    if (strlen(path) > TT_STEP_FOLDER_BYTES_MAX) {
+        return TT_FAIL(TUTTI_ERR_ARG, "merge: a path of %zu characters; want at most %d",
+                       strlen(path), TT_STEP_FOLDER_BYTES_MAX);
+    }
+    tutti_status_t status = choose_tensors(&merge, o->is_all);
+    if (status >= 0) {
+        deal(&merge, o->shard_bytes > 0 ? o->shard_bytes : SHARD_BYTES_DEFAULT);
+        status =
+            is_file_name(path) ? write_file(&merge, path, 0, merge.count) : write_folder(&merge);
+    }
+    end_merge(&merge);
+    return status;
+}

@@ -186,9 +186,10 @@ typedef struct tutti_transformer_block_options {
     int64_t width, heads, hidden; /**< heads divide the width; hidden 0: 4 width */
     bool causal;
     float dropout;
-    bool no_bias;           /**< of the linear layers */
-    double eps;             /**< of the norms; 0: 1e-5 */
-    double std, result_std; /**< 0: as in tutti_self_attention_options_t */
+    bool no_bias;                  /**< of the linear layers */
+    double eps;                    /**< of the norms; 0: 1e-5 */
+    double std, result_std;        /**< 0: as in tutti_self_attention_options_t */
+    tutti_activation_t activation; /**< as in tutti_mlp_options_t */
 } tutti_transformer_block_options_t;
 
 /** x + attention(norm(x)), then x + mlp(norm(x)): [B, T, width] -> the same; "ln1" "ln2" "qkv"
@@ -197,13 +198,15 @@ typedef struct tutti_transformer_block_options {
 TUTTI_API extern const tutti_module_ops_t tutti_transformer_block_layer;
 
 typedef struct tutti_gpt_options {
-    int64_t layers;  /**< 0: 6 */
-    int64_t width;   /**< 0: 384 */
-    int64_t heads;   /**< 0: 6; they divide the width */
-    int64_t context; /**< longest sequence; 0: 256 */
-    int64_t vocab;   /**< 0: 256 */
-    float dropout;   /**< of embeddings, attention and residual branches, in [0, 1) */
-    bool recompute;  /**< each block in backward, as modes.h says, to save memory */
+    int64_t layers;                /**< 0: 6 */
+    int64_t width;                 /**< 0: 384 */
+    int64_t heads;                 /**< 0: 6; they divide the width */
+    int64_t context;               /**< longest sequence; 0: 256 */
+    int64_t vocab;                 /**< 0: 256 */
+    float dropout;                 /**< of embeddings, attention and residual branches, in [0, 1) */
+    bool recompute;                /**< each block in backward, as modes.h says, to save memory */
+    tutti_activation_t activation; /**< of the mlps; GPT-2's own weights are for
+                                        TUTTI_ACTIVATION_GELU_TANH */
 } tutti_gpt_options_t;
 
 /**

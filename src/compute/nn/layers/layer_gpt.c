@@ -75,7 +75,8 @@ static tutti_status_t add_blocks(gpt_t *gpt, const tutti_gpt_options_t *o)
                                                      .dropout = o->dropout,
                                                      .std = deviation_of(o),
                                                      .result_std = deviation_of(o) /
-                                                                   sqrt(2 * (double)o->layers)};
+                                                                   sqrt(2 * (double)o->layers),
+                                                     .activation = o->activation};
     for (int64_t i = 0; i < o->layers; i++) {
         TT_TRY(tutti_sequential_add(gpt->blocks, &tutti_transformer_block_layer, &block, NULL));
     }

@@ -31,6 +31,7 @@ static tutti_status_t init(tutti_module_t *m, const void *options)
                                                       .result_std = o->result_std};
     const tutti_mlp_options_t mlp = {.width = o->width,
                                      .hidden = o->hidden,
+                                     .activation = o->activation,
                                      .dropout = o->dropout,
                                      .no_bias = o->no_bias,
                                      .std = o->std,

@@ -138,7 +138,7 @@ typedef struct tutti_checkpoint {
     size_t slice_count;
     tutti_checkpoint_text_t *texts; /**< [text_count] */
     size_t text_count;
-    int keep;               /**< so many of the newest stay in the folder; 0: 3 */
+    int keep; /**< so many stay in the folder, of those up to the step that is saved; 0: 3 */
     tutti_device_t *device; /**< of a module's tensors on meta, a load gives them memory there, as
                                  tutti_module_load_to(); NULL: the host */
     int64_t shards; /**< of the training, on which its bits depend: a load by a training with

@@ -187,7 +187,7 @@ static tutti_status_t publish(const save_t *save)
     tt_steps_file(save->half, TT_MANIFEST_NAME, path);
     TT_TRY(tt_manifest_write(path, save->plan));
     TT_TRY(tt_steps_publish(c->folder, save->step));
-    if (tt_steps_prune(c->folder, c->keep > 0 ? c->keep : KEEP_DEFAULT) < 0) {
+    if (tt_steps_prune(c->folder, save->step, c->keep > 0 ? c->keep : KEEP_DEFAULT) < 0) {
         tt_log(TT_LOG_WARN, "checkpoint: older ones are left until the next save: %s",
                tutti_last_error());
     }

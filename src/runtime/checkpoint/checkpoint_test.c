@@ -314,6 +314,31 @@ static void an_older_one_is_loaded_where_the_newest_is_damaged(void **state)
     end_alone(&a);
 }
 
+/* The newest may be damaged, or of another run: what goes on from an older one is not pruned. */
+static void what_was_just_saved_stays(void **state)
+{
+    (void)state;
+    alone_t a;
+    int64_t step;
+    char path[160];
+    begin_small(&a);
+    a.checkpoint.keep = 1;
+    assert_int_equal(tutti_checkpoint_save(&a.checkpoint, 9), TUTTI_OK);
+    name_of(&a, 9, "manifest.json", path);
+    flip_bit(path, 0, 0);
+    for (int64_t i = 3; i < 5; i++) {
+        assert_int_equal(tutti_checkpoint_save(&a.checkpoint, i), TUTTI_OK);
+        assert_int_equal(tutti_checkpoint_load(&a.checkpoint, &step), TUTTI_OK);
+        assert_int_equal(step, i);
+    }
+    name_of(&a, 3, "manifest.json", path);
+    assert_int_equal(access(path, F_OK), -1);
+    assert_int_equal(tutti_checkpoint_save(&a.checkpoint, 10), TUTTI_OK);
+    name_of(&a, 9, "manifest.json", path);
+    assert_int_equal(access(path, F_OK), -1);
+    end_alone(&a);
+}
+
 /* ---- mistakes -------------------------------------------------------------------------------- */
 
 static void no_checkpoint_is_no_failure(void **state)
@@ -472,6 +497,7 @@ int main(void)
         cmocka_unit_test(one_flipped_bit_anywhere_is_found),
         cmocka_unit_test(what_is_damaged_is_named),
         cmocka_unit_test(an_older_one_is_loaded_where_the_newest_is_damaged),
+        cmocka_unit_test(what_was_just_saved_stays),
         cmocka_unit_test(no_checkpoint_is_no_failure),
         cmocka_unit_test(what_does_not_fit_is_listed),
         cmocka_unit_test(slices_that_are_not_all_of_it_are_refused),

@@ -130,9 +130,9 @@ static tutti_status_t remove_halves(const char *folder)
     }
 }
 
-tutti_status_t tt_steps_prune(const char *folder, int keep)
+tutti_status_t tt_steps_prune(const char *folder, int64_t step, int keep)
 {
-    int64_t below = INT64_MAX, newest, oldest;
+    int64_t below = step + 1, newest, oldest;
     for (int i = 0; i < keep && below != TT_NO_STEP; i++) {
         TT_TRY(tt_steps_newest(folder, below, &below));
     }

@@ -5,7 +5,7 @@
  *     tt_steps_half(folder, 300, half);
  *     TT_TRY(…write files into half, flush them…);
  *     TT_TRY(tt_steps_publish(folder, 300));
- *     TT_TRY(tt_steps_prune(folder, 3));
+ *     TT_TRY(tt_steps_prune(folder, 300, 3));
  *
  *     .half-000000000300/ …files… --flush, rename, flush--> step-000000000300/
  *     step-000000000000/  --rename-->  .half-000000000000/  --> removed
@@ -51,8 +51,9 @@ tutti_status_t tt_steps_publish(const char *folder, int64_t step);
  * too. */
 tutti_status_t tt_steps_recover(const char *folder);
 
-/* All but the newest `keep` go. */
-tutti_status_t tt_steps_prune(const char *folder, int keep);
+/* Of those up to a step all but the newest `keep` go. Newer ones, which are damaged or another
+ * run's if this one has not got there, neither count nor go. */
+tutti_status_t tt_steps_prune(const char *folder, int64_t step, int keep);
 
 /* It goes, as if it had been pruned. */
 tutti_status_t tt_steps_remove(const char *folder, int64_t step);

@@ -230,7 +230,7 @@ TT_INLINE tt_vf tt_vsin(tt_vf x)
             y[i] = __builtin_fabsf(x[i]) < 32768.0f ? y[i] : (float)__builtin_sin((double)x[i]);
         }
     }
-    return y;
+    return tt_vsel(x == 0.0f, x, y); /* the reduction loses the sign of zero */
 }
 
 TT_INLINE tt_vf tt_vcos(tt_vf x)

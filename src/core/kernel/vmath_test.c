@@ -59,10 +59,28 @@ static void functions_are_within_two_ulp(void **state)
     assert_int_equal(tt_alloc_stats().blocks, 0);
 }
 
+static void functions_through_zero_keep_its_sign(void **state)
+{
+    (void)state;
+    const tt_unary_t kinds[] = {TT_UNARY_TANH, TT_UNARY_ERF, TT_UNARY_SIN, TT_UNARY_SQRT,
+                                TT_UNARY_FLOOR};
+    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+        float x[2] = {0.0f, -0.0f}, y[2] = {1, 1};
+        const tt_strided_t in = tt_strided_row(x, TUTTI_F32, 2),
+                           out = tt_strided_row(y, TUTTI_F32, 2);
+        assert_int_equal(tt_map_unary(NULL, kinds[k], (tt_map_params_t){0}, &out, &in), 0);
+        if (y[0] != 0 || y[1] != 0 || signbit(y[0]) || !signbit(y[1])) {
+            fail_msg("%s gives %a at 0 and %a at -0", tt_unary_table[kinds[k]].name, (double)y[0],
+                     (double)y[1]);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(functions_are_within_two_ulp),
+        cmocka_unit_test(functions_through_zero_keep_its_sign),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -174,7 +174,8 @@ TUTTI_API tutti_tensor_t *tutti_scaler_scale(const tutti_scaler_t *scaler, tutti
  * @cost    one pass over the gradients; with a group an all_reduce of one number
  * @errors  STATE (unscaled already, or stepped; a DDP steps the optimizer), NOMEM; as the group's
  *          calls; a failure of a device's work: where a part is unscaled then, no call does it
- *          again, and the step is skipped as behind an overflow
+ *          again, and the step is skipped as behind an overflow. A failure of one rank is one of
+ *          all, "rank 2: …", and all may call it again
  * @source  torch.cuda.amp.GradScaler.unscale_
  */
 TUTTI_API tutti_status_t tutti_scaler_unscale(tutti_scaler_t *scaler, tutti_optim_t *opt);

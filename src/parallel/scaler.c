@@ -3,22 +3,28 @@
  *
  *     nothing --unscale--> unscaled --step--> stepped --update--> nothing
  *
- * and whether a gradient overflowed. That is a number, 0 or 1, whose maximum over the group every
- * rank takes for its own; so all ranks skip, shrink and grow together.
+ * and whether a gradient overflowed. That is a number whose maximum over the group every rank takes
+ * for its own; so all ranks skip, shrink and grow together. A rank that could not unscale says so
+ * by the same number, and then why.
  *
  * Source: torch.cuda.amp.GradScaler; Micikevicius et al., "Mixed precision training", ICLR 2018.
  */
 #include <tutti/modes.h>
 
 #include <math.h>
+#include <stdio.h>
 
 #include <tutti/collectives.h>
 #include <tutti/op_math.h>
 
+#include "comm/group/agree.h"
 #include "compute/optim/optimizer.h"
 #include "core/base/alloc.h"
 #include "core/base/default.h"
 #include "core/tensor/tensor_impl.h"
+
+/* What a rank found; the largest counts. */
+enum { FINE, OVERFLOW, FAILURE };
 
 typedef struct {
     tutti_optim_t *opt;
@@ -134,13 +140,35 @@ static tutti_status_t ensure_room(tutti_scaler_t *scaler)
     return TUTTI_OK;
 }
 
+/* mine: how this rank's unscaling fared. A failure of one rank is one of all. */
+static tutti_status_t share(tutti_scaler_t *scaler, tutti_status_t mine, bool *has_overflow)
+{
+    tutti_group_t *group = scaler->options.group;
+    if (group == NULL) {
+        return mine;
+    }
+    char text[TT_ERROR_TEXT_BYTES];
+    int32_t *found = tutti_tensor_data(scaler->found);
+    snprintf(text, sizeof text, "%s", mine < 0 ? tutti_last_error() : "");
+    *found = mine < 0 ? FAILURE : *has_overflow ? OVERFLOW : FINE;
+    const tutti_status_t status = tutti_all_reduce(group, scaler->found, TUTTI_MAX, NULL);
+    if (mine < 0) {
+        (void)tt_fail_again(mine, text);
+    }
+    if (status < 0) {
+        return mine < 0 ? mine : status;
+    }
+    if (*found == FAILURE) {
+        return tt_group_agree(group, mine);
+    }
+    *has_overflow = *found == OVERFLOW;
+    return TUTTI_OK;
+}
+
 static tutti_status_t agree(tutti_scaler_t *scaler, progress_t *progress)
 {
-    if (scaler->options.group != NULL && !progress->has_agreed) {
-        int32_t *found = tutti_tensor_data(scaler->found);
-        *found = progress->has_overflow;
-        TT_TRY(tutti_all_reduce(scaler->options.group, scaler->found, TUTTI_MAX, NULL));
-        progress->has_overflow = *found != 0;
+    if (!progress->has_agreed) {
+        TT_TRY(share(scaler, TUTTI_OK, &progress->has_overflow));
     }
     progress->has_agreed = true;
     return TUTTI_OK;
@@ -150,15 +178,17 @@ static tutti_status_t agree(tutti_scaler_t *scaler, progress_t *progress)
  * a second call does not do it again. What cannot be known of the others counts as an overflow. */
 static tutti_status_t unscale(tutti_scaler_t *scaler, tutti_optim_t *opt)
 {
-    tt_unscaled_t unscaled;
-    TT_TRY(ensure_room(scaler));
-    const tutti_status_t status = tt_optim_unscale(opt, 1 / scaler->state.scale, &unscaled);
+    tt_unscaled_t unscaled = {.is_begun = false};
+    tutti_status_t status = ensure_room(scaler);
+    if (status >= 0) {
+        status = tt_optim_unscale(opt, 1 / scaler->state.scale, &unscaled);
+    }
     if (status < 0 && !unscaled.is_begun) {
-        return status;
+        return share(scaler, status, &(bool){false});
     }
     progress_t *progress = &scaler->progress[scaler->count++];
     *progress = (progress_t){.opt = opt, .has_overflow = !unscaled.is_finite};
-    return status < 0 ? status : agree(scaler, progress);
+    return status < 0 ? share(scaler, status, &progress->has_overflow) : agree(scaler, progress);
 }
 
 tutti_status_t tutti_scaler_unscale(tutti_scaler_t *scaler, tutti_optim_t *opt)
@@ -233,7 +263,8 @@ tutti_status_t tutti_scaler_update(tutti_scaler_t *scaler)
     }
     bool has_overflow = false;
     for (size_t i = 0; i < scaler->count; i++) {
-        has_overflow = has_overflow || scaler->progress[i].has_overflow;
+        const progress_t *one = &scaler->progress[i];
+        has_overflow |= one->has_overflow || !one->has_agreed; /* another rank failed */
     }
     move_scale(&scaler->options, &scaler->state, has_overflow);
     scaler->count = 0;

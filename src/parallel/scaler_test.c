@@ -22,6 +22,7 @@
 #include "comm/group/group_team.h"
 #include "core/base/alloc.h"
 #include "core/base/testing.h"
+#include "core/tensor/device_testing.h"
 
 enum { STEPS = 6, BAD_STEP = 3, SHARDS = 6, BAD_SHARD = 4, IN = 10, OUT = 5, BATCH = 3 };
 
@@ -162,16 +163,22 @@ typedef struct {
     tutti_optim_t *opt;
 } single_t;
 
-static void open_single(single_t *f)
+/* NULL: on the host. */
+static void open_single_on(single_t *f, tutti_device_t *device)
 {
     assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 1}, &f->ctx), 0);
-    assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(3), &f->x), 0);
-    assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(3), &f->grad), 0);
+    assert_int_equal(tt_tensor_new(device, TUTTI_F32, TUTTI_SHAPE(3), true, &f->x), 0);
+    assert_int_equal(tt_tensor_new(device, TUTTI_F32, TUTTI_SHAPE(3), true, &f->grad), 0);
     assert_int_equal(tutti_tensor_set_requires_grad(f->x, true), 0);
     assert_int_equal(tutti_tensor_set_grad(f->x, f->grad), 0);
     assert_int_equal(
         tutti_optim_create(f->ctx, &tutti_sgd, &(tutti_sgd_options_t){.lr = 1}, &f->opt), 0);
     assert_int_equal(tutti_optim_add_parameter(f->opt, 0, "x", f->x), 0);
+}
+
+static void open_single(single_t *f)
+{
+    open_single_on(f, NULL);
 }
 
 static void close_single(single_t *f)
@@ -209,6 +216,70 @@ static void ranks_of_a_group_skip_alike(void **state)
     for (int agrees = 0; agrees < 2; agrees++) {
         bool user = agrees;
         tt_team_expect(3, 20000, step_alone, &user);
+    }
+}
+
+/* The last rank's: it is away, or its device fails. */
+static void spoil(const single_t *f, tutti_device_t *device, bool fails)
+{
+    if (fails) {
+        tt_test_fail_on(device);
+    } else {
+        assert_int_equal(tt_storage_evict(f->grad->storage, "it is away"), 0);
+    }
+}
+
+static void mend(const single_t *f, tutti_device_t *device, bool fails)
+{
+    if (fails) {
+        assert_int_equal(tutti_device_synchronize(device, 0), TUTTI_ERR_ARG);
+    } else {
+        assert_int_equal(tt_storage_refill(f->grad->storage, device), 0);
+        assert_int_equal(tt_storage_publish(f->grad->storage), 0);
+        assert_int_equal(tutti_tensor_fill(f->grad, 65536), 0);
+    }
+}
+
+/* All are told; a second call steps, or skips where the gradients are lost. */
+static void step_beside_one_that_fails(tt_member_t *member)
+{
+    const bool *fails = member->user, is_last = member->rank == member->size - 1;
+    single_t f;
+    tutti_scaler_t *scaler;
+    tutti_device_t *device;
+    char name[16];
+    bool is_skipped;
+    snprintf(name, sizeof name, "strict:%d", member->rank);
+    assert_int_equal(tutti_device_open(name, NULL, &device), 0);
+    open_single_on(&f, device);
+    const tutti_scaler_options_t options = {.group = member->group};
+    TT_EXPECT(member, tutti_scaler_create(&options, &scaler) == TUTTI_OK);
+    TT_EXPECT(member, tutti_tensor_fill(f.grad, 65536) == TUTTI_OK);
+    if (is_last) {
+        spoil(&f, device, *fails);
+    }
+    const tutti_status_t status = tutti_scaler_step(scaler, f.opt, NULL);
+    TT_EXPECT(member, status == (*fails ? TUTTI_ERR_ARG : TUTTI_ERR_STATE));
+    TT_EXPECT(member, strstr(tutti_last_error(), *fails ? "it fails" : "it is away") != NULL);
+    TT_EXPECT(member, (strstr(tutti_last_error(), "rank 2: ") == NULL) == is_last);
+    if (is_last) {
+        mend(&f, device, *fails);
+    }
+    TT_EXPECT(member, tutti_scaler_step(scaler, f.opt, &is_skipped) == TUTTI_OK);
+    TT_EXPECT(member, is_skipped == *fails);
+    TT_EXPECT(member, tutti_scaler_update(scaler) == TUTTI_OK);
+    TT_EXPECT(member, tutti_tensor_at(f.x, 0) == (*fails ? 0 : -1));
+    tutti_scaler_release(scaler);
+    close_single(&f);
+    tutti_device_release(device);
+}
+
+static void a_rank_that_fails_is_not_waited_for(void **state)
+{
+    (void)state;
+    for (int fails = 0; fails < 2; fails++) {
+        bool user = fails;
+        tt_team_expect(3, 20000, step_beside_one_that_fails, &user);
     }
 }
 
@@ -478,6 +549,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_overflow_skips_its_step_on_any_number_of_ranks),
         cmocka_unit_test(ranks_of_a_group_skip_alike),
+        cmocka_unit_test(a_rank_that_fails_is_not_waited_for),
         cmocka_unit_test(clipping_sees_the_unscaled_gradient),
         cmocka_unit_test(a_step_that_failed_may_be_repeated),
         cmocka_unit_test(a_step_without_agreement_changes_nothing),

@@ -163,7 +163,7 @@ TUTTI_API double tutti_optim_lr(const tutti_optim_t *opt, int group);
  *
  * @param max_norm  at least 0; infinity only measures
  * @param p      2, or INFINITY for the largest absolute value
- * @param norm   out, as it was before; may be NULL
+ * @param norm   out, as it was before; NaN where all gradients lie on meta; may be NULL
  * @thread       the context's
  * @cost         one pass, another one if it is above that
  * @errors       ARG, NOMEM, STATE (a DDP steps it, options.optimizer)

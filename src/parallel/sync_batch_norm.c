@@ -4,7 +4,8 @@
  *               mean = Σ n_r mean_r / Σ n_r,  variance = Σ n_r (var_r + (mean_r - mean)²) / Σ n_r
  *     backward  all_reduce of [Σ dy | Σ dy (x - mean)]
  *
- * Everything is f64, and the same bits on every rank.
+ * Everything is f64, and the same bits on every rank. On meta nothing is sent: there is nothing to
+ * send, and shapes are each rank's own.
  * Cost: one call of 2 C + 1 numbers each way. Source: Chan et al., "Algorithms for computing the
  * sample variance" (1983), for the merging. */
 #include <tutti/nn_layers.h>
@@ -86,8 +87,7 @@ static tutti_status_t gather(tutti_group_t *group, tt_exec_t *exec, const parts_
     TT_TRY(tt_copy(exec, &parts[2], &variance));
     TT_TRY(tutti_all_gather(group, p->all, p->own, NULL));
     TT_TRY(tt_launch(exec, &merge_kernel, m));
-    return tt_device_has_values(p->total->storage->device) ? tt_tensor_read(p->total, count)
-                                                           : TUTTI_OK;
+    return tt_tensor_read(p->total, count);
 }
 
 static tutti_status_t make_parts(tt_device_t *device, int64_t ranks, int64_t numbers, parts_t *p)
@@ -102,6 +102,10 @@ static tutti_status_t merge(void *user, tutti_scope_t *s, tutti_tensor_t *mean,
 {
     parts_t p = {NULL, NULL, NULL};
     const int64_t ranks = tutti_group_size(user), channels = mean->numel;
+    if (!tt_device_has_values(mean->storage->device)) {
+        *count *= (double)ranks; /* as if all had as many */
+        return TUTTI_OK;
+    }
     tutti_status_t status = make_parts(s->ctx->place.device, ranks, 2 * channels + 1, &p);
     if (status >= 0) {
         const merge_t m = {tt_tensor_data(p.all),
@@ -121,7 +125,9 @@ static tutti_status_t merge(void *user, tutti_scope_t *s, tutti_tensor_t *mean,
 static tutti_status_t add(void *user, tutti_scope_t *s, tutti_tensor_t *sums)
 {
     (void)s;
-    return tutti_all_reduce(user, sums, TUTTI_SUM, NULL);
+    return tt_device_has_values(sums->storage->device)
+               ? tutti_all_reduce(user, sums, TUTTI_SUM, NULL)
+               : TUTTI_OK;
 }
 
 /* ---- the layer ------------------------------------------------------------------------------- */

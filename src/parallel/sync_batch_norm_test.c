@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include <tutti/ddp.h>
+#include <tutti/devices.h>
 #include <tutti/modes.h>
 #include <tutti/nn_layers.h>
 #include <tutti/op_math.h>
@@ -457,6 +458,37 @@ static void a_norm_by_itself_is_converted_or_left_alone(void **state)
     assert_string_equal(tt_team_run(1, 20000, convert_one, NULL).text, "");
 }
 
+/* Each rank alone, with one sample, which is enough where there are others. */
+static void train_on_meta(tt_member_t *m)
+{
+    tutti_device_t *meta;
+    tutti_context_t *ctx;
+    tutti_scope_t *s;
+    tutti_module_t *norm;
+    tutti_tensor_t *y;
+    const tutti_sync_batch_norm_options_t options = {.norm = {.width = C}, .group = m->group};
+    TT_EXPECT(m, tutti_device_open("meta", NULL, &meta) == TUTTI_OK);
+    TT_EXPECT(m, tutti_context_create(&(tutti_context_options_t){.device = meta}, &ctx) == 0);
+    TT_EXPECT(m, tutti_module_create(ctx, &tutti_sync_batch_norm_layer, &options, &norm) == 0);
+    TT_EXPECT(m, tutti_scope_open(ctx, &s) == TUTTI_OK);
+    tutti_tensor_t *x = tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(1, C));
+    TT_EXPECT(m, run(s, norm, x, tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(1, C)), &y) == TUTTI_OK);
+    TT_EXPECT(m, tutti_shape_equal(tutti_tensor_shape(y), tutti_tensor_shape(x)));
+    TT_EXPECT(m, tutti_tensor_device(y) == meta && tutti_tensor_dtype(y) == TUTTI_F32);
+    TT_EXPECT(m, tutti_tensor_grad(x) != NULL);
+    TT_EXPECT(m, tutti_tensor_grad(tutti_module_find(norm, "weight")) != NULL);
+    TT_EXPECT(m, tutti_scope_close(s) == TUTTI_OK);
+    tutti_module_release(norm);
+    tutti_context_release(ctx);
+    tutti_device_release(meta);
+}
+
+static void on_meta_nothing_is_sent(void **state)
+{
+    (void)state;
+    assert_string_equal(tt_team_run(2, 20000, train_on_meta, NULL).text, "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -470,6 +502,7 @@ int main(void)
         cmocka_unit_test(a_group_is_needed),
         cmocka_unit_test(batch_norms_of_a_model_are_converted_in_place),
         cmocka_unit_test(a_norm_by_itself_is_converted_or_left_alone),
+        cmocka_unit_test(on_meta_nothing_is_sent),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -30,11 +30,16 @@ static double *place_of(cell_t *cell)
     return cell->tensor == NULL ? &cell->value : tt_tensor_data(cell->tensor);
 }
 
-/* value: where it goes, unless that is NULL, which is when a device's is waited for. */
+/* value: where it goes, unless that is NULL, which is when a device's is waited for. On meta it is
+ * no number. */
 static tutti_status_t close_cell(cell_t *cell, double *value, tutti_status_t status)
 {
     if (status >= 0 && value != NULL && cell->tensor != NULL) {
-        status = tt_tensor_read(cell->tensor, &cell->value);
+        if (tt_device_has_values(cell->tensor->storage->device)) {
+            status = tt_tensor_read(cell->tensor, &cell->value);
+        } else {
+            cell->value = NAN;
+        }
     }
     if (value != NULL) {
         *value = cell->value;

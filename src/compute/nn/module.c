@@ -5,6 +5,7 @@
 
 #include "compute/nn/module_hooks.h"
 #include "core/base/alloc.h"
+#include "core/base/fnv.h"
 #include "core/tensor/tensor_impl.h"
 
 static tutti_status_t init_module(tutti_module_t *m, const void *options)
@@ -53,6 +54,7 @@ void tutti_module_release(tutti_module_t *m)
         tutti_tensor_release(m->slots[i].tensor);
         tt_free(m->slots[i].name);
     }
+    tt_pointer_set_release(&m->hashes);
     tt_hooks_free(&m->hooks);
     tt_free(m->children);
     tt_free(m->slots);
@@ -71,32 +73,85 @@ const tutti_module_ops_t *tutti_module_kind(const tutti_module_t *m)
     return m->ops;
 }
 
-static bool has_name(const tutti_module_t *m, const char *name)
+/* ---- names ----------------------------------------------------------------------------------- */
+
+enum { FEW_NAMES = 16 };
+
+static size_t name_count(const tutti_module_t *m)
 {
-    for (size_t i = 0; i < m->slot_count; i++) {
-        if (strcmp(m->slots[i].name, name) == 0) {
-            return true;
-        }
+    return m->slot_count + m->child_count;
+}
+
+static const char *name_at(const tutti_module_t *m, size_t i)
+{
+    return i < m->slot_count ? m->slots[i].name : m->children[i - m->slot_count].name;
+}
+
+static tutti_status_t note_hash(tutti_module_t *m, const char *name, bool *is_new)
+{
+    const uint64_t hash = tt_fnv(TT_FNV_BEGIN, name, strlen(name));
+    return tt_pointer_set_add(&m->hashes, (const void *)(uintptr_t)(hash | 1), is_new);
+}
+
+static tutti_status_t note_hashes(tutti_module_t *m)
+{
+    bool is_new;
+    tutti_status_t status = TUTTI_OK;
+    for (size_t i = 0; i < name_count(m) && status >= 0; i++) {
+        status = note_hash(m, name_at(m, i), &is_new);
     }
-    for (size_t i = 0; i < m->child_count; i++) {
-        if (strcmp(m->children[i].name, name) == 0) {
+    if (status < 0) {
+        tt_pointer_set_release(&m->hashes); /* all or none */
+    }
+    return status;
+}
+
+/* Whether a name must be compared with all that there are: they are few, or one had its hash. */
+static tutti_status_t may_be_taken(tutti_module_t *m, const char *name, bool *out)
+{
+    bool is_new = false;
+    if (name_count(m) >= FEW_NAMES) {
+        TT_TRY(m->hashes.count == 0 ? note_hashes(m) : TUTTI_OK);
+        TT_TRY(note_hash(m, name, &is_new));
+    }
+    *out = !is_new;
+    return TUTTI_OK;
+}
+
+static bool has_name(tutti_module_t *m, const char *name)
+{
+    for (size_t i = 0; i < name_count(m); i++) {
+        m->names_compared++;
+        if (strcmp(name_at(m, i), name) == 0) {
             return true;
         }
     }
     return false;
 }
 
-static tutti_status_t check_name(const tutti_module_t *m, const char *name)
+static tutti_status_t check_name(tutti_module_t *m, const char *name)
 {
+    bool is_suspect = false;
     if (strchr(name, '.') != NULL) {
         return TT_FAIL(TUTTI_ERR_ARG, "module %s: the name \"%s\" must not contain a dot",
                        m->ops->name, name);
     }
-    if (name[0] != 0 && has_name(m, name)) {
+    TT_TRY(name[0] == 0 ? TUTTI_OK : may_be_taken(m, name, &is_suspect));
+    if (is_suspect && has_name(m, name)) {
         return TT_FAIL(TUTTI_ERR_ARG, "module %s: the name \"%s\" is taken", m->ops->name, name);
     }
     return TUTTI_OK;
 }
+
+/* With room for one more: an array is full where its count is a power of two. */
+static void *with_room(void *items, size_t count, size_t item_bytes)
+{
+    return (count & (count - 1)) != 0
+               ? items
+               : tt_realloc(items, (count == 0 ? 1 : 2 * count) * item_bytes, "module");
+}
+
+/* ---- tensors and children -------------------------------------------------------------------- */
 
 static tutti_status_t add_slot(tutti_module_t *m, const char *name, tutti_tensor_t *tensor,
                                bool is_buffer)
@@ -106,7 +161,7 @@ static tutti_status_t add_slot(tutti_module_t *m, const char *name, tutti_tensor
         return TT_FAIL(TUTTI_ERR_ARG, "module %s: a tensor needs a name", m->ops->name);
     }
     TT_TRY(check_name(m, name));
-    tt_slot_t *slots = tt_realloc(m->slots, (m->slot_count + 1) * sizeof *slots, "module");
+    tt_slot_t *slots = with_room(m->slots, m->slot_count, sizeof *slots);
     TT_TRY_ALLOC(slots);
     m->slots = slots;
     char *copy = tt_strdup(name, "module name");
@@ -168,8 +223,7 @@ tutti_status_t tutti_module_add_child(tutti_module_t *m, const char *name, tutti
         return TT_FAIL(TUTTI_ERR_ARG, "module %s: its child \"%s\" would contain it", m->ops->name,
                        name);
     }
-    tt_child_t *children =
-        tt_realloc(m->children, (m->child_count + 1) * sizeof *children, "module");
+    tt_child_t *children = with_room(m->children, m->child_count, sizeof *children);
     TT_TRY_ALLOC(children);
     m->children = children;
     char *copy = tt_strdup(name, "module name");

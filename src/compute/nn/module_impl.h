@@ -6,6 +6,7 @@
 
 #include "compute/autograd/hook_list.h"
 #include "core/base/fail.h"
+#include "core/base/pointer_set.h"
 #include "core/base/ref.h"
 #include "core/base/rng.h"
 #include "core/tensor/storage.h"
@@ -28,11 +29,13 @@ struct tutti_module {
     const tutti_module_ops_t *ops;
     tutti_context_t *ctx; /* retained */
     void *state;
-    tt_slot_t *slots;
+    tt_slot_t *slots; /* room for a power of two, as of children */
     size_t slot_count;
     tt_child_t *children;
     size_t child_count;
-    tt_hook_list_t hooks; /* module_hooks.c */
+    tt_pointer_set_t hashes; /* of the names, where they are many */
+    size_t names_compared;   /* ever */
+    tt_hook_list_t hooks;    /* module_hooks.c */
 };
 
 /* The stream of the context's next parameter. */

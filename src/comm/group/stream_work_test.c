@@ -3,6 +3,12 @@
 
 #include "comm/group/group_place.h"
 
+static void run(int ranks, void (*body)(tt_member_t *m))
+{
+    tt_team_expect(ranks, 20000, body, NULL);
+    assert_int_equal(tt_alloc_stats().blocks, 0);
+}
+
 /* ---- works ----------------------------------------------------------------------------------- */
 
 /* Rank 1 enters when rank 0 has seen what it does meanwhile. */
@@ -69,15 +75,13 @@ static void wait_elsewhere(tt_member_t *m)
 static void the_stream_of_who_waits_waits(void **state)
 {
     (void)state;
-    tt_team_expect(2, 20000, wait_elsewhere, NULL);
-    assert_int_equal(tt_alloc_stats().blocks, 0);
+    run(2, wait_elsewhere);
 }
 
 static void a_device_waits_for_a_work_when_it_is_told_to(void **state)
 {
     (void)state;
-    tt_team_expect(2, 20000, go_on_meanwhile, NULL);
-    assert_int_equal(tt_alloc_stats().blocks, 0);
+    run(2, go_on_meanwhile);
 }
 
 /* What is launched behind the release comes behind the call, also on memory that was given back. */
@@ -105,8 +109,7 @@ static void forget_the_work(tt_member_t *m)
 static void a_device_waits_for_a_work_that_is_released(void **state)
 {
     (void)state;
-    tt_team_expect(2, 20000, forget_the_work, NULL);
-    assert_int_equal(tt_alloc_stats().blocks, 0);
+    run(2, forget_the_work);
 }
 
 /* The tensor, the device and the group go before the call is made. */
@@ -127,8 +130,7 @@ static void forget_all(tt_member_t *m)
 static void a_work_keeps_what_its_call_needs(void **state)
 {
     (void)state;
-    tt_team_expect(2, 20000, forget_all, NULL);
-    assert_int_equal(tt_alloc_stats().blocks, 0);
+    run(2, forget_all);
 }
 
 static void wait_for_any(tt_member_t *m)
@@ -154,8 +156,7 @@ static void wait_for_any(tt_member_t *m)
 static void the_host_may_wait_for_any_of_several(void **state)
 {
     (void)state;
-    tt_team_expect(2, 20000, wait_for_any, NULL);
-    assert_int_equal(tt_alloc_stats().blocks, 0);
+    run(2, wait_for_any);
 }
 
 static void fail_with_a_work(tt_member_t *m)
@@ -215,8 +216,7 @@ static void exchange(tt_member_t *m)
 static void batches_are_exchanged_between_devices_and_hosts(void **state)
 {
     (void)state;
-    tt_team_expect(3, 20000, exchange, NULL);
-    assert_int_equal(tt_alloc_stats().blocks, 0);
+    run(3, exchange);
 }
 
 /* Small ones are fused, with those of the host on another rank. */
@@ -255,8 +255,7 @@ static void coalesce_all(tt_member_t *m)
 static void coalesced_calls_are_those_of_the_host(void **state)
 {
     (void)state;
-    tt_team_expect(2, 20000, coalesce_all, NULL);
-    assert_int_equal(tt_alloc_stats().blocks, 0);
+    run(2, coalesce_all);
 }
 
 #define REFUSED(m, call, status, text)                                                             \
@@ -314,8 +313,7 @@ static void mix_devices(tt_member_t *m)
 static void devices_are_not_mixed(void **state)
 {
     (void)state;
-    tt_team_expect(1, 20000, mix_devices, NULL);
-    assert_int_equal(tt_alloc_stats().blocks, 0);
+    run(1, mix_devices);
 }
 
 static void mix_messages(tt_member_t *m)
@@ -338,8 +336,7 @@ static void mix_messages(tt_member_t *m)
 static void messages_of_a_batch_lie_in_one_place(void **state)
 {
     (void)state;
-    tt_team_expect(2, 20000, mix_messages, NULL);
-    assert_int_equal(tt_alloc_stats().blocks, 0);
+    run(2, mix_messages);
 }
 
 /* ---- prepared calls -------------------------------------------------------------------------- */
@@ -394,8 +391,7 @@ static void start_forms(tt_member_t *m)
 static void prepared_calls_have_the_values_of_the_host(void **state)
 {
     (void)state;
-    tt_team_expect(2, 20000, start_forms, NULL);
-    assert_int_equal(tt_alloc_stats().blocks, 0);
+    run(2, start_forms);
 }
 
 static void rebind_and_start(tt_member_t *m)
@@ -422,8 +418,7 @@ static void rebind_and_start(tt_member_t *m)
 static void a_prepared_call_starts_again_behind_itself(void **state)
 {
     (void)state;
-    tt_team_expect(2, 20000, rebind_and_start, NULL);
-    assert_int_equal(tt_alloc_stats().blocks, 0);
+    run(2, rebind_and_start);
 }
 
 /* ---- aborts, ranks that go ------------------------------------------------------------------- */

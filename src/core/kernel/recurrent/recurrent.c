@@ -54,19 +54,19 @@ static tutti_status_t run_backward(tt_threads_t *threads, const void *arguments)
     return TUTTI_OK;
 }
 
-static const tt_pointer_t forward_pointers[] = {
-    TT_POINTER(tt_recurrent_step_t, x),    TT_POINTER(tt_recurrent_step_t, product),
-    TT_POINTER(tt_recurrent_step_t, h),    TT_POINTER(tt_recurrent_step_t, c),
-    TT_POINTER(tt_recurrent_step_t, kept), TT_POINTER(tt_recurrent_step_t, c_next),
-    TT_POINTER(tt_recurrent_step_t, y),    TT_NO_POINTER};
-TT_LAUNCHER(tt_recurrent_forward, "recurrent_step", tt_recurrent_step_t, run_forward,
-            forward_pointers)
-
-static const tt_pointer_t backward_pointers[] = {
-    TT_POINTER(tt_recurrent_step_t, h),        TT_POINTER(tt_recurrent_step_t, c),
-    TT_POINTER(tt_recurrent_step_t, kept),     TT_POINTER(tt_recurrent_step_t, c_next),
-    TT_POINTER(tt_recurrent_step_t, dy),       TT_POINTER(tt_recurrent_step_t, dh),
-    TT_POINTER(tt_recurrent_step_t, dc),       TT_POINTER(tt_recurrent_step_t, dx),
-    TT_POINTER(tt_recurrent_step_t, dproduct), TT_NO_POINTER};
+static const tt_pointer_t pointers[] = {TT_POINTER(tt_recurrent_step_t, x),
+                                        TT_POINTER(tt_recurrent_step_t, product),
+                                        TT_POINTER(tt_recurrent_step_t, h),
+                                        TT_POINTER(tt_recurrent_step_t, c),
+                                        TT_POINTER(tt_recurrent_step_t, kept),
+                                        TT_POINTER(tt_recurrent_step_t, c_next),
+                                        TT_POINTER(tt_recurrent_step_t, y),
+                                        TT_POINTER(tt_recurrent_step_t, dy),
+                                        TT_POINTER(tt_recurrent_step_t, dh),
+                                        TT_POINTER(tt_recurrent_step_t, dc),
+                                        TT_POINTER(tt_recurrent_step_t, dx),
+                                        TT_POINTER(tt_recurrent_step_t, dproduct),
+                                        TT_NO_POINTER};
+TT_LAUNCHER(tt_recurrent_forward, "recurrent_step", tt_recurrent_step_t, run_forward, pointers)
 TT_LAUNCHER(tt_recurrent_backward, "recurrent_step_backward", tt_recurrent_step_t, run_backward,
-            backward_pointers)
+            pointers)

@@ -10,9 +10,10 @@
  *
  * An operation is computed where its inputs lie; inputs on two devices are an error that names
  * both. What has no inputs (tutti_zeros(), parameters) lies on the context's device. Launching does
- * not wait; reading to the host does (tutti_tensor_item(), tutti_tensor_copy() to the host). What
- * an operation's values decide, such as an index outside, is told by each read of what is lost by
- * it, on any thread; the work behind it is skipped until tutti_device_synchronize() has told it.
+ * not wait, unless 1 MiB of launches is not done (TIMEOUT, where it stays so); reading to the host
+ * does (tutti_tensor_item(), tutti_tensor_copy() to the host). What an operation's values decide,
+ * such as an index outside, is told by each read of what is lost by it, on any thread; the work
+ * behind it is skipped until tutti_device_synchronize() has told it.
  *
  * Example:
  *
@@ -155,8 +156,10 @@ TUTTI_API tutti_stream_t *tutti_device_stream(tutti_device_t *device);
 /** What the stream is given from now on begins when an event of any stream has been passed. The
  *  caller does not wait, unless the stream is NULL. What failed before the event fails here, too.
  *  @param event  one that was not recorded: nothing happens
- *  @thread any @errors STATE (the stream's device has closed; fork()); where the stream is NULL
- *  those of tutti_event_synchronize() @source torch.cuda.Stream.wait_event */
+ *  @thread any
+ *  @errors  STATE (the stream's device has closed; fork()), TIMEOUT (as of a launch); where the
+ *           stream is NULL those of tutti_event_synchronize()
+ *  @source  torch.cuda.Stream.wait_event */
 TUTTI_API tutti_status_t tutti_stream_wait_event(tutti_stream_t *stream, tutti_event_t *event);
 
 /** Wait until all that a stream was given is done. @param timeout_ms 0: TUTTI_TIMEOUT_MS
@@ -176,7 +179,8 @@ TUTTI_API void tutti_event_release(tutti_event_t *event);
 
 /** Put the event behind all that a stream was given. Those who wait for it where it was recorded
  *  before go on to wait for that. @param stream NULL: it is passed at once @thread any
- *  @errors NOMEM, STATE (the stream's device has closed; fork()) @source torch.cuda.Event.record */
+ *  @errors NOMEM, STATE (the stream's device has closed; fork()), TIMEOUT (as of a launch)
+ *  @source torch.cuda.Event.record */
 TUTTI_API tutti_status_t tutti_event_record(tutti_event_t *event, tutti_stream_t *stream);
 
 /** Whether it has been passed, or was not recorded. @thread any @errors none

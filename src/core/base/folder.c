@@ -56,22 +56,32 @@ tutti_status_t tt_folder_flush(const char *path)
     return status;
 }
 
-tutti_status_t tt_folder_remove(const char *path)
+static tutti_status_t remove_files(const char *path, DIR *folder)
 {
     char name[PATH_MAX];
-    tutti_status_t status = TUTTI_OK;
-    DIR *folder = opendir(path);
-    if (folder == NULL) {
-        return TT_FAIL_ERRNO(TUTTI_ERR_IO, "cannot open the folder %s", path);
-    }
-    for (const struct dirent *item; status >= 0 && (item = readdir(folder)) != NULL;) {
+    errno = 0;
+    for (const struct dirent *item; (item = readdir(folder)) != NULL; errno = 0) {
         const bool is_self = strcmp(item->d_name, ".") == 0 || strcmp(item->d_name, "..") == 0;
         snprintf(name, sizeof name, "%s/%.255s", path, item->d_name);
-        if (!is_self && unlink(name) != 0) {
-            status = TT_FAIL_ERRNO(TUTTI_ERR_IO, "cannot remove %s", name);
+        if (!is_self && unlink(name) != 0 && errno != ENOENT) {
+            return TT_FAIL_ERRNO(TUTTI_ERR_IO, "cannot remove %s", name);
         }
     }
+    return errno == 0 ? TUTTI_OK : TT_FAIL_ERRNO(TUTTI_ERR_IO, "cannot read the folder %s", path);
+}
+
+/* ENOENT: another process removes it, too. */
+tutti_status_t tt_folder_remove(const char *path)
+{
+    DIR *folder = opendir(path);
+    if (folder == NULL) {
+        return errno == ENOENT ? TUTTI_OK
+                               : TT_FAIL_ERRNO(TUTTI_ERR_IO, "cannot open the folder %s", path);
+    }
+    const tutti_status_t status = remove_files(path, folder);
     closedir(folder);
     TT_TRY(status);
-    return rmdir(path) == 0 ? TUTTI_OK : TT_FAIL_ERRNO(TUTTI_ERR_IO, "cannot remove %s", path);
+    return rmdir(path) == 0 || errno == ENOENT
+               ? TUTTI_OK
+               : TT_FAIL_ERRNO(TUTTI_ERR_IO, "cannot remove %s", path);
 }

@@ -10,7 +10,8 @@ tutti_status_t tt_folder_make(const char *path);
 /* Wait until the names in it are on the disk. Errors: IO. */
 tutti_status_t tt_folder_flush(const char *path);
 
-/* With the files in it; folders in it are an error. IO names what cannot be removed. */
+/* With the files in it; folders in it are an error. What is not there, or goes meanwhile, is
+ * removed. IO names what cannot be removed. */
 tutti_status_t tt_folder_remove(const char *path);
 
 #endif

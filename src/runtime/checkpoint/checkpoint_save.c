@@ -217,7 +217,6 @@ tutti_status_t tutti_checkpoint_save(const tutti_checkpoint_t *checkpoint, int64
         status = write_together(&save);
         if (save.rank == 0 && status >= 0) {
             status = publish(&save);
-            save.is_begun = status < 0;
         }
         status = tt_group_agree(group, status);
         status = status < 0 ? abandon(&save, status) : status;

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "core/base/folder.h"
 #include "core/base/log.h"
@@ -183,7 +182,7 @@ static tutti_status_t put_in_place(const char *from, const char *to, const char 
 
 static void remove_replaced(const char *path)
 {
-    if (access(path, F_OK) == 0 && tt_folder_remove(path) < 0) {
+    if (tt_folder_remove(path) < 0) {
         tt_log(TT_LOG_WARN, "checkpoint: what was replaced is left until the next save: %s",
                tutti_last_error());
     }

@@ -1,0 +1,108 @@
+/* Folders: made with all above them, and removed, also by several processes at once. */
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/base/folder.h"
+#include "core/base/testing.h"
+
+enum { FILES = 300, ROUNDS = 5, REMOVERS = 3 };
+
+static char place[64];
+
+static int begin(void **state)
+{
+    (void)state;
+    snprintf(place, sizeof place, "/tmp/tutti-folder-XXXXXX");
+    return mkdtemp(place) != NULL ? 0 : -1;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s", place);
+    return system(command);
+}
+
+static void put_file(const char *folder, int number)
+{
+    char path[160];
+    snprintf(path, sizeof path, "%s/%d", folder, number);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fclose(file);
+}
+
+static void make(char path[128], const char *name)
+{
+    snprintf(path, 128, "%s/%s", place, name);
+    assert_int_equal(tt_folder_make(path), TUTTI_OK);
+}
+
+static void a_folder_is_made_with_all_above_it(void **state)
+{
+    (void)state;
+    char path[128];
+    make(path, "a/b/c");
+    make(path, "a/b/c"); /* it is there */
+    put_file(place, 1);
+    snprintf(path, sizeof path, "%s/1/below", place);
+    assert_int_equal(tt_folder_make(path), TUTTI_ERR_IO);
+    tt_expect_error("/1: Not a directory");
+    assert_int_equal(tt_folder_make(""), TUTTI_ERR_ARG);
+}
+
+static void a_folder_in_it_is_not_removed(void **state)
+{
+    (void)state;
+    char path[128];
+    make(path, "a/b");
+    snprintf(path, sizeof path, "%s/a", place);
+    assert_int_equal(tt_folder_remove(path), TUTTI_ERR_IO);
+    tt_expect_error("/a/b: Is a directory");
+}
+
+/* What another process has removed meanwhile is removed. */
+static void several_may_remove_it_at_once(void **state)
+{
+    (void)state;
+    for (int round = 0; round < ROUNDS; round++) {
+        char path[128];
+        int ready[2];
+        pid_t removers[REMOVERS];
+        make(path, "shared");
+        assert_int_equal(pipe(ready), 0);
+        for (int i = 0; i < FILES; i++) {
+            put_file(path, i);
+        }
+        for (int i = 0; i < REMOVERS; i++) {
+            removers[i] = fork();
+            if (removers[i] == 0) {
+                char byte;
+                close(ready[1]);
+                (void)!read(ready[0], &byte, 1); /* until all are there */
+                _exit(tt_folder_remove(path) < 0);
+            }
+        }
+        close(ready[0]);
+        close(ready[1]);
+        for (int i = 0; i < REMOVERS; i++) {
+            int code;
+            assert_int_equal(waitpid(removers[i], &code, 0), removers[i]);
+            assert_int_equal(code, 0);
+        }
+        assert_int_equal(access(path, F_OK), -1);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_folder_is_made_with_all_above_it, begin, end),
+        cmocka_unit_test_setup_teardown(a_folder_in_it_is_not_removed, begin, end),
+        cmocka_unit_test_setup_teardown(several_may_remove_it_at_once, begin, end),
+    };
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
+}

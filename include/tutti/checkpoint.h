@@ -166,7 +166,7 @@ TUTTI_API tutti_status_t tutti_checkpoint_save(const tutti_checkpoint_t *checkpo
 
 /**
  * Load the newest checkpoint that every rank can read. One that is damaged is passed over, with a
- * line in the log.
+ * line in the log. A snapshot that an earlier version wrote in the folder is one, too.
  *
  * @param step  out: its step
  * @return      END: there is none; nothing is changed

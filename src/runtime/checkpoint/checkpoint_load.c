@@ -12,6 +12,7 @@
 #include "runtime/checkpoint/folder_lock.h"
 #include "runtime/checkpoint/load_state.h"
 #include "runtime/checkpoint/pieces.h"
+#include "runtime/checkpoint/source.h"
 #include "runtime/checkpoint/step_folders.h"
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -21,27 +22,28 @@ static bool is_root(const tutti_checkpoint_t *c)
     return c->group == NULL || tutti_group_rank(c->group) == 0;
 }
 
-/* That of a folder which was copied to another name is damaged. */
-static tutti_status_t read_manifest(const char *path, int64_t step, tt_manifest_t **out)
+/* Of a checkpoint, or of a snapshot of earlier versions. That of a folder which was copied to
+ * another name is damaged. */
+static tutti_status_t read_manifest(const char *folder, int64_t step, tt_manifest_t **out)
 {
-    TT_TRY(tt_manifest_read(path, out));
-    const int64_t found = (*out)->step;
+    tt_source_t source;
+    TT_TRY(tt_source_open(folder, &source));
+    const int64_t found = source.manifest->step;
     if (found == step) {
+        *out = source.manifest;
         return TUTTI_OK;
     }
-    tt_manifest_release(*out);
-    *out = NULL;
-    return TT_FAIL(TUTTI_ERR_FORMAT, "%s: is of step %" PRId64, path, found);
+    tt_source_close(&source);
+    return TT_FAIL(TUTTI_ERR_FORMAT, "%s: is of step %" PRId64, folder, found);
 }
 
 static tutti_status_t read_step(const tutti_checkpoint_t *c, int64_t step)
 {
-    tt_path_t folder, path;
+    tt_path_t folder;
     tt_manifest_t *manifest = NULL;
     tt_steps_name(c->folder, step, folder);
-    tt_steps_file(folder, TT_MANIFEST_NAME, path);
     tutti_status_t status =
-        tt_manifest_share(c->group, is_root(c) ? read_manifest(path, step, &manifest) : TUTTI_OK,
+        tt_manifest_share(c->group, is_root(c) ? read_manifest(folder, step, &manifest) : TUTTI_OK,
                           "the manifest of rank 0", &manifest);
     if (status >= 0) {
         char what[64];
@@ -58,7 +60,7 @@ static tutti_status_t read_step(const tutti_checkpoint_t *c, int64_t step)
 /* An older one may do. */
 static bool is_damage(tutti_status_t status)
 {
-    return status == TUTTI_ERR_IO || status == TUTTI_ERR_FORMAT;
+    return status == TUTTI_ERR_IO || status == TUTTI_ERR_FORMAT || status == TUTTI_ERR_NOT_FOUND;
 }
 
 /* Rank 0's newest one below a step, on every rank; TT_NO_STEP. */

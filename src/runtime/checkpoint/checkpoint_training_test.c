@@ -153,6 +153,52 @@ static void a_training_goes_on_with_the_same_bits(void **state)
     remove_place(place);
 }
 
+/* What earlier versions wrote: three files, and no manifest. */
+static void write_snapshot(training_t *t, int64_t step)
+{
+    char folder[96], path[160], text[24];
+    const tutti_named_tensor_t mark = {"mark", t->mark};
+    snprintf(text, sizeof text, "%lld", (long long)step);
+    const tutti_named_text_t metadata = {"step", text};
+    snprintf(folder, sizeof folder, "%s/step-%012lld", t->folder, (long long)step);
+    assert_int_equal(mkdir(folder, 0777), 0);
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    assert_int_equal(tutti_module_save(t->net, path, &metadata, 1), TUTTI_OK);
+    snprintf(path, sizeof path, "%s/optim.safetensors", folder);
+    assert_int_equal(tutti_optim_save(t->opt, path), TUTTI_OK);
+    snprintf(path, sizeof path, "%s/extra.safetensors", folder);
+    assert_int_equal(tutti_safetensors_save(path, &mark, 1, NULL, 0), TUTTI_OK);
+}
+
+static void a_training_goes_on_from_a_snapshot_of_earlier_versions(void **state)
+{
+    (void)state;
+    training_t t;
+    char place[64], want[TUTTI_DIGEST_BYTES], got[TUTTI_DIGEST_BYTES];
+    int64_t step = 0;
+    make_place(place);
+    open_training(&t, place);
+    train(&t, 0, 4);
+    write_snapshot(&t, 4);
+    train(&t, 4, 9);
+    digest(&t, want);
+    close_training(&t);
+    open_training(&t, place);
+    assert_int_equal(tutti_checkpoint_load(&t.checkpoint, &step), TUTTI_OK);
+    assert_int_equal(step, 4);
+    train(&t, step, 8);
+    save(&t, 8); /* beside it */
+    close_training(&t);
+    open_training(&t, place);
+    assert_int_equal(tutti_checkpoint_load(&t.checkpoint, &step), TUTTI_OK);
+    assert_int_equal(step, 8);
+    train(&t, step, 9);
+    digest(&t, got);
+    assert_string_equal(got, want);
+    close_training(&t);
+    remove_place(place);
+}
+
 static void the_newest_are_kept(void **state)
 {
     (void)state;
@@ -401,6 +447,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_training_goes_on_with_the_same_bits),
+        cmocka_unit_test(a_training_goes_on_from_a_snapshot_of_earlier_versions),
         cmocka_unit_test(the_newest_are_kept),
         cmocka_unit_test(what_a_crash_left_is_neither_loaded_nor_kept),
         cmocka_unit_test(a_damaged_one_is_passed_over),

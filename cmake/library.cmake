@@ -27,6 +27,7 @@ set(TUTTI_OBJECTS $<TARGET_OBJECTS:tutti_objects>)
 function(tutti_simd_objects variant sources)
   add_library(tutti_simd_${variant} OBJECT ${sources})
   target_include_directories(tutti_simd_${variant} PRIVATE include src)
+  target_link_libraries(tutti_simd_${variant} PRIVATE PkgConfig::XXHASH) # its header
   target_compile_definitions(tutti_simd_${variant} PRIVATE TT_ISA=${variant})
   target_compile_options(tutti_simd_${variant} PRIVATE -O3 -Wno-psabi
     $<$<C_COMPILER_ID:Clang>:-Wno-pass-failed> ${ARGN})

@@ -1,17 +1,18 @@
-/* Digests, by xxhash. */
+/* Digests, by the kernels. */
 #include "runtime/checkpoint/block_digest.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include <xxhash.h>
+#include "core/kernel/digest/xxh3.h"
+#include "core/kernel/kernels.h"
+
+_Static_assert(sizeof(tt_digest_t) == TT_XXH3_BYTES, "digests lie side by side");
 
 tt_digest_t tt_digest_of(const void *data, size_t bytes)
 {
-    XXH128_canonical_t canonical;
     tt_digest_t digest;
-    XXH128_canonicalFromHash(&canonical, XXH3_128bits(data, bytes));
-    memcpy(digest.bytes, canonical.digest, sizeof digest.bytes);
+    tt_kernels()->xxh3->whole(data, bytes, digest.bytes);
     return digest;
 }
 
@@ -43,9 +44,5 @@ bool tt_digest_parse(const char *text, tt_digest_t *out)
 
 void tt_digest_blocks(const void *data, size_t bytes, tt_digest_t *blocks)
 {
-    const char *at = data;
-    for (size_t done = 0; done < bytes; done += TT_BLOCK_BYTES) {
-        const size_t left = bytes - done;
-        *blocks++ = tt_digest_of(at + done, left < TT_BLOCK_BYTES ? left : TT_BLOCK_BYTES);
-    }
+    tt_kernels()->xxh3->parts(data, bytes, TT_BLOCK_BYTES, blocks->bytes);
 }

@@ -31,16 +31,20 @@ struct tutti_safetensors {
 /* Fill count and entries (unordered) from the header, then order and check them. */
 tutti_status_t tt_safetensors_check(tutti_safetensors_t *st);
 
-/* Sees each tensor as it is written: where in the file, and its bytes, which are the host's. */
+/* Sees each tensor right before it is written, its parts in their order: where in the file, and the
+ * bytes, which are the host's. All parts but a tensor's last have TT_SAFETENSORS_PART_BYTES, which
+ * stay in a cache from who sees them to the write. */
 typedef struct {
-    tutti_status_t (*wrote)(void *user, const tutti_named_tensor_t *tensor, uint64_t at,
-                            const void *data, size_t bytes);
+    tutti_status_t (*writes)(void *user, const tutti_named_tensor_t *tensor, uint64_t at,
+                             const void *data, size_t bytes);
     void *user;
     /* Its values, of its dtype and shape, contiguous in the host's memory; owned by the caller.
      * NULL: the tensor has them. Otherwise tensors may lie on meta, and only one at a time is in
      * memory. */
     tutti_status_t (*fetch)(void *user, const tutti_named_tensor_t *tensor, tutti_tensor_t **out);
 } tt_safetensors_watch_t;
+
+enum { TT_SAFETENSORS_PART_BYTES = 1 << 20 };
 
 /* tutti_safetensors_save(), watched; NULL: by nobody. A failure of its functions, either of which
  * may be NULL, ends it. */

@@ -172,21 +172,27 @@ static tutti_status_t write_header(writer_t *writer, const json_t *header)
     return status;
 }
 
+static tutti_status_t write_part(writer_t *writer, const tutti_named_tensor_t *named,
+                                 const char *data, size_t bytes)
+{
+    const tt_safetensors_watch_t *watch = writer->watch;
+    if (watch->writes != NULL) {
+        TT_TRY(watch->writes(watch->user, named, writer->at, data, bytes));
+    }
+    return write_bytes(writer, data, bytes);
+}
+
 static tutti_status_t write_tensor(void *user, const tutti_named_tensor_t *named)
 {
-    writer_t *writer = user;
-    const tt_safetensors_watch_t *watch = writer->watch;
+    const tt_safetensors_watch_t *watch = ((writer_t *)user)->watch;
     tutti_tensor_t *host;
     TT_TRY(watch->fetch != NULL ? watch->fetch(watch->user, named, &host)
                                 : tt_tensor_on_host(named->tensor, &host));
-    const void *data = tutti_tensor_data(host);
-    const size_t bytes = tutti_tensor_bytes(host);
+    const char *data = tutti_tensor_data(host);
+    const size_t bytes = tutti_tensor_bytes(host), part = TT_SAFETENSORS_PART_BYTES;
     tutti_status_t status = TUTTI_OK;
-    if (watch->wrote != NULL) {
-        status = watch->wrote(watch->user, named, writer->at, data, bytes);
-    }
-    if (status >= 0) {
-        status = write_bytes(writer, data, bytes);
+    for (size_t at = 0; at < bytes && status >= 0; at += part) {
+        status = write_part(user, named, data + at, bytes - at < part ? bytes - at : part);
     }
     tutti_tensor_release(host);
     return status;

@@ -20,20 +20,23 @@ typedef struct {
     tt_digest_t *blocks; /* of the whole file */
     uint64_t block_count;
     const tt_pieces_t *pieces;
+    const tt_saved_slice_t *current; /* whose blocks come */
 } one_file_t;
+
+_Static_assert(TT_SAFETENSORS_PART_BYTES % TT_BLOCK_BYTES == 0, "parts are whole blocks");
 
 static tutti_status_t digest(void *user, const tutti_named_tensor_t *tensor, uint64_t at,
                              const void *data, size_t bytes)
 {
     one_file_t *file = user;
     tt_saved_slice_t *slice = file->jobs[tensor - file->tensors]->slice;
-    tt_digest_t *blocks = file->blocks + file->block_count;
-    const uint64_t count = tt_block_count(bytes);
-    tt_digest_blocks(data, bytes, blocks);
-    slice->at = at;
-    slice->first_block = file->block_count;
-    slice->digest = tt_digest_of(blocks, (size_t)count * sizeof *blocks);
-    file->block_count += count;
+    if (file->current != slice) {
+        file->current = slice;
+        slice->at = at;
+        slice->first_block = file->block_count;
+    }
+    tt_digest_blocks(data, bytes, file->blocks + file->block_count);
+    file->block_count += tt_block_count(bytes);
     return TUTTI_OK;
 }
 
@@ -41,6 +44,17 @@ static tutti_status_t fetch(void *user, const tutti_named_tensor_t *tensor, tutt
 {
     const one_file_t *file = user;
     return file->pieces->fetch(file->pieces->user, file->jobs[tensor - file->tensors]->piece, out);
+}
+
+/* Of the digests of their blocks. */
+static void digest_slices(const one_file_t *file)
+{
+    for (size_t i = 0; i < file->count; i++) {
+        tt_saved_slice_t *slice = file->jobs[i]->slice;
+        const uint64_t count = tt_block_count(tutti_tensor_bytes(file->tensors[i].tensor));
+        const tt_digest_t *blocks = file->blocks + slice->first_block;
+        slice->digest = tt_digest_of(blocks, (size_t)count * sizeof *blocks);
+    }
 }
 
 static tutti_status_t write_digests(const char *path, const one_file_t *file)
@@ -90,6 +104,7 @@ static tutti_status_t write_file(const char *folder, const tt_saved_file_t *name
         tt_safetensors_save(path, file->tensors, file->count, metadata, 2, &watch);
     tt_free(offsets);
     TT_TRY(status);
+    digest_slices(file);
     tt_steps_file(folder, names->digests, path);
     return write_digests(path, file);
 }
@@ -162,7 +177,7 @@ static tutti_status_t write_files(const char *folder, tt_manifest_t *plan, int r
     int files[2];
     const size_t count = list_jobs(plan, rank, pieces, room->jobs, files);
     for (int number = files[0]; number < files[1]; number++) {
-        one_file_t file = {room->tensors, room->of_file, 0, room->blocks, 0, pieces};
+        one_file_t file = {room->tensors, room->of_file, 0, room->blocks, 0, pieces, NULL};
         for (size_t i = 0; i < count; i++) {
             if (room->jobs[i].slice->file == number) {
                 room->of_file[file.count] = &room->jobs[i];

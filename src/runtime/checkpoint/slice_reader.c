@@ -4,6 +4,8 @@
  *     wanted        xxx x     xxxxx                runs
  *     windows      |1  |2  | |4  |5  |             blocks that touch are read at once
  *
+ * A whole block of a run is read to where it is wanted, and compared with its digest there.
+ *
  * What is of another dtype, on a device, or not contiguous there, is read beside it and copied,
  * some rows at a time.
  */
@@ -15,7 +17,7 @@
 #include "core/base/alloc.h"
 #include "core/tensor/tensor_impl.h"
 
-enum { WINDOW_BLOCKS = 64, BESIDE_BYTES = 16 << 20 };
+enum { WINDOW_BLOCKS = 32, BESIDE_BYTES = 16 << 20 };
 
 tutti_status_t tt_slice_reader_open(tt_slice_reader_t *reader, const char *folder,
                                     const tt_manifest_t *manifest)
@@ -83,29 +85,34 @@ static tutti_status_t know_digests(const read_t *r)
     return TUTTI_OK;
 }
 
-/* ---- windows --------------------------------------------------------------------------------- */
+/* ---- blocks ---------------------------------------------------------------------------------- */
 
-static tutti_status_t check_blocks(const read_t *r)
+/* Of the slice's bytes from `begin` on, a block's first, which are in memory at `data`. */
+static tutti_status_t check_blocks(const read_t *r, uint64_t begin, uint64_t end, const char *data)
 {
-    for (uint64_t at = r->begin; at < r->end; at += TT_BLOCK_BYTES) {
-        const uint64_t left = r->end - at;
-        const size_t bytes = left < TT_BLOCK_BYTES ? (size_t)left : TT_BLOCK_BYTES;
-        if (!tt_digest_equal(tt_digest_of(r->reader->window + (at - r->begin), bytes),
-                             r->reader->blocks[at / TT_BLOCK_BYTES])) {
+    tt_digest_t digests[WINDOW_BLOCKS];
+    const size_t count = (size_t)tt_block_count(end - begin);
+    const uint64_t first = begin / TT_BLOCK_BYTES;
+    tt_digest_blocks(data, (size_t)(end - begin), digests);
+    for (size_t i = 0; i < count; i++) {
+        if (!tt_digest_equal(digests[i], r->reader->blocks[first + i])) {
+            const uint64_t at = begin + i * TT_BLOCK_BYTES, left = end - at;
             return TT_FAIL(TUTTI_ERR_FORMAT,
                            "%s: damaged: tensor \"%s\", %zu bytes at offset %" PRIu64
                            ", are not what was written",
-                           r->data->path, r->tensor->name, bytes, r->slice->at + at);
+                           r->data->path, r->tensor->name,
+                           left < TT_BLOCK_BYTES ? (size_t)left : TT_BLOCK_BYTES,
+                           r->slice->at + at);
         }
     }
     return TUTTI_OK;
 }
 
 /* A byte that is neither 0 nor 1 is no bool in C. */
-static tutti_status_t check_bools(const read_t *r)
+static tutti_status_t check_bools(const read_t *r, uint64_t begin, uint64_t end, const char *data)
 {
-    for (uint64_t at = r->begin; at < r->end; at++) {
-        const int byte = r->reader->window[at - r->begin];
+    for (uint64_t at = begin; at < end; at++) {
+        const int byte = (unsigned char)data[at - begin];
         if (byte > 1) {
             return TT_FAIL(TUTTI_ERR_FORMAT,
                            "%s: tensor \"%s\": byte %d at offset %" PRIu64
@@ -115,6 +122,16 @@ static tutti_status_t check_bools(const read_t *r)
     }
     return TUTTI_OK;
 }
+
+/* So many as a window has at most. */
+static tutti_status_t read_blocks(const read_t *r, uint64_t begin, uint64_t end, char *data)
+{
+    TT_TRY(tt_file_read_at(r->data, r->slice->at + begin, data, (size_t)(end - begin)));
+    TT_TRY(has_digests(r) ? check_blocks(r, begin, end, data) : TUTTI_OK);
+    return r->tensor->dtype == TUTTI_BOOL ? check_bools(r, begin, end, data) : TUTTI_OK;
+}
+
+/* ---- windows --------------------------------------------------------------------------------- */
 
 /* From the block of a run's first byte on, as far as the blocks of it and of the next ones touch.
  */
@@ -131,28 +148,37 @@ static tutti_status_t load_window(read_t *r, uint64_t first, tt_runs_t runs)
     end = end < begin + WINDOW_BLOCKS ? end : begin + WINDOW_BLOCKS;
     r->begin = begin * TT_BLOCK_BYTES;
     r->end = end * TT_BLOCK_BYTES < r->bytes ? end * TT_BLOCK_BYTES : r->bytes;
-    TT_TRY(tt_file_read_at(r->data, r->slice->at + r->begin, r->reader->window,
-                           (size_t)(r->end - r->begin)));
-    if (has_digests(r)) {
-        TT_TRY(check_blocks(r));
+    return read_blocks(r, r->begin, r->end, r->reader->window);
+}
+
+/* To where a run goes, from `at` to its end in the slice, what comes next of it: whole blocks into
+ * their place, where they are checked; parts of blocks out of a window. Moves `at`. */
+static tutti_status_t read_next(read_t *r, tt_runs_t runs, uint64_t *at, uint64_t stop, char *to)
+{
+    const uint64_t whole = stop == r->bytes ? stop : stop / TT_BLOCK_BYTES * TT_BLOCK_BYTES;
+    uint64_t end = *at + WINDOW_BLOCKS * TT_BLOCK_BYTES;
+    end = end < whole ? end : whole;
+    const bool is_in_window = *at >= r->begin && *at < r->end;
+    if (!is_in_window && *at % TT_BLOCK_BYTES == 0 && end > *at) {
+        TT_TRY(read_blocks(r, *at, end, to));
+    } else {
+        TT_TRY(is_in_window ? TUTTI_OK : load_window(r, *at, runs));
+        end = stop < r->end ? stop : r->end;
+        memcpy(to, r->reader->window + (*at - r->begin), (size_t)(end - *at));
     }
-    return r->tensor->dtype == TUTTI_BOOL ? check_bools(r) : TUTTI_OK;
+    *at = end;
+    return TUTTI_OK;
 }
 
 /* What of the slice is in the box, to where it is there. */
-static tutti_status_t copy_runs(read_t *r, const tt_box_t *box, char *to)
+static tutti_status_t read_runs(read_t *r, const tt_box_t *box, char *to)
 {
     const size_t size = r->size;
     for (tt_runs_t runs = tt_runs_of(&r->slice->box, box); runs.count > 0; tt_runs_next(&runs)) {
         const uint64_t stop = (uint64_t)(runs.a + runs.count) * size;
-        for (uint64_t at = (uint64_t)runs.a * size; at < stop;) {
-            if (at < r->begin || at >= r->end) {
-                TT_TRY(load_window(r, at, runs));
-            }
-            const uint64_t end = stop < r->end ? stop : r->end;
-            memcpy(to + (uint64_t)runs.b * size + (at - (uint64_t)runs.a * size),
-                   r->reader->window + (at - r->begin), (size_t)(end - at));
-            at = end;
+        const uint64_t begin = (uint64_t)runs.a * size;
+        for (uint64_t at = begin; at < stop;) {
+            TT_TRY(read_next(r, runs, &at, stop, to + (uint64_t)runs.b * size + (at - begin)));
         }
     }
     return TUTTI_OK;
@@ -172,7 +198,7 @@ static tutti_status_t read_slice(tt_slice_reader_t *reader, const tt_saved_tenso
                    .bytes = (uint64_t)tt_box_numel(&slice->box) * size};
     TT_TRY(tt_open_files_get(&reader->files, slice->file, TT_FILE_DATA, &read.data));
     TT_TRY(know_digests(&read));
-    return copy_runs(&read, box, to);
+    return read_runs(&read, box, to);
 }
 
 /* Into memory of the host, in the saved dtype. */

@@ -18,7 +18,7 @@
 
 typedef struct {
     tt_open_files_t files;
-    unsigned char *window;
+    char *window;
     tt_digest_t *blocks;           /* digests of a slice */
     const tt_saved_slice_t *known; /* which one's; NULL: nobody's */
 } tt_slice_reader_t;

@@ -19,7 +19,7 @@
 #include "core/base/alloc.h"
 #include "core/base/folder.h"
 
-enum { NAMES_TRIED = 64, IO_BYTES_MAX = 1 << 30 };
+enum { NAMES_TRIED = 64, IO_BYTES_MAX = 1 << 30, FLUSH_BYTES = 16 << 20 };
 
 static tutti_status_t check_regular(const char *path, int fd, uint64_t *bytes)
 {
@@ -222,6 +222,17 @@ int tt_file_resize(int fd, size_t bytes)
     return result;
 }
 
+/* The disk writes what it has while the next is copied to the system: else all would wait for it at
+ * the end. Where it cannot, it does then. */
+static void begin_flush(tt_new_file_t *file)
+{
+    if (file->written - file->begun >= FLUSH_BYTES) {
+        (void)sync_file_range(file->fd, (off64_t)file->begun,
+                              (off64_t)(file->written - file->begun), SYNC_FILE_RANGE_WRITE);
+        file->begun = file->written;
+    }
+}
+
 tutti_status_t tt_new_file_write(tt_new_file_t *file, const void *data, size_t bytes)
 {
     for (size_t done = 0; done < bytes;) {
@@ -234,6 +245,8 @@ tutti_status_t tt_new_file_write(tt_new_file_t *file, const void *data, size_t b
         }
         done += n > 0 ? (size_t)n : 0;
     }
+    file->written += bytes;
+    begin_flush(file);
     return TUTTI_OK;
 }
 

@@ -50,6 +50,7 @@ int tt_file_resize(int fd, size_t bytes);
 typedef struct {
     int fd;
     char *path, *temporary;
+    uint64_t written, begun; /* bytes; of these so many are on their way to the disk */
 } tt_new_file_t;
 
 tutti_status_t tt_new_file_begin(const char *path, tt_new_file_t *out);

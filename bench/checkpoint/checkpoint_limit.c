@@ -9,7 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PATH_BYTES = 4200, SMALL_BYTES = 8 << 20 };
+/* A call moves so much: written at once, a tensor takes the system longer than in parts. */
+enum { PATH_BYTES = 4200, SMALL_BYTES = 8 << 20, CALL_BYTES = 1 << 20 };
 
 /* Headers, digests and manifests are written from here, and read to here. */
 static char small[SMALL_BYTES];
@@ -33,7 +34,8 @@ static int flush(const char *path)
 static int move_all(int fd, char *data, size_t bytes, ssize_t (*move)(int, void *, size_t))
 {
     for (size_t done = 0; done < bytes;) {
-        const ssize_t n = move(fd, data + done, bytes - done);
+        const size_t left = bytes - done;
+        const ssize_t n = move(fd, data + done, left < CALL_BYTES ? left : CALL_BYTES);
         if (n <= 0) {
             return -1;
         }

@@ -62,7 +62,7 @@ static tutti_status_t read_digests(const read_t *r)
     const size_t bytes = (size_t)tt_block_count(r->bytes) * sizeof *reader->blocks;
     const uint64_t at = r->slice->first_block * sizeof *reader->blocks;
     TT_TRY(tt_open_files_get(&reader->files, r->slice->file, TT_FILE_DIGESTS, &file));
-    tt_digest_t *blocks = tt_realloc(reader->blocks, bytes + 1, "checkpoint");
+    tt_digest_t *blocks = tt_realloc(reader->blocks, bytes, "checkpoint");
     TT_TRY_ALLOC(blocks);
     reader->blocks = blocks;
     TT_TRY(tt_file_read_at(file, at, blocks, bytes));

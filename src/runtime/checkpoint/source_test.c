@@ -128,6 +128,33 @@ static void snapshots_of_earlier_versions_are_sources(void **state)
     tt_end_files(&place);
 }
 
+static void a_snapshot_says_how_many_steps_are_done(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t step;
+    } cases[] = {
+        {"7", 7}, {"999999999999", TT_STEP_MAX}, {"1000000000000", 0}, {"-1", 0}, {"7x", 0},
+        {"", 0}};
+    tt_place_of_files_t place;
+    tt_begin_files(&place);
+    tutti_tensor_t *x = tt_ramp(TUTTI_F32, TUTTI_SHAPE(2), 1);
+    const tutti_named_tensor_t named = {"w", x};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        tt_source_t source;
+        const tutti_named_text_t step = {"step", cases[i].text};
+        assert_int_equal(
+            tutti_safetensors_save(tt_file_of(&place, "model.safetensors"), &named, 1, &step, 1),
+            TUTTI_OK);
+        open_source(&place, NULL, "safetensors", &source);
+        assert_int_equal(source.manifest->step, cases[i].step);
+        tt_source_close(&source);
+    }
+    tutti_tensor_release(x);
+    tt_end_files(&place);
+}
+
 /* ---- ours ------------------------------------------------------------------------------------ */
 
 static void checkpoints_of_ours_are_sources(void **state)
@@ -323,6 +350,7 @@ int main(void)
         cmocka_unit_test(one_file_is_a_source),
         cmocka_unit_test(shards_are_found_by_their_index),
         cmocka_unit_test(snapshots_of_earlier_versions_are_sources),
+        cmocka_unit_test(a_snapshot_says_how_many_steps_are_done),
         cmocka_unit_test(checkpoints_of_ours_are_sources),
         cmocka_unit_test(paths_that_are_nothing_are_told),
         cmocka_unit_test(llmc_writes_our_names_and_layouts),

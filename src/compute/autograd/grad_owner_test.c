@@ -122,6 +122,7 @@ static tutti_tensor_t *give_new(tutti_scope_t *s, tutti_tensor_t *grad, void *us
     return made;
 }
 
+/* On a device it is copied over zeros, for it may be lost. */
 static void what_a_hook_makes_becomes_the_leafs_without_a_copy(void **state)
 {
     fixture_t *f = *state;
@@ -129,7 +130,8 @@ static void what_a_hook_makes_becomes_the_leafs_without_a_copy(void **state)
     assert_int_equal(tutti_tensor_on_grad(f->a, give_new, &made), 0);
     assert_int_equal(tutti_backward(f->s, tutti_sum(f->s, f->a)), 0);
     expect_all(tutti_tensor_grad(f->a), 3);
-    assert_ptr_equal(tutti_tensor_device_data(tutti_tensor_grad(f->a)), made);
+    const bool is_the_same = tutti_tensor_device_data(tutti_tensor_grad(f->a)) == made;
+    assert_int_equal(is_the_same, tt_test_device() == NULL);
 }
 
 static tutti_tensor_t *keep(tutti_scope_t *s, tutti_tensor_t *grad, void *user)

@@ -80,8 +80,7 @@ static bool is_passed(const mark_t *mark)
 static tutti_status_t wait_for(tt_event_t point, tt_deadline_t deadline)
 {
     TT_TRY(tt_event_pass(point, deadline));
-    const tt_event_t before = {point.stream, point.count - (point.count > 0), point.told};
-    return tt_stream_check(before, point);
+    return tt_event_check(point);
 }
 
 /* ---- events ---------------------------------------------------------------------------------- */

@@ -218,6 +218,8 @@ static void an_event_tells_the_failure_before_it_and_leaves_it(void **state)
         assert_int_equal(tutti_stream_synchronize(f->side, 0), TUTTI_ERR_ARG);
     }
     assert_int_equal(tutti_device_synchronize(f->device, 0), TUTTI_ERR_ARG);
+    assert_int_equal(tutti_stream_synchronize(f->own, 0), 0); /* it is over there */
+    assert_int_equal(tutti_stream_synchronize(f->side, 0), 0);
     assert_int_equal(tutti_event_record(f->event, f->own), 0);
     assert_int_equal(tutti_event_synchronize(f->event, 0), 0);
     assert_int_equal(tutti_device_synchronize(f->device, 0), 0);

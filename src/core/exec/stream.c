@@ -39,6 +39,7 @@ typedef struct {
 /* What a failure spoiled: the values of records [begin, end) are not there. */
 typedef struct {
     uint64_t begin, end; /* no end before the failure has been told */
+    uint32_t told;       /* how many had been, with it */
     tutti_status_t status;
     bool is_seen; /* by one who asked for the values */
     char text[TT_ERROR_TEXT_BYTES];
@@ -105,7 +106,8 @@ static void keep_failure(tt_stream_t *stream, const record_t *record, tutti_stat
 {
     const char *text = tutti_last_error();
     const size_t length = strlen(record->name);
-    const bool is_named = strncmp(text, record->name, length) == 0 && text[length] == ':';
+    const bool is_named =
+        strncmp(text, record->name, length) == 0 && (text[length] == ':' || text[length] == ' ');
     pthread_mutex_lock(&stream->failure_lock);
     lost_t *lost = &stream->lost[stream->lost_count++ % LOST_KEPT];
     *lost = (lost_t){.begin = atomic_load(&stream->done), .end = UINT64_MAX, .status = status};
@@ -422,21 +424,30 @@ static tutti_status_t take_failure(tt_stream_t *stream)
         status = TT_FAIL(status, "%s", lost->text);
         lost->end = atomic_load(&stream->pushed);
         atomic_store(&stream->skip_until, lost->end);
-        atomic_fetch_add(&stream->told, 1);
+        lost->told = atomic_fetch_add(&stream->told, 1) + 1;
         atomic_store(&stream->failure, 0);
     }
     pthread_mutex_unlock(&stream->failure_lock);
     return status;
 }
 
-/* The failure that spoiled one of the records [begin, end); NULL: none did. What lies before the
- * last failures that are kept is taken for spoiled. failure_lock is held. */
-static lost_t *find_lost(tt_stream_t *stream, uint64_t begin, uint64_t end)
+static bool is_over(const lost_t *lost, uint32_t told)
+{
+    return lost->end != UINT64_MAX && (int32_t)(told - lost->told) >= 0;
+}
+
+/* The failure that spoiled one of the records [begin, end), and was not told among the first
+ * `told`; NULL: none did. What lies before the last failures that are kept is taken for spoiled.
+ * failure_lock is held. */
+static lost_t *find_lost(tt_stream_t *stream, uint64_t begin, uint64_t end, uint32_t told)
 {
     const uint64_t count = stream->lost_count;
     const uint64_t kept = count < LOST_KEPT ? count : LOST_KEPT;
     for (uint64_t i = 1; i <= kept; i++) {
         lost_t *lost = &stream->lost[(count - i) % LOST_KEPT];
+        if (is_over(lost, told)) {
+            return NULL; /* as those before it */
+        }
         if ((begin < lost->end && lost->begin < end) ||
             (i == LOST_KEPT && count > LOST_KEPT && begin < lost->begin)) {
             return lost;
@@ -445,11 +456,12 @@ static lost_t *find_lost(tt_stream_t *stream, uint64_t begin, uint64_t end)
     return NULL;
 }
 
-static tutti_status_t check(tt_stream_t *stream, uint64_t begin, uint64_t end, bool is_seen)
+static tutti_status_t check(tt_event_t before, uint64_t end, bool is_seen)
 {
+    tt_stream_t *stream = before.stream;
     tutti_status_t status = TUTTI_OK;
     pthread_mutex_lock(&stream->failure_lock);
-    lost_t *lost = find_lost(stream, begin, end);
+    lost_t *lost = find_lost(stream, before.count, end, before.told);
     if (lost != NULL) {
         lost->is_seen |= is_seen;
         status = TT_FAIL(lost->status, "%s", lost->text);
@@ -459,15 +471,26 @@ static tutti_status_t check(tt_stream_t *stream, uint64_t begin, uint64_t end, b
 }
 
 /* Whether what was to be done before an event was: its last record. */
+static tutti_status_t check_last(tt_event_t event, bool is_seen)
+{
+    const tt_event_t before = {event.stream, event.count - 1, event.told};
+    return event.count == 0 ? TUTTI_OK : check(before, event.count, is_seen);
+}
+
 static tutti_status_t check_event(tt_event_t event)
 {
-    return event.count == 0 ? TUTTI_OK : check(event.stream, event.count - 1, event.count, false);
+    return check_last(event, false);
+}
+
+tutti_status_t tt_event_check(tt_event_t event)
+{
+    return check_last(event, true);
 }
 
 tutti_status_t tt_stream_check(tt_event_t before, tt_event_t after)
 {
     TT_ASSERT(before.stream == after.stream);
-    return check(before.stream, before.count, after.count, true);
+    return check(before, after.count, true);
 }
 
 static tutti_status_t wait_until_done(tt_event_t event, tt_deadline_t deadline)

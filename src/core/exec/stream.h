@@ -101,14 +101,18 @@ tutti_status_t tt_event_pass(tt_event_t event, tt_deadline_t deadline);
  * the last four failures nobody knows: it is taken for lost. */
 tutti_status_t tt_stream_check(tt_event_t before, tt_event_t after);
 
+/* Whether what is before an event, which has been passed, was done: the values that are there now.
+ * Errors: as of tt_stream_check(), but for what had been told when the event was made. */
+tutti_status_t tt_event_check(tt_event_t event);
+
 /* Whether the caller is work of the stream. */
 bool tt_stream_is_inside(const tt_stream_t *stream);
 
 /* What is pushed to `stream` from now on begins when the event of another one is done. If what is
  * before the event failed there or was skipped, this stream fails, too, also if somebody has been
- * told. The other stream may be released before. The wait itself is not skipped behind a failure:
- * what it keeps from being used too early, the other stream uses still. Errors: those of
- * tt_stream_push(). */
+ * told since the event was made. The other stream may be released before. The wait itself is not
+ * skipped behind a failure: what it keeps from being used too early, the other stream uses still.
+ * Errors: those of tt_stream_push(). */
 tutti_status_t tt_stream_wait_event(tt_stream_t *stream, tt_event_t event);
 
 /* The same, whatever came of the work before the event: it uses memory of this stream's. Errors:

@@ -350,6 +350,10 @@ static void only_what_a_failure_spoiled_spoils_other_streams(void **state)
         tt_stream_push(first, &(tt_work_t){"gather", fail_by_index, &outside, 4, 0, false}), 0);
     const tt_event_t bad = tt_stream_event(first);
     assert_int_equal(synchronize(first), TUTTI_ERR_ARG);
+    const tt_event_t over = tt_stream_event(first);
+    assert_int_equal(tt_stream_wait_event(second, over), TUTTI_OK);
+    assert_int_equal(synchronize(second), TUTTI_OK);
+    assert_int_equal(tt_stream_check(over, over), TUTTI_OK);
     push_note(first, 2);
     const tt_event_t later = tt_stream_event(first);
     assert_int_equal(tt_stream_wait_event(second, good), TUTTI_OK);

@@ -14,6 +14,7 @@
 #include "comm/net/job_key_test.h"
 #include "core/base/clock.h"
 #include "core/base/testing.h"
+#include "core/tensor/tensor_impl.h"
 
 enum { RANKS = 2, COUNT = 1 << 20, GUARD_S = 20 };
 
@@ -42,6 +43,8 @@ typedef struct {
     tutti_tensor_t *x, *y;
     tutti_work_t *work; /* a receive under way, into y */
     tutti_prepared_t *prepared;
+    tutti_device_t *device;
+    tutti_tensor_t *z; /* there; of a call that has been made */
 } inherited_t;
 
 static bool is_refused(tutti_status_t status, const char *call)
@@ -69,6 +72,7 @@ static int call_all(const inherited_t *its)
         is_refused(tutti_all_reduce(world, x, TUTTI_SUM, NULL), "all_reduce"),
         is_refused(tutti_all_reduce(world, x, TUTTI_SUM, &work), "all_reduce"),
         is_refused(tutti_barrier(world, NULL), "barrier"),
+        is_refused(tutti_all_reduce(world, its->z, TUTTI_SUM, NULL), "all_reduce"),
         is_refused(tutti_send(world, x, peer, 1, NULL), "send"),
         is_refused(tutti_recv(world, x, peer, 1, NULL), "recv"),
         is_refused(tutti_probe(world, peer, 1, &info), "probe"),
@@ -114,6 +118,8 @@ static int end_as_a_program(const inherited_t *its)
     tutti_work_release(its->work);
     tutti_tensor_release(its->x);
     tutti_tensor_release(its->y);
+    tutti_tensor_release(its->z);
+    tutti_device_release(its->device);
     tutti_group_release(its->world);
     return 0;
 }
@@ -135,12 +141,21 @@ static int go_on(const inherited_t *its, int rank)
     return 0;
 }
 
+/* The groups have a thread of their own from here on, which the child has not. */
+static bool call_on_device(inherited_t *its)
+{
+    return tutti_device_open("strict:0", NULL, &its->device) >= 0 &&
+           tt_tensor_new(its->device, TUTTI_F32, TUTTI_SHAPE(4), true, &its->z) >= 0 &&
+           tutti_all_reduce(its->world, its->z, TUTTI_SUM, NULL) >= 0;
+}
+
 static int inherit(int rank, inherited_t *its)
 {
     if (tutti_init(NULL, &its->world) < 0 ||
         tutti_group_tensor(its->world, TUTTI_F32, TUTTI_SHAPE(COUNT), &its->x) < 0 ||
         tutti_group_tensor(its->world, TUTTI_F32, TUTTI_SHAPE(COUNT), &its->y) < 0 ||
-        tutti_prepare_all_reduce(its->world, its->x, TUTTI_SUM, &its->prepared) < 0) {
+        tutti_prepare_all_reduce(its->world, its->x, TUTTI_SUM, &its->prepared) < 0 ||
+        !call_on_device(its)) {
         return 1;
     }
     (void)tutti_tensor_fill(its->x, rank + 1);
@@ -177,6 +192,8 @@ static int be_rank(int rank, const char *port)
     tutti_prepared_release(its.prepared);
     tutti_tensor_release(its.x);
     tutti_tensor_release(its.y);
+    tutti_tensor_release(its.z);
+    tutti_device_release(its.device);
     tutti_group_release(its.world);
     return 0;
 }

@@ -156,6 +156,7 @@ void tt_group_add_prepared(tutti_group_t *group, tt_prepared_entry_t *entry, tt_
 
 void tt_group_remove_prepared(tt_prepared_entry_t *entry)
 {
+    (void)tt_group_has_family(entry->group, TT_NEVER); /* what the backend found goes with it */
     LIST_REMOVE(entry, of_group);
     if (entry->group->backend->unprepare != NULL) {
         entry->group->backend->unprepare(entry->found);
@@ -176,9 +177,7 @@ void tt_group_let_go(tutti_group_t *group)
     if (group == NULL || !tt_ref_release(&group->ref) || group->owner != getpid()) {
         return; /* a forked child leaves all as it is: what it has of the group is shared */
     }
-    if (tt_group_settle(group) < 0) {
-        tt_log(TT_LOG_ERROR, "%s, and nobody waited for it", tutti_last_error());
-    }
+    (void)tt_group_has_family(group, TT_NEVER);
     if (group->coalesce != NULL) {
         TT_ASSERT(group->coalesce->bundle == NULL); /* which would hold the group */
         tt_coalesced_free(group->coalesce, group);
@@ -198,8 +197,8 @@ void tt_group_let_go(tutti_group_t *group)
 /* The family's stream holds groups in which it makes calls; it must not be the last to do so. */
 void tutti_group_release(tutti_group_t *group)
 {
-    if (group != NULL && group->family->stream != NULL && !tt_group_is_forked(group)) {
-        (void)tt_stream_pass(group->family->stream, TT_NEVER);
+    if (group != NULL && !tt_group_is_forked(group)) {
+        (void)tt_group_has_family(group, TT_NEVER);
     }
     tt_group_let_go(group);
 }

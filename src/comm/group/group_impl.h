@@ -99,6 +99,7 @@ struct tutti_group {
     int64_t timeout_ms;
     tutti_store_t *store; /* with the group's prefix; NULL when alone */
     uint64_t tag;
+    uint64_t streamed_tag;      /* of the call that the family's stream makes */
     uint64_t barriers, shrinks; /* monitored ones, and attempts whose end is known, so far */
     uint32_t shrunk_to;         /* the epoch of the group that it has shrunk to; 0: none */
     tt_turn_t *turns;           /* of groups made of this one */
@@ -194,9 +195,11 @@ static inline tutti_status_t tt_group_check_timeout(const char *call, int64_t ti
                                      (long long)timeout_ms, zero);
 }
 
-/* STATE while calls are coalesced: `call` cannot be; and in a forked child. Nothing uses the family
- * when it returns OK; else the failure of what did. */
-tutti_status_t tt_group_check_free(const tutti_group_t *group, const char *call);
+/* STATE while calls are coalesced: `call` cannot be; and in a forked child. */
+tutti_status_t tt_group_check_callable(const tutti_group_t *group, const char *call);
+
+/* The same, and as tt_group_settle(). */
+tutti_status_t tt_group_check_free(tutti_group_t *group, const char *call);
 
 /* While calls are coalesced: what was fused so far is started, for anything else begins. */
 tutti_status_t tt_coalesce_flush(tutti_group_t *group);
@@ -218,8 +221,12 @@ tutti_status_t tt_bundle_hand_over(tutti_work_t *bundle, tutti_work_t **out);
  * parts counts from here. */
 void tt_work_begin_wait(tutti_work_t *work, int64_t now);
 
-/* What is under way of it, or NULL. */
-tt_op_t *tt_work_pending(tutti_work_t *work);
+/* Whether it is under way, as far as is known: while the family's stream is in a call, nobody else
+ * looks at works of the host. */
+bool tt_work_is_pending(tutti_work_t *work);
+
+/* What is under way of one on the host's memory, or NULL. */
+tt_op_t *tt_work_pending(const tutti_work_t *work);
 
 /* The same for the caller of a work; the text of a failure is recorded again. */
 tutti_status_t tt_work_outcome(tutti_work_t *work);
@@ -239,9 +246,12 @@ bool tt_group_is_family_waiting(const tutti_group_t *group);
  * get errors that name rank and text. */
 void tt_group_fail(tutti_group_t *group, tutti_status_t status);
 
-/* On the family's stream: aborts groups of the family that somebody else wants to abort. ABORTED:
- * this one is among them. */
-tutti_status_t tt_group_heed(tutti_group_t *group);
+/* On the family's stream: until the event of a device is passed, moving the family forward. Errors:
+ * ABORTED (this rank aborts the group meanwhile). */
+tutti_status_t tt_group_await_device(tutti_group_t *group, tt_event_t event);
+
+/* The same as tt_group_settle(), by a deadline. */
+tutti_status_t tt_group_settle_by(tutti_group_t *group, tt_deadline_t deadline);
 
 /* ---- group_works.c ---- */
 
@@ -330,13 +340,31 @@ tutti_status_t tt_group_stream_add(tt_streamed_t *calls, const tt_request_t *req
 /* Takes them over. */
 tutti_status_t tt_group_stream_start(tt_streamed_t *calls, tutti_work_t **work);
 
-/* Until the family's stream has nothing to do: one thread at a time uses a family. Errors: of a
- * call there that nobody was told of. */
-static inline tutti_status_t tt_group_settle(const tutti_group_t *group)
+/* Whether the family is the caller's by the deadline (0: now), as one thread at a time uses it: its
+ * stream has nothing to do, or is the caller. It stays the caller's until that issues a call on a
+ * device. */
+static inline bool tt_group_has_family(const tutti_group_t *group, tt_deadline_t deadline)
 {
-    return __builtin_expect(group->family->stream != NULL, 0)
-               ? tt_stream_settle(group->family->stream)
-               : TUTTI_OK;
+    return __builtin_expect(group->family->stream == NULL, 1) ||
+           tt_stream_pass(group->family->stream, deadline);
+}
+
+/* Until the family is the caller's. Errors: TIMEOUT, when the group's deadline passes first; it is
+ * given up then, for the others are on their way into a call that this rank cannot make. */
+static inline tutti_status_t tt_group_settle(tutti_group_t *group)
+{
+    return __builtin_expect(group->family->stream == NULL, 1)
+               ? TUTTI_OK
+               : tt_group_settle_by(group, tt_deadline_in_ms(group->timeout_ms));
+}
+
+/* The number that calls have which start now. */
+static inline uint64_t tt_group_tag(const tutti_group_t *group)
+{
+    const tt_group_stream_t *stream = group->family->stream;
+    return __builtin_expect(stream != NULL, 0) && tt_group_stream_is_inside(stream)
+               ? group->streamed_tag
+               : group->tag;
 }
 
 /* ---- group_leaves.c ---- */

@@ -89,8 +89,7 @@ static tutti_status_t check_probe(const tutti_group_t *group, const char *call, 
     TT_WANT(call, group);
     TT_WANT(call, info);
     TT_TRY(check_peer(group, call, false, from));
-    TT_TRY(check_tag(call, false, tag));
-    return tt_group_check_free(group, call);
+    return check_tag(call, false, tag);
 }
 
 static tt_message_t probe_of(int from, int tag, const void *site)
@@ -110,6 +109,7 @@ static tutti_message_info_t info_of(const tt_message_op_t *op)
 tutti_status_t tutti_probe(tutti_group_t *group, int from, int tag, tutti_message_info_t *info)
 {
     TT_TRY(check_probe(group, "probe", from, tag, info));
+    TT_TRY(tt_group_check_free(group, "probe"));
     tt_message_op_t op;
     const tt_message_t message = probe_of(from, tag, __builtin_return_address(0));
     TT_TRY(group->backend->start_message(group->state, &message, &op));
@@ -125,6 +125,10 @@ tutti_status_t tutti_probe(tutti_group_t *group, int from, int tag, tutti_messag
 tutti_status_t tutti_iprobe(tutti_group_t *group, int from, int tag, tutti_message_info_t *info)
 {
     TT_TRY(check_probe(group, "iprobe", from, tag, info));
+    TT_TRY(tt_group_check_callable(group, "iprobe"));
+    if (!tt_group_has_family(group, 0)) {
+        return TUTTI_PENDING; /* there is none, as far as is known */
+    }
     tt_message_op_t op;
     const tt_message_t message = probe_of(from, tag, __builtin_return_address(0));
     if (tt_group_is_family_busy(group)) {

@@ -17,7 +17,7 @@
 /* An address in the code of the caller of the public function that it stands in. */
 #define SITE __builtin_return_address(0)
 
-static tutti_status_t check_bytes(const tutti_group_t *group, const char *name, tutti_bytes_t bytes)
+static tutti_status_t check_bytes(tutti_group_t *group, const char *name, tutti_bytes_t bytes)
 {
     TT_TRY(tt_group_check_free(group, name));
     if (bytes.data == NULL && bytes.bytes > 0) {

@@ -24,14 +24,15 @@ typedef struct {
     tutti_device_t *device; /* NULL: the host */
     tutti_tensor_t *made[TENSORS_MAX];
     int count, number; /* of the device, beside the rank */
-    int64_t launch_ns;
+    int64_t launch_ns, memory_bytes;
 } place_t;
 
 static inline void open_place(place_t *p)
 {
     char name[32];
     snprintf(name, sizeof name, "strict:%d", p->m->rank + p->number);
-    const tutti_device_options_t options = {.threads = 1, .launch_ns = p->launch_ns};
+    const tutti_device_options_t options = {
+        .threads = 1, .launch_ns = p->launch_ns, .memory_bytes = p->memory_bytes};
     TT_EXPECT(p->m, tutti_device_open(name, &options, &p->device) == TUTTI_OK);
 }
 

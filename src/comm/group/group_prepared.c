@@ -243,11 +243,13 @@ tutti_status_t tt_group_prepare(tutti_group_t *group, const tt_request_t *reques
     tt_described_t described;
     const char *what = name_of(request);
     TT_WANT(what, out);
+    const bool is_streamed = tt_request_is_on_device(group, request);
+    TT_TRY(is_streamed || group == NULL ? TUTTI_OK : tt_group_settle(group));
     TT_TRY(describe(group, request, &described));
     tutti_prepared_t *prepared = tt_alloc(sizeof *prepared, "prepared call");
     TT_TRY_ALLOC(prepared);
     prepared->what = what;
-    prepared->is_streamed = tt_request_is_on_device(group, request);
+    prepared->is_streamed = is_streamed;
     prepared->entry.group = group;
     const tutti_status_t status = open_prepared(prepared, request, &described);
     if (status < 0) {
@@ -291,13 +293,7 @@ static tutti_status_t check_memory(const tutti_prepared_t *prepared)
 static tutti_status_t check_streamed(const tutti_prepared_t *prepared)
 {
     const tutti_group_t *group = prepared->entry.group;
-    TT_TRY(tt_group_check_forked("prepared_start", group));
-    if (group->is_coalescing) {
-        return TT_FAIL(TUTTI_ERR_STATE,
-                       "prepared_start: calls of group %s are coalesced; call tutti_coalesce_end "
-                       "first",
-                       group->name);
-    }
+    TT_TRY(tt_group_check_callable(group, "prepared_start"));
     return tt_request_is_on_device(group, &prepared->request)
                ? TUTTI_OK
                : TT_FAIL(TUTTI_ERR_STATE,

@@ -40,7 +40,9 @@ static void abort_here(tutti_group_t *group)
     give_up(group);
 }
 
-tutti_status_t tt_group_heed(tutti_group_t *group)
+/* On the family's stream: aborts groups of the family that this rank's thread wants to abort.
+ * ABORTED: this one is among them. */
+static tutti_status_t heed(tutti_group_t *group)
 {
     bool is_mine = false;
     tutti_group_t *each;
@@ -73,14 +75,14 @@ static bool let_stream_abort(tutti_group_t *group)
 void tutti_group_abort(tutti_group_t *group)
 {
     if (group != NULL && !tt_group_is_forked(group) && !let_stream_abort(group)) {
-        (void)tt_group_settle(group); /* it is idle; a failure is the group's, too */
         abort_here(group);
     }
 }
 
 void tutti_group_progress(tutti_group_t *group)
 {
-    const bool is_mine = group != NULL && !tt_group_is_forked(group) && tt_group_settle(group) >= 0;
+    const bool is_mine =
+        group != NULL && !tt_group_is_forked(group) && tt_group_has_family(group, 0);
     tutti_group_t *first = is_mine ? LIST_FIRST(&group->family->groups) : NULL;
     for (tutti_group_t *each = first; each != NULL; each = LIST_NEXT(each, of_family)) {
         if (each == group || has_work(each)) {
@@ -104,8 +106,39 @@ bool tt_group_is_family_waiting(const tutti_group_t *group)
     return each != NULL;
 }
 
+static tt_deadline_t end_of_slice(bool is_family_waiting)
+{
+    return tt_clock_ns() + (is_family_waiting ? FAMILY_SLICE_NS : HEED_NS);
+}
+
+tutti_status_t tt_group_await_device(tutti_group_t *group, tt_event_t event)
+{
+    tutti_status_t status = heed(group);
+    bool is_busy = tt_group_is_family_busy(group);
+    while (status >= 0 && tt_event_pass(event, end_of_slice(is_busy)) == TUTTI_ERR_TIMEOUT) {
+        status = heed(group);
+        is_busy = tt_group_is_family_busy(group);
+        if (is_busy) {
+            tutti_group_progress(group);
+        }
+    }
+    return status;
+}
+
+tutti_status_t tt_group_settle_by(tutti_group_t *group, tt_deadline_t deadline)
+{
+    if (tt_group_has_family(group, deadline)) {
+        return TUTTI_OK;
+    }
+    tutti_group_abort(group);
+    return TT_FAIL(TUTTI_ERR_TIMEOUT,
+                   "group %s: calls on tensors of devices are not done in %lld ms, so rank %d "
+                   "gives the group up: a call behind them cannot be made",
+                   group->name, (long long)group->timeout_ms, group->rank);
+}
+
 /* In slices, between which somebody else has a turn. */
-static tutti_status_t wait_in_slices(tutti_group_t *group, tt_op_t *op, tt_deadline_t deadline)
+tutti_status_t tt_group_wait(tutti_group_t *group, tt_op_t *op, tt_deadline_t deadline)
 {
     tt_group_stream_t *stream = group->family->stream;
     const bool is_streamed = stream != NULL && tt_group_stream_is_inside(stream);
@@ -114,11 +147,11 @@ static tutti_status_t wait_in_slices(tutti_group_t *group, tt_op_t *op, tt_deadl
     while (status == TUTTI_PENDING && !is_last &&
            (is_streamed || tt_group_is_family_waiting(group))) {
         const bool is_family_waiting = tt_group_is_family_waiting(group);
-        const tt_deadline_t slice = tt_clock_ns() + (is_family_waiting ? FAMILY_SLICE_NS : HEED_NS);
+        const tt_deadline_t slice = end_of_slice(is_family_waiting);
         is_last = deadline <= slice;
         status = group->backend->wait(group->state, op, is_last ? deadline : slice);
         if (status == TUTTI_PENDING && is_streamed) {
-            (void)tt_group_heed(group);
+            (void)heed(group);
         }
         if (status == TUTTI_PENDING && is_family_waiting) {
             tutti_group_progress(group);
@@ -126,10 +159,4 @@ static tutti_status_t wait_in_slices(tutti_group_t *group, tt_op_t *op, tt_deadl
     }
     return is_last || status != TUTTI_PENDING ? status
                                               : group->backend->wait(group->state, op, deadline);
-}
-
-tutti_status_t tt_group_wait(tutti_group_t *group, tt_op_t *op, tt_deadline_t deadline)
-{
-    TT_TRY(tt_group_settle(group));
-    return wait_in_slices(group, op, deadline);
 }

@@ -131,7 +131,7 @@ static tutti_status_t attempt(tutti_group_t *group, int64_t timeout_ms, bool *ca
 
 static tutti_status_t check_shrink(const tutti_group_t *group, int64_t timeout_ms)
 {
-    TT_TRY(tt_group_check_free(group, "group_shrink"));
+    TT_TRY(tt_group_check_callable(group, "group_shrink"));
     TT_TRY(tt_group_check_timeout("group_shrink", timeout_ms, "0 means 10 s"));
     if (group->shrunk_to > 0) {
         char name[NAME_BYTES];
@@ -161,7 +161,8 @@ tutti_status_t tutti_group_shrink(tutti_group_t *group, const tutti_shrink_optio
     const int64_t wanted_ms = options != NULL ? options->timeout_ms : 0;
     const int64_t timeout_ms = wanted_ms > 0 ? wanted_ms : TIMEOUT_MS_DEFAULT;
     TT_TRY(check_shrink(group, wanted_ms));
-    tutti_group_abort(group);
+    tutti_group_abort(group); /* calls on devices end, too */
+    TT_TRY(tt_group_settle(group));
     bool *came = tt_alloc_array((size_t)group->size, sizeof *came, "ranks that came");
     int *ranks = tt_alloc_array((size_t)group->size, sizeof *ranks, "ranks");
     tutti_status_t status = came != NULL && ranks != NULL ? TUTTI_PENDING : TUTTI_ERR_NOMEM;

@@ -76,7 +76,7 @@ static inline tutti_status_t begin(tutti_group_t *group, tt_start_t *start, bool
         return refuse_forked(group, start);
     }
     touch_outputs(group, start);
-    start->call.tag = group->tag;
+    start->call.tag = tt_group_tag(group);
     start->call.is_awaited = waits;
     return ((uintptr_t)start->message | (uintptr_t)start->call.custom) != 0
                ? begin_other(group, start, work)
@@ -278,14 +278,18 @@ tutti_status_t tt_group_call_plain(tutti_group_t *group, const tt_call_t *like, 
                                          : tt_group_start(group, &start, NULL);
 }
 
-tutti_status_t tt_group_check_free(const tutti_group_t *group, const char *call)
+tutti_status_t tt_group_check_callable(const tutti_group_t *group, const char *call)
 {
     TT_TRY(tt_group_check_forked(call, group));
-    TT_TRY(tt_group_settle(group));
-    if (group->coalesce != NULL) {
-        return TT_FAIL(TUTTI_ERR_STATE,
-                       "%s: calls of group %s are coalesced; call tutti_coalesce_end first", call,
-                       group->name);
-    }
-    return TUTTI_OK;
+    return group->is_coalescing
+               ? TT_FAIL(TUTTI_ERR_STATE,
+                         "%s: calls of group %s are coalesced; call tutti_coalesce_end first", call,
+                         group->name)
+               : TUTTI_OK;
+}
+
+tutti_status_t tt_group_check_free(tutti_group_t *group, const char *call)
+{
+    TT_TRY(tt_group_check_callable(group, call));
+    return tt_group_settle(group);
 }

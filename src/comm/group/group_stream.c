@@ -8,10 +8,10 @@
  * The call is that of host memory, on views of the tensors: the addresses where the host may use
  * the device's memory between the two waits. A family has one stream, for waiting in one group
  * moves all of them forward; on all ranks the calls of groups that share ranks come in one order.
- * What fails there is told by the next wait for the device or use of the group; calls behind it are
- * skipped.
+ * What fails there gives its group up, as a call of the host does, and is a failure of the device
+ * that waits for it. Calls of other groups, and on other devices, do not mind.
  *
- * Cost: an allocation a call, three pieces of work of a stream.
+ * Cost: an allocation a call, two pieces of work of a stream.
  */
 #include "comm/group/coalesced.h"
 #include "comm/group/family_stream.h"
@@ -27,9 +27,10 @@
 typedef struct {
     tt_streamed_t streamed;
     tutti_group_t *group;
-    const char *name;
+    uint64_t tag;   /* the group's, when it was issued */
     bool is_placed; /* its first tensor lies on `device`; NULL: the host */
     tt_device_t *device;
+    bool is_several;
     bool fuses; /* its parts, as coalesced calls are */
     tt_request_t request;
     tutti_transfer_t transfer;
@@ -100,65 +101,73 @@ static job_t *job_of(tt_streamed_t *call)
     return (void *)call; /* begins with it */
 }
 
-static tutti_status_t heed_job(tt_streamed_t *call)
-{
-    return tt_group_heed(job_of(call)->group);
-}
-
 /* Its work says whose message it was. */
-static tutti_status_t receive(tt_streamed_t *call, const job_t *job)
+static tutti_status_t receive(job_t *job)
 {
     tutti_work_t *work;
     const tt_request_t *r = &job->request;
     TT_TRY(tt_group_start_transfer(job->group, r->transfer, r->site, &work));
     const tutti_status_t status = tutti_work_wait(work, 0);
-    call->source = tutti_work_source(work);
-    call->tag = tutti_work_tag(work);
+    job->streamed.source = tutti_work_source(work);
+    job->streamed.tag = tutti_work_tag(work);
     tutti_work_release(work);
     return status;
 }
 
-static tutti_status_t run_job(tt_streamed_t *call)
-{
-    const tt_request_t *r = &job_of(call)->request;
-    if (r->transfer != NULL && r->transfer->kind == TUTTI_RECV) {
-        return receive(call, job_of(call));
-    }
-    return call_now(job_of(call)->group, &job_of(call)->request);
-}
-
 /* As public calls that are coalesced. */
-static tutti_status_t start_part(const job_t *whole, const tt_request_t *r)
+static tutti_status_t start_part(const job_t *whole, const job_t *part)
 {
+    const tt_request_t *r = &part->request;
     tutti_status_t status;
     const bool is_plain = r->transfer == NULL && !r->is_leaves && !r->is_list && !r->is_uneven &&
                           r->factor == NULL && r->custom == NULL && r->is_in_place;
+    whole->group->streamed_tag = part->tag;
     return whole->fuses && is_plain && r->collective == TT_ALL_REDUCE &&
                    tt_coalesce_take(whole->group, r->input, r->op, r->site, &status)
                ? status
                : call_now(whole->group, r);
 }
 
-static tutti_status_t run_parts(tt_streamed_t *call)
+static tutti_status_t make_parts(const job_t *whole)
 {
-    const job_t *whole = job_of(call);
     TT_TRY(tt_coalesce_open(whole->group));
     tutti_status_t status = TUTTI_OK;
-    for (tt_streamed_t *part = call->parts; part != NULL && status >= 0; part = part->next) {
-        status = start_part(whole, &job_of(part)->request);
+    for (tt_streamed_t *part = whole->streamed.parts; part != NULL && status >= 0;
+         part = part->next) {
+        status = start_part(whole, job_of(part));
     }
+    whole->group->streamed_tag = whole->tag;
     return tt_coalesce_close(whole->group, status, NULL);
 }
 
-/* The others are on their way into a call that this rank will not make. */
-static void finish_job(tt_streamed_t *call, tutti_status_t status)
+static tutti_status_t make_call(job_t *job)
 {
-    const job_t *job = job_of(call);
+    const tt_request_t *r = &job->request;
+    job->group->streamed_tag = job->tag;
+    return job->is_several                                          ? make_parts(job)
+           : r->transfer != NULL && r->transfer->kind == TUTTI_RECV ? receive(job)
+                                                                    : call_now(job->group, r);
+}
+
+/* The others are on their way into a call that this rank will not make. */
+static void give_up(const job_t *job, tutti_status_t status)
+{
+    char cause[TT_ERROR_TEXT_BYTES];
+    snprintf(cause, sizeof cause, "%s", tutti_last_error());
+    tt_group_fail(job->group, TT_FAIL(status, "%s: %s", job->streamed.name, cause));
+    (void)tt_fail_again(status, cause);
+}
+
+static tutti_status_t run_job(tt_streamed_t *call)
+{
+    job_t *job = job_of(call);
+    tutti_status_t status = tt_group_await_device(job->group, call->begin);
+    status = status < 0 ? status : tt_event_check(call->begin); /* what it is to work with */
+    status = status < 0 ? status : make_call(job);
     if (status < 0) {
-        char cause[TT_ERROR_TEXT_BYTES];
-        snprintf(cause, sizeof cause, "%s", tutti_last_error());
-        tt_group_fail(job->group, TT_FAIL(status, "%s: %s", job->name, cause));
+        give_up(job, status);
     }
+    return status;
 }
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
@@ -204,8 +213,8 @@ static tutti_status_t check_place(job_t *whole, job_t *job)
             return TT_FAIL(TUTTI_ERR_ARG,
                            "%s: tensors of %s and of %s in one %s; bring them to one device "
                            "(tutti_tensor_to)",
-                           job->name, tt_device_text(whole->device), tt_device_text(device),
-                           whole == job ? "call" : "batch");
+                           job->streamed.name, tt_device_text(whole->device),
+                           tt_device_text(device), whole == job ? "call" : "batch");
         }
         whole->is_placed = true;
         whole->device = device;
@@ -283,6 +292,17 @@ static void copy_request(job_t *job, const tt_request_t *request)
     }
 }
 
+/* Of a call, or of several. */
+static void open_job(job_t *job, tutti_group_t *group, const char *name)
+{
+    job->group = group;
+    job->tag = group->tag;
+    job->streamed.name = name;
+    job->streamed.run = run_job;
+    job->streamed.source = job->streamed.tag = -1;
+    tt_ref_init(&job->streamed.ref);
+}
+
 static tutti_status_t make_job(tutti_group_t *group, const tt_request_t *request, job_t **out)
 {
     const size_t size = (size_t)group->size;
@@ -294,12 +314,7 @@ static tutti_status_t make_job(tutti_group_t *group, const tt_request_t *request
     job_t *job = tt_alloc(sizeof *job + words * sizeof(int64_t), "call on a device");
     TT_TRY_ALLOC(job);
     int64_t *at = (void *)(job + 1);
-    job->group = group;
-    job->name = name_of(request);
-    job->streamed.heed = heed_job;
-    job->streamed.run = run_job;
-    job->streamed.finish = finish_job;
-    job->streamed.source = job->streamed.tag = -1;
+    open_job(job, group, name_of(request));
     job->counts = at;
     job->room = (void *)(at + 2 * size);
     job->first = (void *)(at + 4 * size);
@@ -371,8 +386,8 @@ static tutti_status_t push(job_t *job, tutti_work_t **work)
         made = tt_work_of_streamed(group, &job->streamed);
         status = made == NULL ? TUTTI_ERR_NOMEM : TUTTI_OK;
     }
-    status =
-        status < 0 ? status : tt_group_stream_push(stream, job->device, job->name, &job->streamed);
+    job->tag = group->tag;
+    status = status < 0 ? status : tt_group_stream_push(stream, job->device, &job->streamed);
     if (status < 0) {
         tt_work_drop_streamed(made);
         tt_streamed_free(&job->streamed);
@@ -400,12 +415,9 @@ tutti_status_t tt_group_stream_open(tutti_group_t *group, const char *name, bool
 {
     job_t *whole = tt_alloc(sizeof *whole, "calls on a device");
     TT_TRY_ALLOC(whole);
-    whole->group = group;
-    whole->name = name;
+    open_job(whole, group, name);
+    whole->is_several = true;
     whole->fuses = fuses;
-    whole->streamed.heed = heed_job;
-    whole->streamed.run = run_parts;
-    whole->streamed.finish = finish_job;
     *out = &whole->streamed;
     return TUTTI_OK;
 }

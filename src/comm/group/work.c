@@ -79,7 +79,7 @@ tutti_work_t *tt_work_of_streamed(tutti_group_t *group, tt_streamed_t *call)
     work->group = tutti_group_retain(group);
     work->streamed = call;
     work->op->status = TUTTI_PENDING;
-    call->is_held = true;
+    tt_ref_retain(&call->ref);
     return work;
 }
 
@@ -132,9 +132,13 @@ static void release_streamed(tutti_work_t *work)
 
 /* ---- all works ---- */
 
-/* OK, PENDING, or the first failure of what the work is or holds. */
+/* OK, PENDING, or the first failure of what the work is or holds. PENDING, too, while the family's
+ * stream is in a call, which may be moving this one. */
 static tutti_status_t find_status(const tutti_work_t *work)
 {
+    if (!tt_group_has_family(work->group, 0)) {
+        return TUTTI_PENDING;
+    }
     if (!is_bundle(work)) { /* as the loop below, at less cost */
         return work->op->status;
     }
@@ -160,9 +164,15 @@ void tt_work_begin_wait(tutti_work_t *work, int64_t now)
     }
 }
 
-tt_op_t *tt_work_pending(tutti_work_t *work)
+bool tt_work_is_pending(tutti_work_t *work)
 {
     look(work);
+    return work->streamed != NULL ? work->op->status == TUTTI_PENDING
+                                  : find_status(work) == TUTTI_PENDING;
+}
+
+tt_op_t *tt_work_pending(const tutti_work_t *work)
+{
     int i = 0;
     while (i < work->part_count && work->parts[i]->op->status != TUTTI_PENDING) {
         i++;
@@ -187,6 +197,9 @@ tutti_status_t tt_work_outcome(tutti_work_t *work)
     if (work->streamed != NULL) {
         return outcome_of_streamed(work);
     }
+    if (!tt_group_has_family(work->group, 0)) {
+        return TUTTI_PENDING;
+    }
     tt_group_reap(work->group);
     const tutti_status_t status = find_status(work);
     return status < 0 ? tt_fail_again(status, tutti_work_error(work)) : status;
@@ -199,10 +212,14 @@ tutti_status_t tutti_work_wait(tutti_work_t *work, int64_t timeout_ms)
     if (work->streamed != NULL) {
         return wait_for_streamed(work);
     }
+    const tt_deadline_t deadline = timeout_ms > 0 ? tt_deadline_in_ms(timeout_ms) : TT_NEVER;
+    if (timeout_ms > 0 && !tt_group_has_family(work->group, deadline)) {
+        return TUTTI_PENDING;
+    }
     TT_TRY(tt_group_settle(work->group));
     if (find_status(work) == TUTTI_PENDING) {
         TT_TRY(tt_group_check_forked("work_wait", work->group));
-        wait_for(work, timeout_ms > 0 ? tt_deadline_in_ms(timeout_ms) : TT_NEVER);
+        wait_for(work, deadline);
     }
     return tt_work_outcome(work);
 }
@@ -215,7 +232,9 @@ tutti_status_t tutti_work_test(tutti_work_t *work)
     if (work->streamed != NULL) {
         return outcome_of_streamed(work);
     }
-    TT_TRY(tt_group_settle(group));
+    if (!tt_group_has_family(group, 0)) {
+        return TUTTI_PENDING;
+    }
     for (int i = 0; i < work->part_count; i++) {
         if (work->parts[i]->op->status == TUTTI_PENDING) {
             (void)group->backend->test(group->state, work->parts[i]->op);
@@ -298,7 +317,7 @@ void tutti_work_release(tutti_work_t *work)
         return;
     }
     tutti_group_t *group = work->group;
-    (void)tt_group_settle(group);
+    (void)tt_group_has_family(group, TT_NEVER);
     work->is_released = true;
     for (int i = 0; is_bundle(work) && i < work->part_count; i++) {
         tutti_work_release(work->parts[i]);

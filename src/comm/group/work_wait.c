@@ -12,6 +12,7 @@ typedef struct {
     tutti_work_t *const *works; /* with NULLs */
     int count;
     bool passes_devices; /* works on devices are not waited for here */
+    int64_t since_ns;    /* when this wait began */
     int turn;            /* the work in whose group this waits */
     const tt_op_t *op;   /* of this work, under way when the wait began */
 } list_t;
@@ -20,7 +21,7 @@ static bool is_pending(const list_t *list, int i)
 {
     tutti_work_t *work = list->works[i];
     return work != NULL && !(list->passes_devices && work->streamed != NULL) &&
-           tt_work_pending(work) != NULL;
+           tt_work_is_pending(work);
 }
 
 /* The first work that is done, or the first that is not; -1: there is none. */
@@ -49,12 +50,13 @@ static bool is_this_done(void *user)
     return list->op->status != TUTTI_PENDING;
 }
 
-/* The deadlines of all of them count from now. */
+/* The deadlines of all of them count from now; of those whose family's stream is in a call, from
+ * when it is done. */
 static void begin_wait(const list_t *list)
 {
     const int64_t now = tt_clock_ns();
     for (int i = 0; i < list->count; i++) {
-        if (list->works[i] != NULL) {
+        if (list->works[i] != NULL && tt_group_has_family(list->works[i]->group, 0)) {
             tt_work_begin_wait(list->works[i], now);
         }
     }
@@ -69,8 +71,22 @@ static bool is_of_one_group(const list_t *list, const tutti_group_t *group)
     return i == list->count;
 }
 
-/* Waits for a slice in the group of the next work that is under way. */
-static void wait_in_turn(list_t *list, bool (*is_over)(void *user))
+/* For a slice, until the stream of the group's family is not in a call. */
+static tutti_status_t wait_for_stream(list_t *list, tutti_group_t *group)
+{
+    const tt_deadline_t deadline = tt_deadline_after(list->since_ns, group->timeout_ms);
+    if (tt_deadline_is_past(deadline)) {
+        return tt_group_settle_by(group, deadline);
+    }
+    if (tt_group_has_family(group, tt_clock_ns() + SLICE_NS)) {
+        begin_wait(list);
+    }
+    return TUTTI_OK;
+}
+
+/* Waits for a slice in the group of the next work that is under way. Errors: TIMEOUT, of calls on
+ * devices in front of it. */
+static tutti_status_t wait_in_turn(list_t *list, bool (*is_over)(void *user))
 {
     do {
         list->turn = (list->turn + 1) % list->count;
@@ -79,7 +95,10 @@ static void wait_in_turn(list_t *list, bool (*is_over)(void *user))
     tutti_group_t *group = work->group;
     if (work->streamed != NULL) {
         (void)tt_event_pass(work->streamed->end, tt_clock_ns() + SLICE_NS);
-        return;
+        return TUTTI_OK;
+    }
+    if (!tt_group_has_family(group, 0)) {
+        return wait_for_stream(list, group);
     }
     const bool is_alone = is_of_one_group(list, group) && !tt_group_is_family_waiting(group);
     const tt_until_t until = {tt_work_pending(work), is_over, list};
@@ -87,6 +106,7 @@ static void wait_in_turn(list_t *list, bool (*is_over)(void *user))
     group->backend->wait_until(group->state, &until,
                                is_alone ? TT_NEVER : tt_clock_ns() + SLICE_NS);
     tutti_group_progress(group);
+    return TUTTI_OK;
 }
 
 static tutti_status_t check_list(const char *call, tutti_work_t *const *works, int count)
@@ -100,7 +120,6 @@ static tutti_status_t check_list(const char *call, tutti_work_t *const *works, i
     for (int i = 0; i < count; i++) {
         if (works[i] != NULL) {
             TT_TRY(tt_group_check_forked(call, works[i]->group));
-            TT_TRY(works[i]->streamed == NULL ? tt_group_settle(works[i]->group) : TUTTI_OK);
         }
     }
     return TUTTI_OK;
@@ -108,7 +127,7 @@ static tutti_status_t check_list(const char *call, tutti_work_t *const *works, i
 
 tutti_status_t tutti_work_wait_any(tutti_work_t *const *works, int count, int *index)
 {
-    list_t list = {.works = works, .count = count, .turn = -1};
+    list_t list = {.works = works, .count = count, .since_ns = tt_clock_ns(), .turn = -1};
     TT_TRY(check_list("work_wait_any", works, count));
     TT_WANT("work_wait_any", index);
     if (!is_any_done(&list) && are_all_done(&list)) { /* no work at all */
@@ -118,16 +137,21 @@ tutti_status_t tutti_work_wait_any(tutti_work_t *const *works, int count, int *i
     if (!is_any_done(&list)) {
         begin_wait(&list);
     }
-    while (!is_any_done(&list)) {
-        wait_in_turn(&list, is_any_done);
+    tutti_status_t status = TUTTI_OK;
+    while (status >= 0 && !is_any_done(&list)) {
+        status = wait_in_turn(&list, is_any_done);
     }
-    *index = find(&list, true);
-    return tt_work_outcome(works[*index]);
+    *index = status < 0 ? list.turn : find(&list, true);
+    return status < 0 ? status : tt_work_outcome(works[*index]);
 }
 
 tutti_status_t tutti_work_wait_all(tutti_work_t *const *works, int count)
 {
-    list_t list = {.works = works, .count = count, .passes_devices = true, .turn = -1};
+    list_t list = {.works = works,
+                   .count = count,
+                   .passes_devices = true,
+                   .since_ns = tt_clock_ns(),
+                   .turn = -1};
     TT_TRY(check_list("work_wait_all", works, count));
     for (int i = 0; i < count; i++) {
         if (works[i] != NULL && works[i]->streamed != NULL) {
@@ -138,7 +162,7 @@ tutti_status_t tutti_work_wait_all(tutti_work_t *const *works, int count)
         begin_wait(&list);
     }
     while (!are_all_done(&list)) {
-        wait_in_turn(&list, is_this_done);
+        TT_TRY(wait_in_turn(&list, is_this_done));
     }
     tutti_work_t *failed = NULL;
     for (int i = 0; i < count; i++) {

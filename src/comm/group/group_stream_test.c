@@ -244,6 +244,17 @@ static void expect_told(tt_member_t *m, tutti_status_t status, const char *call)
     TT_EXPECT(m, strstr(said, ": all_reduce: strict:1: gather: index 9 is outside") != NULL);
 }
 
+/* A rank of another host that connects to one which has given a group up hears of it when that one
+ * moves forward next. */
+static void answer_until_told(tt_member_t *m, uint32_t times)
+{
+    const tt_deadline_t deadline = tt_deadline_in_ms(20000);
+    while (atomic_load(m->told) < times && !tt_deadline_is_past(deadline)) {
+        tutti_group_progress(m->group);
+        tt_clock_sleep(TT_NS_PER_MS, deadline);
+    }
+}
+
 /* Rank 0 waits on its device, rank 1 fails, rank 2 waits on the host; all in two groups. */
 static void reduce_what_is_lost(tt_member_t *m)
 {
@@ -270,7 +281,7 @@ static void reduce_what_is_lost(tt_member_t *m)
     }
     TT_EXPECT(m, tt_clock_ns() - begin < INT64_C(5000000000)); /* a quarter of the deadline */
     tt_member_tell(m);
-    tt_member_await(m, 3);
+    answer_until_told(m, 3);
     tutti_group_release(pair);
     close_place(&p);
     close_place(&host);
@@ -280,6 +291,35 @@ static void a_call_on_what_is_lost_tells_the_others_why(void **state)
 {
     (void)state;
     tt_team_expect_quietly(3, 20000, reduce_what_is_lost, NULL);
+    assert_int_equal(tt_alloc_stats().blocks, 0);
+}
+
+/* Rank 1's device fails while the others wait for it; its host does nothing any more. */
+static void fail_late_and_be_silent(tt_member_t *m)
+{
+    place_t p = {.m = m, .launch_ns = m->rank == 1 ? INT64_C(200000000) : 0};
+    open_place(&p);
+    const int64_t begin = tt_clock_ns();
+    tutti_tensor_t *x = make_unset(&p, 4);
+    TT_EXPECT(m, tutti_tensor_fill(x, 1) == TUTTI_OK);
+    if (m->rank == 1) {
+        spoil(&p);
+    }
+    TT_EXPECT(m, tutti_all_reduce(m->group, x, TUTTI_SUM, NULL) == TUTTI_OK);
+    if (m->rank != 1) {
+        expect_told(m, tutti_device_synchronize(p.device, 0), "f32[4] of group world");
+        TT_EXPECT(m, tt_clock_ns() - begin < INT64_C(5000000000));
+        tt_member_tell(m);
+    }
+    tt_member_await(m, 2);
+    TT_EXPECT(m, m->rank != 1 || tutti_device_synchronize(p.device, 0) == TUTTI_ERR_ARG);
+    close_place(&p);
+}
+
+static void a_rank_that_is_silent_has_told_why(void **state)
+{
+    (void)state;
+    tt_team_expect_quietly(3, 20000, fail_late_and_be_silent, NULL);
     assert_int_equal(tt_alloc_stats().blocks, 0);
 }
 
@@ -293,6 +333,7 @@ int main(void)
         cmocka_unit_test(wrong_calls_are_refused_at_once),
         cmocka_unit_test(a_failure_is_told_by_the_device_and_by_the_group),
         cmocka_unit_test(a_call_on_what_is_lost_tells_the_others_why),
+        cmocka_unit_test(a_rank_that_is_silent_has_told_why),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -87,7 +87,8 @@ typedef struct {
 TUTTI_API tutti_device_stats_t tutti_device_stats(tutti_device_t *device);
 
 /** Wait until all that was launched on it is done. It alone ends what a failure began: the work
- *  behind that is skipped until then, and what is launched from now on is done. @thread any
+ *  behind that is skipped until then, and what is launched from now on is done. A group whose call
+ *  failed with it stays given up (group.h). @thread any
  *  @param timeout_ms  0: TUTTI_TIMEOUT_MS; of all its streams
  *  @errors  ARG (timeout_ms), TIMEOUT; the first failure of its work since it was synchronized
  *           last, with the operation, once, to all that wait at that time; STATE (it was opened

@@ -142,12 +142,13 @@ TUTTI_API int64_t tutti_group_uncanonical_sums(const tutti_group_t *group);
  *  @thread one at a time @errors none */
 TUTTI_API void tutti_group_abort(tutti_group_t *group);
 
-/** A number that all ranks must agree on in every later call, such as the step: calls with
- *  different tags do not match. 0 at first. @thread one at a time @errors none */
+/** A number that all ranks must agree on in every call that is issued later, such as the step:
+ *  calls with different tags do not match. 0 at first. @thread one at a time @errors none */
 TUTTI_API void tutti_group_set_tag(tutti_group_t *group, uint64_t tag);
 
 /** Move the calls under way forward, those of all groups of the same world, without blocking. Waits
- *  do it too. @thread one at a time @errors none: a failure is kept by the works */
+ *  do it too, and calls on devices while they are made. @thread one at a time @errors none: a
+ * failure is kept by the works */
 TUTTI_API void tutti_group_progress(tutti_group_t *group);
 
 /**
@@ -373,7 +374,9 @@ TUTTI_API tutti_status_t tutti_mesh_flatten(tutti_mesh_t *mesh, const char *cons
  * CUDA event is: the call is made behind what was launched before, and what is launched behind
  * tutti_work_wait() comes behind the call. Neither waits on the host. One that is released without
  * a wait makes the device wait there, so that memory which is used again is never the call's.
- * tutti_work_test() and tutti_work_wait_any() look at whether the call has been made.
+ * tutti_work_test() and tutti_work_wait_any() look at whether the call has been made. Calls on the
+ * host's memory come behind those on devices, and wait for them until the group's deadline; while
+ * one is being made, works on the host's memory are PENDING.
  *
  * The group's timeout is that of one work. It counts from the first wait: for a message
  * (messages.h) and for a work of several calls from the first wait for this work, so that the calls
@@ -392,7 +395,7 @@ typedef struct tutti_work tutti_work_t;
  * @param timeout_ms  how long to wait here; 0: until the call's own deadline
  * @return            OK; PENDING when timeout_ms passed first (the call goes on); its failure
  * @thread            the group's
- * @errors            PEER, TIMEOUT, MISMATCH, ABORTED
+ * @errors            PEER, TIMEOUT (also of calls on devices in front of it), MISMATCH, ABORTED
  */
 TUTTI_API tutti_status_t tutti_work_wait(tutti_work_t *work, int64_t timeout_ms);
 

@@ -57,7 +57,9 @@ enum { TUTTI_ANY_RANK = -1, TUTTI_ANY_TAG = -1 };
  * @param to    another rank of the group
  * @param tag   at least 0
  * @param work  out, owned by the caller; NULL waits until x may be written again
- * @thread      one at a time per group; returns at once if there is a work
+ * @thread      one at a time per group; returns at once if there is a work, and on a device. There
+ *              it holds up the calls on devices behind it until x may be written again, also with
+ *              a work: ranks that send to each other use tutti_batch_send_recv()
  * @cost        up to 4 KiB travel at once; more when the receiver asks for them
  * @errors      ARG, SHAPE; through the work: PEER, TIMEOUT, MISMATCH, ABORTED; UNSUPPORTED
  * @source      torch.distributed.send, isend
@@ -72,7 +74,8 @@ TUTTI_API tutti_status_t tutti_send(tutti_group_t *group, tutti_tensor_t *x, int
  * @param from  another rank of the group, or TUTTI_ANY_RANK: tutti_work_source() tells who it was
  * @param tag   at least 0, or TUTTI_ANY_TAG: tutti_work_tag()
  * @param work  out, owned by the caller; NULL waits
- * @thread      one at a time per group; returns at once if there is a work
+ * @thread      one at a time per group; returns at once if there is a work, and on a device. There
+ *              it holds up the calls on devices behind it until it has come, also with a work
  * @errors      as tutti_send
  * @source      torch.distributed.recv, irecv
  */
@@ -108,7 +111,7 @@ TUTTI_API tutti_status_t tutti_probe(tutti_group_t *group, int from, int tag,
  * training.
  *
  * @param info  out, written only if there is a message
- * @return      OK; PENDING: there is none
+ * @return      OK; PENDING: there is none, or a call on a device is being made
  * @thread      one at a time per group; returns at once
  * @errors      as tutti_probe, but for TIMEOUT
  * @source      MPI_Iprobe

@@ -70,7 +70,7 @@ static const tutti_option_t table[] = {
     INT(validate_every, "validate-every", "N", 0, 1e9, "steps between validations; 0: at the end"),
     INT(sample, "sample", "BYTES", 0, 1e6, "bytes to generate at the end"),
     PATH(save, "save", "write the weights at the end, as safetensors"),
-    PATH(load, "load", "begin with these weights"),
+    PATH(load, "load", "begin with these weights: a file, or a folder of checkpoints"),
     PATH(reference, "reference", "begin with these weights, named as in PyTorch"),
     TEXT(checkpoint, "checkpoint", "DIR", "folder of this training's checkpoints"),
     INT(every, "every", "STEPS", 0, 1e9,
@@ -125,7 +125,11 @@ static tutti_status_t open_model(session_t *session)
                                          .recompute = settings->recompute};
     TUTTI_CHECK(tutti_module_create(session->ctx, &tutti_gpt_layer, &options, &session->model));
     const char *weights = settings->load != NULL ? settings->load : settings->reference;
-    return weights == NULL ? TUTTI_OK : tutti_module_load(session->model, weights);
+    /* What a training keeps beside them. */
+    static const char *const others[] = {"optim.*", "seconds", "losses"};
+    const tutti_load_options_t loading = {.exclude = others, .exclude_count = 3, .cast = true};
+    const tutti_checkpoint_t checkpoint = {.group = session->world, .module = session->model};
+    return weights == NULL ? TUTTI_OK : tutti_checkpoint_load_from(&checkpoint, weights, &loading);
 }
 
 static tutti_status_t open_device(session_t *session)

@@ -111,6 +111,9 @@ class Checkpoints(unittest.TestCase):
         self.assertNotIn("step 8/8", out.stdout)
         self.assertEqual((again["digest"], again["test_accuracy"]),
                          (whole["digest"], whole["test_accuracy"]))
+        loaded = result("--model", "mlp", "--evaluate", "--load",
+                        os.path.join(folder.name, "end"), ranks=2)
+        self.assertEqual(loaded["digest"], whole["digest"])
 
     def test_a_folder_that_is_used_is_refused(self):
         self.train("used")

@@ -24,6 +24,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <tutti/checkpoint.h>
 #include <tutti/objects.h>
 #include <tutti/safetensors.h>
 #include <tutti/tensor.h>
@@ -208,6 +209,21 @@ TUTTI_API tutti_status_t tutti_saved_verify(const tutti_saved_t *saved,
  */
 TUTTI_API tutti_status_t tutti_saved_diff(tutti_saved_t *a, tutti_saved_t *b,
                                           const tutti_saved_watch_t *watch, size_t *tensors);
+
+/**
+ * Give its tensors other names, by which all calls but tutti_saved_part_at() and
+ * tutti_saved_verify() know them from now on: with tutti_gpt2_rules(), those of our GPT to Hugging
+ * Face's GPT-2 and vice versa. Matrices are transposed as the rules say. What no rule is about
+ * keeps its name. Rules are about the names in its files, also after an earlier call.
+ *
+ * @param rules      [rule_count] borrowed
+ * @param to_stored  from `name` to `stored`; false: from `stored` to `name`
+ * @thread           one at a time per checkpoint that is open
+ * @errors           ARG (a rule; two tensors would get one name; what is to be transposed is no
+ *                   matrix), NOMEM; its names stay as they were
+ */
+TUTTI_API tutti_status_t tutti_saved_rename(tutti_saved_t *saved, const tutti_load_rule_t *rules,
+                                            size_t rule_count, bool to_stored);
 
 /* ---- into other files ------------------------------------------------------------------------ */
 

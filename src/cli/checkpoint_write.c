@@ -1,8 +1,10 @@
-/* tutti checkpoint merge and split: into files that others read, and back. */
+/* tutti checkpoint merge, split and convert: into files that others read, and back. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+
+#include <tutti/checkpoint.h>
 
 #include "cli/checkpoint_parts.h"
 
@@ -10,6 +12,7 @@ typedef struct {
     const char *shard_size;
     int64_t ranks;
     bool is_all, is_json;
+    int to, names; /* of convert */
 } flags_t;
 
 #define FIELD(name) .offset = offsetof(flags_t, name)
@@ -73,26 +76,36 @@ static uint64_t parse_size(const char *text)
     return 0;
 }
 
-static int merge(const char *const *arguments, const flags_t *flags)
+/* Opened, written, closed: `write` does the work. Returns the exit code. */
+static int run(const char *verb, const char *const *arguments, const flags_t *flags,
+               tutti_status_t (*write)(tutti_saved_t *saved, const char *out, const flags_t *flags,
+                                       const tutti_saved_watch_t *watch))
 {
     tutti_saved_t *saved;
-    tt_checkpoint_progress_t progress = {.what = "merge"};
+    tt_checkpoint_progress_t progress = {.what = verb};
     const tutti_saved_watch_t watch = {.user = &progress, .progress = show_progress};
-    const tutti_merge_options_t options = {
-        .shard_bytes = parse_size(flags->shard_size), .is_all = flags->is_all, .watch = &watch};
-    if (options.shard_bytes == 0) {
-        return tt_cli_refuse("checkpoint merge", "shard-size", flags->shard_size,
-                             "a size, as in 5GB or 512MiB");
+    if (flags->shard_size != NULL && parse_size(flags->shard_size) == 0) {
+        char name[32];
+        snprintf(name, sizeof name, "checkpoint %s", verb);
+        return tt_cli_refuse(name, "shard-size", flags->shard_size, "a size, as in 5GB or 512MiB");
     }
     if (tutti_saved_open(arguments[0], &saved) < 0) {
-        return tt_checkpoint_fail("merge");
+        return tt_checkpoint_fail(verb);
     }
-    const tutti_status_t status = tutti_saved_merge(saved, arguments[1], &options);
+    const tutti_status_t status = write(saved, arguments[1], flags, &watch);
     tt_checkpoint_progress_hide(&progress);
-    const int code = status < 0 ? tt_checkpoint_fail("merge")
-                                : print_written("merge", saved, arguments[1], flags->is_json);
+    const int code = status < 0 ? tt_checkpoint_fail(verb)
+                                : print_written(verb, saved, arguments[1], flags->is_json);
     tutti_saved_close(saved);
     return code;
+}
+
+static tutti_status_t merge(tutti_saved_t *saved, const char *out, const flags_t *flags,
+                            const tutti_saved_watch_t *watch)
+{
+    const tutti_merge_options_t options = {
+        .shard_bytes = parse_size(flags->shard_size), .is_all = flags->is_all, .watch = watch};
+    return tutti_saved_merge(saved, out, &options);
 }
 
 int tt_checkpoint_merge(int argc, char **argv)
@@ -102,7 +115,7 @@ int tt_checkpoint_merge(int argc, char **argv)
     const char *arguments[TT_CHECKPOINT_ARGUMENTS_MAX];
     flags_t flags = {.shard_size = "5GB"};
     const int code = tt_checkpoint_parse(&form, argc, argv, &flags, arguments);
-    return code >= 0 ? code : merge(arguments, &flags);
+    return code >= 0 ? code : run("merge", arguments, &flags, merge);
 }
 
 /* ---- split ----------------------------------------------------------------------------------- */
@@ -119,20 +132,10 @@ static const tutti_option_t split_table[] = {
     {.name = "json", FIELD(is_json), .about = "print JSON"},
     {0}};
 
-static int split(const char *const *arguments, const flags_t *flags)
+static tutti_status_t split(tutti_saved_t *saved, const char *out, const flags_t *flags,
+                            const tutti_saved_watch_t *watch)
 {
-    tutti_saved_t *saved;
-    tt_checkpoint_progress_t progress = {.what = "split"};
-    const tutti_saved_watch_t watch = {.user = &progress, .progress = show_progress};
-    if (tutti_saved_open(arguments[0], &saved) < 0) {
-        return tt_checkpoint_fail("split");
-    }
-    const tutti_status_t status = tutti_saved_split(saved, arguments[1], (int)flags->ranks, &watch);
-    tt_checkpoint_progress_hide(&progress);
-    const int code = status < 0 ? tt_checkpoint_fail("split")
-                                : print_written("split", saved, arguments[1], flags->is_json);
-    tutti_saved_close(saved);
-    return code;
+    return tutti_saved_split(saved, out, (int)flags->ranks, watch);
 }
 
 int tt_checkpoint_split(int argc, char **argv)
@@ -142,5 +145,81 @@ int tt_checkpoint_split(int argc, char **argv)
     const char *arguments[TT_CHECKPOINT_ARGUMENTS_MAX];
     flags_t flags = {.ranks = 1};
     const int code = tt_checkpoint_parse(&form, argc, argv, &flags, arguments);
-    return code >= 0 ? code : split(arguments, &flags);
+    return code >= 0 ? code : run("split", arguments, &flags, split);
+}
+
+/* ---- convert --------------------------------------------------------------------------------- */
+
+enum { TO_BY_NAME, TO_SAFETENSORS, TO_HUGGING_FACE, TO_CHECKPOINT };
+enum { NAMES_KEPT, NAMES_OURS, NAMES_GPT2 };
+
+static const char *const formats[] = {"auto", "safetensors", "huggingface", "checkpoint", NULL};
+static const char *const namings[] = {"keep", "tutti", "gpt2", NULL};
+
+static const tutti_option_t convert_table[] = {
+    {.name = "to",
+     .kind = TUTTI_OPTION_CHOICE,
+     FIELD(to),
+     .choices = formats,
+     .about = "what OUT becomes; auto: safetensors if it is called so, huggingface otherwise"},
+    {.name = "names",
+     .kind = TUTTI_OPTION_CHOICE,
+     FIELD(names),
+     .choices = namings,
+     .about = "of the tensors of a GPT: tutti's, or those of Hugging Face's GPT-2, "
+              "whose matrices are transposed"},
+    {.name = "ranks",
+     .alias = 'n',
+     .kind = TUTTI_OPTION_INT,
+     FIELD(ranks),
+     .argument = "N",
+     .min = 1,
+     .max = 99999,
+     .about = "of a checkpoint: each has a part of the rows of every tensor"},
+    {.name = "shard-size",
+     .kind = TUTTI_OPTION_TEXT,
+     FIELD(shard_size),
+     .argument = "SIZE",
+     .about = "of a folder's files, at most: 500MB, 4GiB"},
+    {.name = "all",
+     FIELD(is_all),
+     .about = "also what belongs to the optimizer, which a checkpoint always holds"},
+    {.name = "json", FIELD(is_json), .about = "print JSON"},
+    {0}};
+
+static bool is_file_name(const char *path)
+{
+    static const char suffix[] = ".safetensors";
+    const size_t bytes = strlen(path);
+    return bytes >= sizeof suffix && strcmp(path + bytes + 1 - sizeof suffix, suffix) == 0;
+}
+
+static tutti_status_t convert(tutti_saved_t *saved, const char *out, const flags_t *flags,
+                              const tutti_saved_watch_t *watch)
+{
+    size_t count;
+    const tutti_load_rule_t *rules = tutti_gpt2_rules(&count);
+    if (flags->names != NAMES_KEPT) {
+        TUTTI_CHECK(tutti_saved_rename(saved, rules, count, flags->names == NAMES_GPT2));
+    }
+    return flags->to == TO_CHECKPOINT ? split(saved, out, flags, watch)
+                                      : merge(saved, out, flags, watch);
+}
+
+int tt_checkpoint_convert(int argc, char **argv)
+{
+    static const tt_checkpoint_form_t form = {"convert", "[OPTION …] CHECKPOINT OUT", convert_table,
+                                              2, 2};
+    const char *arguments[TT_CHECKPOINT_ARGUMENTS_MAX];
+    flags_t flags = {.shard_size = "5GB", .ranks = 1};
+    const int code = tt_checkpoint_parse(&form, argc, argv, &flags, arguments);
+    if (code >= 0) {
+        return code;
+    }
+    if ((flags.to == TO_SAFETENSORS) != is_file_name(arguments[1]) && flags.to != TO_BY_NAME) {
+        return tt_cli_refuse("checkpoint convert", "to", formats[flags.to],
+                             flags.to == TO_SAFETENSORS ? "OUT to be called NAME.safetensors"
+                                                        : "OUT to be a folder");
+    }
+    return run("convert", arguments, &flags, convert);
 }

@@ -13,6 +13,7 @@ import unittest
 BINARIES = os.environ["TUTTI_BINARY_DIR"]
 TUTTI = os.path.join(BINARIES, "bin", "tutti")
 SAVE = os.path.join(BINARIES, "tests", "save_layout")
+GOLDEN = os.path.join(os.environ["TUTTI_SOURCE_DIR"], "tests", "golden")
 DEADLINE = 60
 SHELF = "/dev/shm" if os.path.isdir("/dev/shm") else None  # saving waits for the disk
 TENSORS = {"embedding": ("f32", [311, 70], 4), "cube": ("bf16", [3, 4, 6], 2),
@@ -510,12 +511,70 @@ class Split(Checkpoints):
         self.assertIs(self.json("verify", self.folder)["whole"], True)
 
 
+class Convert(Checkpoints):
+    """The golden files have one model: as Hugging Face writes it, and as llm.c does."""
+    HF, LLMC = (os.path.join(GOLDEN, name) for name in ("gpt2_hf.safetensors", "gpt2.bin"))
+
+    def names_apart(self, a, b):
+        """(only in a, only in b) of two that have the same values."""
+        found = self.json("diff", a, b, code=1)
+        self.assertEqual(found["elements"], 0)
+        return [[one["name"] for one in found["differences"] if one[side] is None]
+                for side in ("b", "a")]
+
+    def test_to_our_names(self):
+        masks = [f"transformer.h.{layer}.attn.bias" for layer in (0, 1)]
+        for out, args in (("/x.safetensors", ()), ("/hf", ()), ("/hf2", ("--shard-size", "9KB")),
+                          ("/ours", ("--to", "checkpoint", "--ranks", "3"))):
+            self.tutti("convert", self.HF, self.folder + out, "--names", "tutti", *args)
+            self.assertEqual(self.names_apart(self.folder + out, self.LLMC), [masks, []])
+        self.assertEqual(self.json("show", self.folder + "/ours")["ranks"], 3)
+        self.assertEqual(self.json("show", self.folder + "/hf2")["format"], "Hugging Face")
+        self.assertEqual(self.json("show", self.folder + "/ours", "head.weight")["tensors"][0]
+                         ["shape"], [21, 16])
+
+    def test_to_hugging_face(self):
+        masks = [f"transformer.h.{layer}.attn.bias" for layer in (0, 1)]
+        out = self.folder + "/hf"
+        self.assertEqual(self.json("convert", self.LLMC, out, "--names", "gpt2"),
+                         {"from": self.LLMC, "format": "llm.c", "step": 0, "to": out})
+        self.assertEqual(self.names_apart(out, self.HF), [["lm_head.weight"], masks])
+        with open(os.path.join(out, "model.safetensors"), "rb") as file:
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        self.assertEqual(header["transformer.h.1.mlp.c_fc.weight"]["shape"], [16, 64])
+        self.tutti("convert", out, self.folder + "/back", "--to", "checkpoint", "--names", "tutti")
+        self.assertIs(self.json("diff", self.folder + "/back", self.LLMC)["same"], True)
+
+    def test_names_are_kept(self):
+        self.tutti("convert", self.HF, self.folder + "/ours", "--to", "checkpoint")
+        self.assertIs(self.json("diff", self.folder + "/ours", self.HF)["same"], True)
+        path = save(self.folder, "grid", 4, 9)
+        self.tutti("convert", self.folder, self.folder + "/x.safetensors")
+        self.assertIs(self.json("diff", path, self.folder + "/x.safetensors")["same"], True)
+
+    def test_mistakes(self):
+        for args, text in ((("x", "--to", "safetensors"), "want OUT to be called NAME.safeten"),
+                           (("x.safetensors", "--to", "huggingface"), "want OUT to be a folder"),
+                           (("x.safetensors", "--to", "checkpoint"), "want OUT to be a folder"),
+                           (("x", "--names", "gpt3"), "gpt3")):
+            self.assertIn(text, self.tutti("convert", self.HF, self.folder + "/" + args[0],
+                                           *args[1:], code=2))
+        twice = save(self.folder, "rows", 1, 1, "name", "row", "head.weight", "name", "cube",
+                     "lm_head.weight")
+        self.assertIn('two tensors would be called "lm_head.weight"',
+                      self.tutti("convert", twice, self.folder + "/x", "--names", "gpt2", code=2))
+        flat = save(self.folder, "rows", 1, 2, "name", "counts", "blocks.0.up.weight")
+        self.assertIn('"blocks.0.up.weight" is to be transposed, and no matrix',
+                      self.tutti("convert", flat, self.folder + "/x", "--names", "gpt2", code=2))
+        self.assertFalse(os.path.exists(self.folder + "/x"))
+
+
 class Form(Checkpoints):
     def test_help_and_mistakes(self):
         self.assertIn("verbs:\n  list ", self.tutti("--help"))
         self.assertIn('did you mean "verify"', self.tutti("verfy", code=2))
         self.assertIn("usage: tutti checkpoint VERB", self.tutti(code=2))
-        for verb in ("list", "show", "verify", "diff", "prune", "merge", "split"):
+        for verb in ("list", "show", "verify", "diff", "prune", "merge", "split", "convert"):
             self.assertIn(f"usage: tutti checkpoint {verb} [OPTION …] ",
                           self.tutti(verb, "--help"))
             self.assertIn("want [OPTION …] ", self.tutti(verb, code=2))

@@ -137,7 +137,7 @@ static bool is_alike(const tutti_saved_tensor_t *a, const tutti_saved_tensor_t *
 
 static tutti_status_t compare_all(diff_t *diff)
 {
-    const tt_manifest_t *from = diff->a->source.manifest, *to = diff->b->source.manifest;
+    const tt_manifest_t *from = tt_saved_names(diff->a), *to = tt_saved_names(diff->b);
     for (size_t i = 0; i < from->tensor_count; i++) {
         const tutti_saved_tensor_t a = tt_saved_describe(&from->tensors[i]);
         const tt_saved_tensor_t *found = tt_manifest_find(to, a.name);
@@ -180,7 +180,7 @@ tutti_status_t tutti_saved_diff(tutti_saved_t *a, tutti_saved_t *b,
     diff_t diff = {.a = a,
                    .b = b,
                    .watch = watch == NULL ? &nobody : watch,
-                   .all = bytes_to_compare(a->source.manifest, b->source.manifest)};
+                   .all = bytes_to_compare(tt_saved_names(a), tt_saved_names(b))};
     TT_TRY(compare_all(&diff));
     *tensors = diff.tensors;
     return TUTTI_OK;

@@ -43,7 +43,7 @@ typedef struct {
 
 static tutti_status_t choose_tensors(merge_t *merge, bool is_all)
 {
-    const tt_manifest_t *manifest = merge->saved->source.manifest;
+    const tt_manifest_t *manifest = tt_saved_names(merge->saved);
     merge->tensors = tt_alloc_array(manifest->tensor_count + 1, sizeof *merge->tensors, "merge");
     TT_TRY_ALLOC(merge->tensors);
     merge->shards = tt_alloc_array(manifest->tensor_count + 1, sizeof *merge->shards, "merge");

@@ -26,15 +26,27 @@ static tutti_status_t check_written(const tutti_saved_t *saved)
     return TUTTI_OK;
 }
 
+const tt_manifest_t *tt_saved_names(const tutti_saved_t *saved)
+{
+    return saved->names != NULL ? saved->names : saved->source.manifest;
+}
+
+void tt_saved_count_bytes(tutti_saved_t *saved)
+{
+    const tt_manifest_t *names = tt_saved_names(saved);
+    saved->bytes = 0;
+    for (size_t i = 0; i < names->tensor_count; i++) {
+        saved->bytes += tt_saved_describe(&names->tensors[i]).bytes;
+    }
+}
+
 static tutti_status_t open_saved(const char *path, tutti_saved_t *saved)
 {
     TT_TRY(tt_source_open(path, &saved->source));
     const bool is_ours = strcmp(saved->source.format, "checkpoint") == 0;
     snprintf(saved->path, sizeof saved->path, "%s", is_ours ? saved->source.folder : path);
     TT_TRY(check_written(saved));
-    for (size_t i = 0; i < saved->source.manifest->tensor_count; i++) {
-        saved->bytes += tt_saved_describe(&saved->source.manifest->tensors[i]).bytes;
-    }
+    tt_saved_count_bytes(saved);
     return tt_slice_reader_open(&saved->reader, saved->source.folder, saved->source.manifest);
 }
 
@@ -56,6 +68,8 @@ void tutti_saved_close(tutti_saved_t *saved)
     if (saved != NULL) {
         tt_slice_reader_close(&saved->reader);
         tt_source_close(&saved->source);
+        tt_manifest_release(saved->names);
+        tt_free(saved->fits);
         tt_free(saved);
     }
 }
@@ -68,7 +82,7 @@ tutti_saved_about_t tutti_saved_describe(const tutti_saved_t *saved)
                                  .format = saved->source.format,
                                  .step = saved->source.manifest->step,
                                  .ranks = saved->source.manifest->ranks,
-                                 .tensors = saved->source.manifest->tensor_count,
+                                 .tensors = tt_saved_names(saved)->tensor_count,
                                  .bytes = saved->bytes};
 }
 
@@ -84,16 +98,16 @@ tutti_saved_tensor_t tt_saved_describe(const tt_saved_tensor_t *tensor)
 
 tutti_status_t tutti_saved_at(const tutti_saved_t *saved, size_t index, tutti_saved_tensor_t *out)
 {
-    if (index >= saved->source.manifest->tensor_count) {
+    if (index >= tt_saved_names(saved)->tensor_count) {
         return TUTTI_END;
     }
-    *out = tt_saved_describe(&saved->source.manifest->tensors[index]);
+    *out = tt_saved_describe(&tt_saved_names(saved)->tensors[index]);
     return TUTTI_OK;
 }
 
 static tutti_status_t fail_missing(const tutti_saved_t *saved, const char *name)
 {
-    const tt_manifest_t *manifest = saved->source.manifest;
+    const tt_manifest_t *manifest = tt_saved_names(saved);
     size_t nearest = 0, least = SIZE_MAX;
     for (size_t i = 0; i < manifest->tensor_count; i++) {
         const size_t distance = tt_name_distance(name, manifest->tensors[i].name);
@@ -112,7 +126,7 @@ static tutti_status_t fail_missing(const tutti_saved_t *saved, const char *name)
 tutti_status_t tt_saved_find(const tutti_saved_t *saved, const char *name,
                              const tt_saved_tensor_t **out)
 {
-    *out = tt_manifest_find(saved->source.manifest, name);
+    *out = tt_manifest_find(tt_saved_names(saved), name);
     return *out != NULL ? TUTTI_OK : fail_missing(saved, name);
 }
 
@@ -128,11 +142,11 @@ tutti_status_t tutti_saved_find(const tutti_saved_t *saved, const char *name,
 tutti_status_t tutti_saved_part_at(const tutti_saved_t *saved, size_t index, size_t part,
                                    tutti_saved_part_t *out)
 {
-    if (index >= saved->source.manifest->tensor_count ||
-        part >= saved->source.manifest->tensors[index].slice_count) {
+    if (index >= tt_saved_names(saved)->tensor_count ||
+        part >= tt_saved_names(saved)->tensors[index].slice_count) {
         return TUTTI_END;
     }
-    const tt_saved_tensor_t *tensor = &saved->source.manifest->tensors[index];
+    const tt_saved_tensor_t *tensor = &tt_saved_names(saved)->tensors[index];
     const tt_saved_slice_t *slice = &tensor->slices[part];
     *out = (tutti_saved_part_t){
         .shape = tt_box_shape(&slice->box), .rank = slice->rank, .at = slice->at};
@@ -155,6 +169,35 @@ tutti_status_t tutti_saved_text_at(const tutti_saved_t *saved, size_t index,
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
+static void swap(int64_t numbers[2])
+{
+    const int64_t first = numbers[0];
+    numbers[0] = numbers[1];
+    numbers[1] = first;
+}
+
+/* A box of one of the names. */
+static tutti_status_t read_box(tutti_saved_t *saved, const tt_saved_tensor_t *tensor, tt_box_t box,
+                               tutti_tensor_t *to)
+{
+    if (saved->names == NULL) {
+        return tt_slice_reader_read(&saved->reader, tensor, &box, to);
+    }
+    const tt_fit_t *fit = &saved->fits[tensor - saved->names->tensors];
+    if (!fit->is_transposed) {
+        return tt_slice_reader_read(&saved->reader, fit->saved, &box, to);
+    }
+    int64_t strides[2] = {to->strides[0], to->strides[1]};
+    tutti_tensor_t *view;
+    swap(strides);
+    swap(box.offset);
+    swap(box.size);
+    TT_TRY(tt_tensor_over(to->storage, to->dtype, tt_box_shape(&box), strides, to->offset, &view));
+    const tutti_status_t status = tt_slice_reader_read(&saved->reader, fit->saved, &box, view);
+    tutti_tensor_release(view);
+    return status;
+}
+
 tutti_status_t tutti_saved_read(tutti_saved_t *saved, const char *name, const int64_t *offset,
                                 tutti_tensor_t *to)
 {
@@ -167,7 +210,7 @@ tutti_status_t tutti_saved_read(tutti_saved_t *saved, const char *name, const in
         memcpy(box.offset, offset, (size_t)box.rank * sizeof *offset);
     }
     return tt_box_is_inside(&box, tensor->shape)
-               ? tt_slice_reader_read(&saved->reader, tensor, &box, to)
+               ? read_box(saved, tensor, box, to)
                : TT_FAIL(TUTTI_ERR_SHAPE, "%s: %s is no part of tensor \"%s\", which is %s",
                          saved->path, tt_box_format(&box, want, sizeof want), name,
                          tutti_shape_format(tensor->shape, has, sizeof has));
@@ -182,7 +225,7 @@ tutti_status_t tt_saved_read_interval(tutti_saved_t *saved, const tt_saved_tenso
     for (int i = 0; i < box_count; i++) {
         tutti_tensor_t *view;
         TT_TRY(tt_tensor_over(to->storage, to->dtype, tt_box_shape(&boxes[i]), NULL, at, &view));
-        const tutti_status_t status = tt_slice_reader_read(&saved->reader, tensor, &boxes[i], view);
+        const tutti_status_t status = read_box(saved, tensor, boxes[i], view);
         tutti_tensor_release(view);
         TT_TRY(status);
         at += tt_box_numel(&boxes[i]);

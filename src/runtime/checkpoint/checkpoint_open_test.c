@@ -75,6 +75,33 @@ static void expect_refused(tutti_saved_t *saved, const char *name, tutti_dtype_t
     tutti_tensor_release(x);
 }
 
+static void names_are_changed(void **state)
+{
+    (void)state;
+    const tutti_load_rule_t rules[] = {{"emb*", "other.*", true}, {"r*", "*r", false}};
+    tutti_saved_t *saved;
+    tutti_saved_tensor_t tensor;
+    tutti_tensor_t *x;
+    assert_int_equal(tutti_saved_open(folder, &saved), TUTTI_OK);
+    assert_int_equal(tutti_saved_rename(saved, rules, 2, true), TUTTI_OK);
+    assert_int_equal(tutti_saved_find(saved, "embedding", &tensor), TUTTI_ERR_NOT_FOUND);
+    assert_int_equal(tutti_saved_find(saved, "owr", &tensor), TUTTI_OK);
+    assert_int_equal(tutti_saved_find(saved, "other.edding", &tensor), TUTTI_OK);
+    assert_true(tutti_shape_equal(tensor.shape, TUTTI_SHAPE(70, 311)));
+    assert_int_equal(tutti_saved_describe(saved).tensors, TT_LAYOUT_TENSORS);
+    assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(9, 7), &x), TUTTI_OK);
+    assert_int_equal(tutti_saved_read(saved, "other.edding", (int64_t[]){61, 300}, x), TUTTI_OK);
+    for (int64_t i = 0; i < 9 * 7; i++) {
+        const int64_t element = (300 + i % 7) * 70 + 61 + i / 7;
+        assert_true(tutti_tensor_at(x, i) == tt_layout_value("embedding", element));
+    }
+    tutti_tensor_release(x);
+    assert_int_equal(tutti_saved_rename(saved, rules, 2, false), TUTTI_OK);
+    assert_int_equal(tutti_saved_find(saved, "embedding", &tensor), TUTTI_OK);
+    assert_true(tutti_shape_equal(tensor.shape, TUTTI_SHAPE(311, 70)));
+    tutti_saved_close(saved);
+}
+
 static void mistakes_are_told(void **state)
 {
     (void)state;
@@ -103,8 +130,10 @@ static void mistakes_are_told(void **state)
 static tutti_status_t write_all(tutti_saved_t *saved)
 {
     char path[128];
+    const tutti_load_rule_t transposed = {"emb*", "other.*", true};
     const tutti_merge_options_t options = {.shard_bytes = 900};
     snprintf(path, sizeof path, "%s/one.safetensors", folder);
+    TT_TRY(tutti_saved_rename(saved, &transposed, 1, true));
     TT_TRY(tutti_saved_merge(saved, path, NULL));
     snprintf(path, sizeof path, "%s/shards", folder);
     (void)tt_folder_remove(path); /* there is none at first */
@@ -154,6 +183,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(boxes_are_read, begin, end),
+        cmocka_unit_test_setup_teardown(names_are_changed, begin, end),
         cmocka_unit_test_setup_teardown(mistakes_are_told, begin, end),
         cmocka_unit_test_setup_teardown(want_of_memory_is_told, begin, end),
     };

@@ -43,7 +43,8 @@ static tt_box_t box_of(tutti_shape_t shape, int rank, int ranks)
 
 static tutti_status_t make_plan(split_t *split, int ranks)
 {
-    const tt_manifest_t *from = split->saved->source.manifest;
+    const tt_manifest_t *from = tt_saved_names(split->saved),
+                        *source = split->saved->source.manifest;
     TT_TRY(tt_manifest_create(from->step, ranks, &split->plan));
     for (size_t i = 0; i < from->tensor_count; i++) {
         const tt_saved_tensor_t *tensor = &from->tensors[i];
@@ -57,9 +58,9 @@ static tutti_status_t make_plan(split_t *split, int ranks)
             }
         }
     }
-    for (size_t i = 0; i < from->text_count; i++) {
-        TT_TRY(tt_manifest_add_text(split->plan, from->texts[i].name,
-                                    tt_buffer_view(&from->texts[i].text)));
+    for (size_t i = 0; i < source->text_count; i++) {
+        TT_TRY(tt_manifest_add_text(split->plan, source->texts[i].name,
+                                    tt_buffer_view(&source->texts[i].text)));
     }
     return tt_save_plan_assign(split->plan);
 }

@@ -4,6 +4,7 @@
 
 #include <tutti/checkpoint_files.h>
 
+#include "runtime/checkpoint/load_names.h"
 #include "runtime/checkpoint/slice_reader.h"
 #include "runtime/checkpoint/source.h"
 
@@ -11,8 +12,15 @@ struct tutti_saved {
     tt_source_t source;
     tt_path_t path;           /* of the step's folder; of another format, as it was given */
     tt_slice_reader_t reader; /* of it */
+    tt_manifest_t *names;     /* that its tensors were given; NULL: they have their own */
+    tt_fit_t *fits;           /* [names->tensor_count] what each of them is in the source */
     uint64_t bytes;           /* of all tensors */
 };
+
+/* What the tensors are called: `names`, or the source's manifest. */
+const tt_manifest_t *tt_saved_names(const tutti_saved_t *saved);
+
+void tt_saved_count_bytes(tutti_saved_t *saved);
 
 tutti_saved_tensor_t tt_saved_describe(const tt_saved_tensor_t *tensor);
 

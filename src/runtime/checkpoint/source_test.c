@@ -151,6 +151,8 @@ static void a_snapshot_says_how_many_steps_are_done(void **state)
         assert_int_equal(source.manifest->step, cases[i].step);
         tt_source_close(&source);
     }
+    assert_int_equal(truncate(tt_file_of(&place, "model.safetensors"), 20), 0);
+    expect_refused(&place, NULL, TUTTI_ERR_FORMAT, "model.safetensors: truncated");
     tutti_tensor_release(x);
     tt_end_files(&place);
 }

@@ -225,6 +225,15 @@ class Verify(Checkpoints):
                 flip(file, at)
         self.assertTrue(self.json("verify", self.folder)["whole"])
 
+    def test_offsets_that_pytorch_reads(self):
+        """They are in the header alone, of which there is no digest."""
+        file = save(self.folder, "rows", 2) + "/rank-00001-0.safetensors"
+        with open(file, "r+b") as opened:
+            at = opened.read().index(b"[155,0]") + 3
+        flip(file, at)
+        self.assertEqual([(one["file"], one["tensor"]) for one in self.damage()],
+                         [(file, "embedding")])
+
     def test_files_that_are_short_long_or_gone(self):
         path = save(self.folder, "rows", 3)
         data, digests = path + "/rank-00001-0.safetensors", path + "/rank-00001-0.digests"

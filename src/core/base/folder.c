@@ -56,22 +56,25 @@ tutti_status_t tt_folder_flush(const char *path)
     return status;
 }
 
+/* As many as it can; the first that it cannot remove is the failure. */
 static tutti_status_t remove_files(const char *path, DIR *folder)
 {
     char name[PATH_MAX];
+    tutti_status_t status = TUTTI_OK;
     errno = 0;
     for (const struct dirent *item; (item = readdir(folder)) != NULL; errno = 0) {
         const bool is_self = strcmp(item->d_name, ".") == 0 || strcmp(item->d_name, "..") == 0;
         snprintf(name, sizeof name, "%s/%.255s", path, item->d_name);
-        if (!is_self && unlink(name) != 0 && errno != ENOENT) {
-            return TT_FAIL_ERRNO(TUTTI_ERR_IO, "cannot remove %s", name);
+        if (!is_self && unlink(name) != 0 && errno != ENOENT && status >= 0) {
+            status = TT_FAIL_ERRNO(TUTTI_ERR_IO, "cannot remove %s", name);
         }
     }
-    return errno == 0 ? TUTTI_OK : TT_FAIL_ERRNO(TUTTI_ERR_IO, "cannot read the folder %s", path);
+    return status < 0 || errno == 0
+               ? status
+               : TT_FAIL_ERRNO(TUTTI_ERR_IO, "cannot read the folder %s", path);
 }
 
-/* ENOENT: another process removes it, too. */
-tutti_status_t tt_folder_remove(const char *path)
+static tutti_status_t remove_folder(const char *path)
 {
     DIR *folder = opendir(path);
     if (folder == NULL) {
@@ -84,4 +87,14 @@ tutti_status_t tt_folder_remove(const char *path)
     return rmdir(path) == 0 || errno == ENOENT
                ? TUTTI_OK
                : TT_FAIL_ERRNO(TUTTI_ERR_IO, "cannot remove %s", path);
+}
+
+/* ENOENT: another process removes it, too. EISDIR: it is no link, which opendir() would follow. */
+tutti_status_t tt_folder_remove(const char *path)
+{
+    if (unlink(path) == 0 || errno == ENOENT) {
+        return TUTTI_OK;
+    }
+    return errno == EISDIR ? remove_folder(path)
+                           : TT_FAIL_ERRNO(TUTTI_ERR_IO, "cannot remove %s", path);
 }

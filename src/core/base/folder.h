@@ -10,8 +10,9 @@ tutti_status_t tt_folder_make(const char *path);
 /* Wait until the names in it are on the disk. Errors: IO. */
 tutti_status_t tt_folder_flush(const char *path);
 
-/* With the files in it; folders in it are an error. What is not there, or goes meanwhile, is
- * removed. IO names what cannot be removed. */
+/* With the files in it; folders in it stay, and are an error. What is not there, or goes meanwhile,
+ * is removed. Of a link, or a file of that name, nothing but itself goes. IO names the first that
+ * cannot be removed. */
 tutti_status_t tt_folder_remove(const char *path);
 
 #endif

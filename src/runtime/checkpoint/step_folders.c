@@ -115,17 +115,25 @@ tutti_status_t tt_steps_remove(const char *folder, int64_t step)
     return tt_folder_remove(to);
 }
 
+/* What others have put there, or still read, may be impossible to remove: that costs no save. */
+static void remove_rest(const char *path)
+{
+    if (tt_folder_remove(path) < 0) {
+        tt_log(TT_LOG_WARN, "checkpoint: the rest of an old one is left until the next save: %s",
+               tutti_last_error());
+    }
+}
+
 static tutti_status_t remove_halves(const char *folder)
 {
-    for (;;) {
-        int64_t newest, oldest;
+    for (int64_t newest, oldest, below = INT64_MAX;; below = newest) {
         tt_path_t path;
-        TT_TRY(search(folder, half, INT64_MAX, &newest, &oldest));
-        if (oldest == TT_NO_STEP) {
+        TT_TRY(search(folder, half, below, &newest, &oldest));
+        if (newest == TT_NO_STEP) {
             return TUTTI_OK;
         }
-        name_step(folder, half, oldest, path);
-        TT_TRY(tt_folder_remove(path));
+        name_step(folder, half, newest, path);
+        remove_rest(path);
     }
 }
 
@@ -180,14 +188,6 @@ static tutti_status_t put_in_place(const char *from, const char *to, const char 
                : TT_FAIL_ERRNO(TUTTI_ERR_IO, "folder %s: cannot rename it to %s", from, to);
 }
 
-static void remove_replaced(const char *path)
-{
-    if (tt_folder_remove(path) < 0) {
-        tt_log(TT_LOG_WARN, "checkpoint: what was replaced is left until the next save: %s",
-               tutti_last_error());
-    }
-}
-
 tutti_status_t tt_steps_publish(const char *folder, int64_t step)
 {
     tt_path_t from, to, aside;
@@ -197,28 +197,33 @@ tutti_status_t tt_steps_publish(const char *folder, int64_t step)
     TT_TRY(tt_folder_flush(from));
     TT_TRY(put_in_place(from, to, aside));
     TT_TRY(tt_folder_flush(folder));
-    remove_replaced(from);
-    remove_replaced(aside);
+    remove_rest(from);
+    remove_rest(aside);
     return TUTTI_OK;
+}
+
+/* The new one is there. */
+static bool is_taken(int code)
+{
+    return code == EEXIST || code == ENOTEMPTY || code == EISDIR;
 }
 
 tutti_status_t tt_steps_recover(const char *folder)
 {
-    for (;;) {
-        int64_t newest, oldest;
+    for (int64_t newest, oldest, below = INT64_MAX;; below = newest) {
         tt_path_t aside, to;
-        TT_TRY(search(folder, old, INT64_MAX, &newest, &oldest));
-        if (oldest == TT_NO_STEP) {
+        TT_TRY(search(folder, old, below, &newest, &oldest));
+        if (newest == TT_NO_STEP) {
             return TUTTI_OK;
         }
-        name_step(folder, old, oldest, aside);
-        name_step(folder, whole, oldest, to);
+        name_step(folder, old, newest, aside);
+        name_step(folder, whole, newest, to);
         if (rename(aside, to) == 0) {
             continue;
         }
-        if (errno != EEXIST && errno != ENOTEMPTY) {
+        if (!is_taken(errno)) {
             return TT_FAIL_ERRNO(TUTTI_ERR_IO, "folder %s: cannot rename it to %s", aside, to);
         }
-        TT_TRY(tt_folder_remove(aside)); /* the new one is there */
+        remove_rest(aside);
     }
 }

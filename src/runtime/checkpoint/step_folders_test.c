@@ -1,0 +1,155 @@
+/* Folders of steps among what others have put beside them: links, files, folders. */
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/folder.h"
+#include "core/base/log.h"
+#include "core/base/testing.h"
+#include "runtime/checkpoint/step_folders.h"
+
+enum { PATH_BYTES = 192, SECONDS_MAX = 20 };
+
+static char place[64], folder[96];
+static int lines;
+
+static void count(tt_log_level_t level, const char *line, void *user)
+{
+    (void)level, (void)user;
+    lines += strstr(line, "is left") != NULL;
+}
+
+static int begin(void **state)
+{
+    (void)state;
+    snprintf(place, sizeof place, "/tmp/tutti-steps-XXXXXX");
+    assert_non_null(mkdtemp(place));
+    snprintf(folder, sizeof folder, "%s/run", place);
+    assert_int_equal(tt_folder_make(folder), TUTTI_OK);
+    lines = 0;
+    tt_log_set_sink(count, NULL);
+    alarm(SECONDS_MAX); /* a loop that does not end */
+    return 0;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    char command[128];
+    alarm(0);
+    tt_log_set_sink(NULL, NULL);
+    snprintf(command, sizeof command, "rm -rf %s", place);
+    return system(command);
+}
+
+static const char *path_of(const char *name)
+{
+    static char path[PATH_BYTES];
+    snprintf(path, sizeof path, "%s/%s", place, name);
+    return path;
+}
+
+static bool is_there(const char *name)
+{
+    struct stat what;
+    return lstat(path_of(name), &what) == 0;
+}
+
+static void put_file(const char *name)
+{
+    FILE *file = fopen(path_of(name), "w");
+    assert_non_null(file);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* One that is published, and those before it that are not kept. */
+static void save(int64_t step)
+{
+    assert_int_equal(tt_steps_begin(folder, step), TUTTI_OK);
+    assert_int_equal(tt_steps_publish(folder, step), TUTTI_OK);
+}
+
+/* Of another training, as one that this one began with. */
+static void put_linked_step(void)
+{
+    assert_int_equal(tt_folder_make(path_of("other")), TUTTI_OK);
+    put_file("other/weights");
+    assert_int_equal(symlink("../other", path_of("run/step-000000000001")), 0);
+}
+
+static void a_link_goes_and_not_what_it_leads_to(void **state)
+{
+    (void)state;
+    put_linked_step();
+    save(2);
+    assert_int_equal(tt_steps_prune(folder, 2, 1), TUTTI_OK);
+    assert_true(is_there("other/weights"));
+    assert_false(is_there("run/step-000000000001"));
+    assert_false(is_there("run/.half-000000000001"));
+}
+
+static void a_link_is_replaced_and_not_what_it_leads_to(void **state)
+{
+    (void)state;
+    put_linked_step();
+    save(1);
+    assert_true(is_there("other/weights"));
+    assert_false(is_there("run/.half-000000000001"));
+    assert_false(is_there("run/step-000000000001/weights"));
+}
+
+static void a_link_to_nothing_is_removed(void **state)
+{
+    (void)state;
+    assert_int_equal(symlink("nowhere", path_of("run/step-000000000001")), 0);
+    assert_int_equal(symlink("nowhere", path_of("run/.half-000000000007")), 0);
+    assert_int_equal(symlink("nowhere", path_of("run/.old-000000000002")), 0);
+    save(2);
+    assert_int_equal(tt_steps_prune(folder, 2, 1), TUTTI_OK);
+    save(3);
+    assert_false(is_there("run/step-000000000001"));
+    assert_false(is_there("run/.half-000000000001"));
+    assert_false(is_there("run/.half-000000000007"));
+    assert_false(is_there("run/.old-000000000002"));
+    assert_int_equal(lines, 0);
+}
+
+static void a_file_of_a_steps_name_is_removed(void **state)
+{
+    (void)state;
+    put_file("run/step-000000000001");
+    save(2);
+    assert_int_equal(tt_steps_prune(folder, 2, 1), TUTTI_OK);
+    assert_false(is_there("run/step-000000000001"));
+    assert_false(is_there("run/.half-000000000001"));
+}
+
+/* A folder in a step, such as a file server's own: it cannot be removed, and costs no training. */
+static void what_cannot_be_removed_is_left(void **state)
+{
+    (void)state;
+    assert_int_equal(tt_folder_make(path_of("run/step-000000000001/@eaDir")), TUTTI_OK);
+    put_file("run/step-000000000001/weights");
+    assert_int_equal(tt_folder_make(path_of("run/.old-000000000002/@eaDir")), TUTTI_OK);
+    assert_int_equal(tt_folder_make(path_of("run/step-000000000002")), TUTTI_OK);
+    put_file("run/step-000000000002/weights");
+    assert_int_equal(tt_steps_prune(folder, 2, 1), TUTTI_ERR_IO);
+    tt_expect_error("/run/.half-000000000001/@eaDir: Is a directory");
+    save(3);
+    assert_true(lines > 0);
+    assert_true(is_there("run/.half-000000000001/@eaDir"));
+    assert_false(is_there("run/.half-000000000001/weights"));
+    assert_true(is_there("run/step-000000000003"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_link_goes_and_not_what_it_leads_to, begin, end),
+        cmocka_unit_test_setup_teardown(a_link_is_replaced_and_not_what_it_leads_to, begin, end),
+        cmocka_unit_test_setup_teardown(a_link_to_nothing_is_removed, begin, end),
+        cmocka_unit_test_setup_teardown(a_file_of_a_steps_name_is_removed, begin, end),
+        cmocka_unit_test_setup_teardown(what_cannot_be_removed_is_left, begin, end),
+    };
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
+}

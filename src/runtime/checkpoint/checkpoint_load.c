@@ -73,7 +73,11 @@ static tutti_status_t choose(const tutti_checkpoint_t *c, int64_t below, int64_t
     if (c->group == NULL) {
         return TUTTI_OK;
     }
-    TT_TRY(tutti_broadcast_bytes(c->group, tutti_bytes_of(found, sizeof *found), 0, &shared));
+    const tutti_status_t status =
+        tutti_broadcast_bytes(c->group, tutti_bytes_of(found, sizeof *found), 0, &shared);
+    if (status < 0) {
+        return tt_group_give_up(c->group, status);
+    }
     memcpy(found, shared.data, sizeof *found);
     tutti_buffer_release(&shared);
     return TUTTI_OK;

@@ -17,7 +17,10 @@ static tutti_status_t share_folder(tutti_group_t *group, tt_path_t folder)
     if (tutti_group_size(group) <= 1) {
         return TUTTI_OK;
     }
-    TT_TRY(tutti_broadcast_bytes(group, tutti_text(folder), 0, &shared));
+    const tutti_status_t status = tutti_broadcast_bytes(group, tutti_text(folder), 0, &shared);
+    if (status < 0) {
+        return tt_group_give_up(group, status);
+    }
     memcpy(folder, shared.data, shared.bytes + 1);
     tutti_buffer_release(&shared);
     return TUTTI_OK;

@@ -67,6 +67,7 @@ static tutti_status_t gather(const save_t *save, const tt_manifest_t *manifest, 
     status = tt_group_agree(group, status);
     if (status >= 0) {
         status = tutti_gather_bytes(group, tt_buffer_view(&text), 0, save->rank == 0 ? all : NULL);
+        status = status < 0 ? tt_group_give_up(group, status) : status;
     }
     for (int i = 0; i < save->ranks && status >= 0 && save->rank == 0; i++) {
         status = i == 0 ? take(save->plan, manifest) : take_text(save, i, &all[i], take);

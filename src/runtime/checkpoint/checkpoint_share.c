@@ -32,6 +32,7 @@ tutti_status_t tt_manifest_share(tutti_group_t *group, tutti_status_t mine, cons
     tutti_status_t status = tt_group_agree(group, mine);
     if (status >= 0) {
         status = tutti_broadcast_bytes(group, tt_buffer_view(&text), 0, &shared);
+        status = status < 0 ? tt_group_give_up(group, status) : status;
     }
     tutti_buffer_release(&text);
     TT_TRY(status);

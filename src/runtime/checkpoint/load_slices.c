@@ -127,6 +127,7 @@ static tutti_status_t gather(tutti_group_t *group, tt_problems_t *message, size_
     if (status >= 0) {
         status = tutti_gather_bytes(group, tutti_bytes_of(message->text, message->bytes), 0,
                                     rank == 0 ? all : NULL);
+        status = status < 0 ? tt_group_give_up(group, status) : status;
     }
     for (int i = 0; i < ranks && all != NULL; i++) {
         if (status >= 0 && i > 0) {

@@ -3,9 +3,11 @@
 
 #include <limits.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "core/base/alloc.h"
 #include "core/base/buffer.h"
+#include "core/base/clock.h"
 #include "core/base/fnv.h"
 
 enum { ROOM_FIRST = 16 };
@@ -16,6 +18,9 @@ tutti_status_t tt_manifest_create(int64_t step, int ranks, tt_manifest_t **out)
     TT_TRY_ALLOC(manifest);
     manifest->step = step;
     manifest->ranks = ranks;
+    if (getrandom(&manifest->seed, sizeof manifest->seed, GRND_NONBLOCK) != sizeof manifest->seed) {
+        manifest->seed = (uint64_t)tt_clock_ns();
+    }
     *out = manifest;
     return TUTTI_OK;
 }
@@ -48,7 +53,7 @@ void tt_manifest_release(tt_manifest_t *manifest)
 static size_t *place_of(const tt_manifest_t *manifest, const char *name)
 {
     const size_t mask = manifest->table_size - 1;
-    size_t at = (size_t)tt_fnv(TT_FNV_BEGIN, name, strlen(name)) & mask;
+    size_t at = (size_t)tt_fnv(TT_FNV_BEGIN ^ manifest->seed, name, strlen(name)) & mask;
     while (manifest->table[at] != 0 &&
            strcmp(manifest->tensors[manifest->table[at] - 1].name, name) != 0) {
         at = (at + 1) & mask;

@@ -63,6 +63,7 @@ struct tt_manifest {
     size_t tensor_count, tensor_room;
     size_t *table; /* of names: numbers of tensors, from 1 on; a power of two of places */
     size_t table_size;
+    uint64_t seed;          /* of the hash: strangers must not choose names that collide */
     tt_saved_text_t *texts; /* few: found by looking at all */
     size_t text_count;
 };

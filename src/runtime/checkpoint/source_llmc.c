@@ -18,6 +18,9 @@
 #include "runtime/checkpoint/source.h"
 
 enum { MAGIC = 20240326, HEADER_NUMBERS = 256, HEADER_BYTES = 4 * HEADER_NUMBERS };
+/* Each has 12 tensors: a small file may say that there are millions. */
+enum { LAYERS_MAX = 10000 };
+
 enum { VERSION_F32 = 3, VERSION_BF16 = 5 };
 
 /* Sizes of the header; those of tensors are products of them. */
@@ -139,6 +142,14 @@ static tutti_status_t check_filled(const header_t *h)
                          h->path, (unsigned long long)at, (unsigned long long)h->bytes);
 }
 
+static tutti_status_t check_layers(const header_t *h)
+{
+    return h->sizes[L] <= LAYERS_MAX
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_UNSUPPORTED, "%s: %lld layers at offset 16: expected at most %d",
+                         h->path, (long long)h->sizes[L], LAYERS_MAX);
+}
+
 static tutti_status_t add_tensor(tt_manifest_t *manifest, const header_t *h, const char *name,
                                  tutti_shape_t shape, uint64_t at)
 {
@@ -173,6 +184,7 @@ static tutti_status_t add_all(tt_manifest_t *manifest, const header_t *h)
 {
     uint64_t at = HEADER_BYTES;
     TT_TRY(check_filled(h));
+    TT_TRY(check_layers(h));
     TT_TRY(add_tensor(manifest, h, "head.weight", TUTTI_SHAPE(h->sizes[V], h->sizes[C]), at));
     for (int i = 0; i < PART_COUNT; i++) {
         TT_TRY(add_part(manifest, h, i, &at));

@@ -1,6 +1,7 @@
 /* Sources: every format is known by itself, and what is wrong with a file is told. */
 #include <tutti/checkpoint.h>
 
+#include "core/base/fnv.h"
 #include "runtime/checkpoint/source_testing.h"
 
 static void open_source(const tt_place_of_files_t *place, const char *name, const char *format,
@@ -282,6 +283,83 @@ static void what_is_wrong_with_a_file_of_llmc_is_told(void **state)
 }
 
 /* A file that changes behind its header. */
+/* Zeros that no disk has to hold: each of the layers would be twelve tensors in memory. */
+static void a_file_of_llmc_may_not_have_millions_of_layers(void **state)
+{
+    (void)state;
+    enum { LAYERS = 10001, BYTES = 1024 + 4 * (4 + LAYERS * 25) };
+    static const uint32_t header[] = {20240326, 3, 1, 1, LAYERS, 1, 1, 1};
+    uint8_t bytes[1024] = {0};
+    tt_place_of_files_t place;
+    tt_begin_files(&place);
+    for (size_t i = 0; i < sizeof header / sizeof *header; i++) {
+        tt_put_u32(bytes + 4 * i, header[i]);
+    }
+    tt_write_file(tt_file_of(&place, "gpt2.bin"), bytes, sizeof bytes);
+    assert_int_equal(truncate(tt_file_of(&place, "gpt2.bin"), BYTES), 0);
+    expect_refused(&place, "gpt2.bin", TUTTI_ERR_UNSUPPORTED,
+                   "10001 layers at offset 16: expected at most 10000");
+    tt_put_u32(bytes + 16, LAYERS - 1);
+    tt_write_file(tt_file_of(&place, "gpt2.bin"), bytes, sizeof bytes);
+    assert_int_equal(truncate(tt_file_of(&place, "gpt2.bin"), BYTES - 100), 0);
+    tt_source_t source;
+    open_source(&place, "gpt2.bin", "llm.c", &source);
+    assert_int_equal(source.manifest->tensor_count, 5 + 12 * (LAYERS - 1));
+    tt_source_close(&source);
+    tt_end_files(&place);
+}
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+enum { PAIRS = 12, PART_BYTES = 4, HASH_BITS = 14 };
+
+/* Two texts that a hash leads to the same place from its state, which moves on. */
+static void find_pair(uint64_t *hash, char pair[2][PART_BYTES + 1])
+{
+    static int seen[1 << HASH_BITS];
+    memset(seen, 0, sizeof seen);
+    for (int i = 1; i < 1 << 16; i++) {
+        snprintf(pair[1], PART_BYTES + 1, "%04x", i);
+        const uint64_t next = tt_fnv(*hash, pair[1], PART_BYTES) % (1 << HASH_BITS);
+        if (seen[next] != 0) {
+            snprintf(pair[0], PART_BYTES + 1, "%04x", seen[next]);
+            *hash = next;
+            return;
+        }
+        seen[next] = i;
+    }
+    fail_msg("no pair");
+}
+
+/* 4096 names of which a hash without a secret makes one place: each would be compared with all. */
+static void names_of_strangers_do_not_collide(void **state)
+{
+    (void)state;
+    static char pairs[PAIRS][2][PART_BYTES + 1];
+    uint64_t hash = TT_FNV_BEGIN;
+    tt_manifest_t *manifest;
+    tt_saved_tensor_t *tensor;
+    size_t run = 0, longest = 0;
+    for (int i = 0; i < PAIRS; i++) {
+        find_pair(&hash, pairs[i]);
+    }
+    assert_int_equal(tt_manifest_create(0, 1, &manifest), TUTTI_OK);
+    for (int i = 0; i < 1 << PAIRS; i++) {
+        char name[PAIRS * PART_BYTES + 1] = "";
+        for (int k = 0; k < PAIRS; k++) {
+            memcpy(name + (size_t)k * PART_BYTES, pairs[k][i >> k & 1], PART_BYTES + 1);
+        }
+        assert_int_equal(tt_manifest_add(manifest, name, TUTTI_U8, TUTTI_SHAPE(0), &tensor), 0);
+    }
+    assert_int_equal(manifest->tensor_count, 1 << PAIRS);
+    for (size_t i = 0; i < manifest->table_size; i++) {
+        run = manifest->table[i] == 0 ? 0 : run + 1;
+        longest = run > longest ? run : longest;
+    }
+    assert_true(longest < 400);
+    tt_manifest_release(manifest);
+}
+
 static void what_was_cut_after_opening_is_an_error(void **state)
 {
     (void)state;
@@ -357,6 +435,8 @@ int main(void)
         cmocka_unit_test(paths_that_are_nothing_are_told),
         cmocka_unit_test(llmc_writes_our_names_and_layouts),
         cmocka_unit_test(what_is_wrong_with_a_file_of_llmc_is_told),
+        cmocka_unit_test(a_file_of_llmc_may_not_have_millions_of_layers),
+        cmocka_unit_test(names_of_strangers_do_not_collide),
         cmocka_unit_test(what_was_cut_after_opening_is_an_error),
         cmocka_unit_test(a_bool_of_a_stranger_is_0_or_1),
         cmocka_unit_test(memory_that_runs_out_is_told),

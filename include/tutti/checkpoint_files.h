@@ -244,8 +244,8 @@ typedef struct tutti_merge_options {
  * @param options  borrowed; NULL: defaults
  * @thread         one at a time per checkpoint that is open
  * @cost           reads and writes each byte once; memory for the longest tensor
- * @errors         ARG (there is a model in the folder), IO, FORMAT (damaged: names file, offset and
- *                 tensor), NOMEM
+ * @errors         ARG (there is a model in the folder, or a training's steps), IO, FORMAT (damaged:
+ *                 names file, offset and tensor), NOMEM; of several files none stays
  */
 TUTTI_API tutti_status_t tutti_saved_merge(tutti_saved_t *saved, const char *path,
                                            const tutti_merge_options_t *options);

@@ -1,6 +1,7 @@
 /* tutti checkpoint: what can be done with checkpoints as files. Its own verbs are in
  * checkpoint_verbs.def; here are their table, and what they share. */
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -16,6 +17,9 @@ static const struct {
 #undef X
 };
 
+static const char replacement[] = "\xef\xbf\xbd"; /* U+FFFD */
+
+enum { REPLACED_BYTES = sizeof replacement - 1 };
 enum { VERB_COUNT = sizeof verbs / sizeof verbs[0] };
 
 static void print_usage(FILE *file)
@@ -40,12 +44,18 @@ static int fail_unknown(const char *name)
     return TT_EXIT_USAGE;
 }
 
+/* 1 says that something is damaged: what could not be printed is no such thing. */
+static int flush_output(int code)
+{
+    return fflush(stdout) == 0 && ferror(stdout) == 0 ? code : TT_EXIT_USAGE;
+}
+
 int tt_verb_checkpoint(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "";
     for (int i = 0; i < VERB_COUNT; i++) {
         if (strcmp(name, verbs[i].name) == 0) {
-            return verbs[i].run(argc - 1, argv + 1);
+            return flush_output(verbs[i].run(argc - 1, argv + 1));
         }
     }
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
@@ -113,6 +123,33 @@ int tt_checkpoint_print_json(const char *name, json_t *json, int exit_code)
     printf("%s\n", text);
     free(text);
     return exit_code;
+}
+
+/* Bytes of the first character, 0: it is none. */
+static size_t measure_character(const char *text)
+{
+    for (size_t bytes = 1; bytes <= 4 && text[bytes - 1] != 0; bytes++) {
+        json_t *json = json_stringn(text, bytes);
+        json_decref(json);
+        if (json != NULL) {
+            return bytes;
+        }
+    }
+    return 0;
+}
+
+json_t *tt_checkpoint_text_json(const char *text)
+{
+    json_t *json = json_string(text);
+    char shown[3 * (PATH_MAX + 1)];
+    size_t used = 0;
+    while (json == NULL && *text != 0 && used + sizeof replacement + 4 < sizeof shown) {
+        const size_t bytes = measure_character(text), put = bytes > 0 ? bytes : REPLACED_BYTES;
+        memcpy(shown + used, bytes > 0 ? text : replacement, put);
+        used += put;
+        text += bytes > 0 ? bytes : 1;
+    }
+    return json != NULL ? json : json_stringn(shown, used);
 }
 
 json_t *tt_checkpoint_numbers_json(const int64_t *numbers, int count)

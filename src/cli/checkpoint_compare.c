@@ -2,6 +2,7 @@
  * another one. */
 #include <inttypes.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/checkpoint_parts.h"
 
@@ -26,10 +27,12 @@ static void tell_damage(void *user, const tutti_saved_damage_t *damage)
     verify_t *v = user;
     tt_checkpoint_progress_hide(&v->progress);
     if (v->damage != NULL) {
-        json_array_append_new(
-            v->damage, json_pack("{s:s, s:s?, s:I, s:I, s:s}", "file", damage->file, "tensor",
-                                 damage->tensor, "offset", (json_int_t)damage->offset, "bytes",
-                                 (json_int_t)damage->bytes, "problem", damage->problem));
+        json_array_append_new(v->damage,
+                              json_pack("{s:o, s:s?, s:I, s:I, s:o}", "file",
+                                        tt_checkpoint_text_json(damage->file), "tensor",
+                                        damage->tensor, "offset", (json_int_t)damage->offset,
+                                        "bytes", (json_int_t)damage->bytes, "problem",
+                                        tt_checkpoint_text_json(damage->problem)));
         return;
     }
     printf("%s: ", damage->file);
@@ -59,14 +62,22 @@ static void print_verdict(const tutti_saved_t *saved, size_t damage)
     }
 }
 
+/* A folder that has a step's name has a checkpoint in it, unless it was removed meanwhile. */
+static bool is_damage(tutti_status_t status, const char *path, bool is_step)
+{
+    const bool is_lost = status == TUTTI_ERR_IO || status == TUTTI_ERR_NOT_FOUND;
+    return status == TUTTI_ERR_FORMAT || (is_lost && is_step && access(path, F_OK) == 0);
+}
+
 /* Also one whose manifest is damaged. Errors: those of what is no damage. */
-static tutti_status_t verify_one(verify_t *v, const char *path)
+static tutti_status_t verify_one(verify_t *v, const char *path, bool is_step)
 {
     tutti_saved_t *saved = NULL;
     size_t damage = 1;
     v->damage = v->checkpoints == NULL ? NULL : json_array();
     tutti_status_t status = tutti_saved_open(path, &saved);
-    if (status == TUTTI_ERR_FORMAT) {
+    const bool is_lost = is_damage(status, path, is_step);
+    if (is_lost) {
         tell_damage(v, &(tutti_saved_damage_t){.file = path, .problem = tutti_last_error()});
     } else if (status >= 0) {
         const tutti_saved_watch_t watch = {v, show_verify, tell_damage, NULL};
@@ -75,13 +86,14 @@ static tutti_status_t verify_one(verify_t *v, const char *path)
     tt_checkpoint_progress_hide(&v->progress);
     v->is_damaged = v->is_damaged || damage > 0;
     if (v->checkpoints != NULL) {
-        json_array_append_new(v->checkpoints, json_pack("{s:s, s:b, s:o}", "path", path, "whole",
-                                                        damage == 0, "damage", v->damage));
+        json_array_append_new(v->checkpoints,
+                              json_pack("{s:o, s:b, s:o}", "path", tt_checkpoint_text_json(path),
+                                        "whole", damage == 0, "damage", v->damage));
     } else if (saved != NULL && status >= 0) {
         print_verdict(saved, damage);
     }
     tutti_saved_close(saved);
-    return status == TUTTI_ERR_FORMAT ? TUTTI_OK : status;
+    return is_lost ? TUTTI_OK : status;
 }
 
 /* All steps of a training, or the one that the path is of. */
@@ -89,7 +101,7 @@ static tutti_status_t verify_all(verify_t *v, const char *path)
 {
     tutti_buffer_t buffer;
     if (tutti_checkpoint_list(path, &buffer) < 0) {
-        return verify_one(v, path); /* a file */
+        return verify_one(v, path, false); /* a file */
     }
     const tutti_checkpoint_step_t *steps = buffer.data;
     tutti_status_t status = TUTTI_OK;
@@ -98,12 +110,12 @@ static tutti_status_t verify_all(verify_t *v, const char *path)
         if (steps[i].is_published) {
             char step[4096];
             snprintf(step, sizeof step, "%s/%s", path, steps[i].name);
-            status = verify_one(v, step);
+            status = verify_one(v, step, true);
             found++;
         }
     }
     tutti_buffer_release(&buffer);
-    return found == 0 ? verify_one(v, path) : status;
+    return found == 0 ? verify_one(v, path, false) : status;
 }
 
 int tt_checkpoint_verify(int argc, char **argv)
@@ -204,10 +216,11 @@ static int print_result(diff_t *diff, tutti_saved_t *const saved[2], size_t tens
     const tutti_saved_about_t about = tutti_saved_describe(saved[0]);
     char bytes[TT_BYTES_TEXT];
     if (diff->list != NULL) {
-        json_t *json = json_pack("{s:s, s:s, s:b, s:I, s:I, s:o}", "a", about.path, "b",
-                                 tutti_saved_describe(saved[1]).path, "same", tensors == 0,
-                                 "tensors", (json_int_t)tensors, "elements",
-                                 (json_int_t)diff->elements, "differences", diff->list);
+        json_t *json =
+            json_pack("{s:o, s:o, s:b, s:I, s:I, s:o}", "a", tt_checkpoint_text_json(about.path),
+                      "b", tt_checkpoint_text_json(tutti_saved_describe(saved[1]).path), "same",
+                      tensors == 0, "tensors", (json_int_t)tensors, "elements",
+                      (json_int_t)diff->elements, "differences", diff->list);
         return tt_checkpoint_print_json("diff", json, tensors > 0);
     }
     if (tensors == 0) {

@@ -36,6 +36,9 @@ int tt_checkpoint_fail(const char *name);
 /* Prints it and a newline, and drops it; NULL: out of memory. Returns `exit_code`. */
 int tt_checkpoint_print_json(const char *name, json_t *json, int exit_code);
 
+/* Names of files need not be UTF-8, and a problem may end within a character: what is none is
+ * U+FFFD. */
+json_t *tt_checkpoint_text_json(const char *text);
 json_t *tt_checkpoint_shape_json(tutti_shape_t shape);
 json_t *tt_checkpoint_numbers_json(const int64_t *numbers, int count);
 

@@ -46,7 +46,7 @@ static json_t *line_json(const line_t *line)
         json_object_set_new(json, "ranks", json_integer(line->about.ranks));
     }
     if (line->problem[0] != 0) {
-        json_object_set_new(json, "problem", json_string(line->problem));
+        json_object_set_new(json, "problem", tt_checkpoint_text_json(line->problem));
     }
     return json;
 }
@@ -101,8 +101,11 @@ int tt_checkpoint_list(int argc, char **argv)
         put_line(arguments[0], &steps[i], list);
     }
     tutti_buffer_release(&buffer);
-    return is_json ? tt_checkpoint_print_json(
-                         "list", json_pack("{s:s, s:o}", "folder", arguments[0], "steps", list), 0)
+    return is_json ? tt_checkpoint_print_json("list",
+                                              json_pack("{s:o, s:o}", "folder",
+                                                        tt_checkpoint_text_json(arguments[0]),
+                                                        "steps", list),
+                                              0)
                    : 0;
 }
 
@@ -124,11 +127,12 @@ static json_t *slices_json(const tutti_saved_t *saved, size_t index)
     json_t *list = json_array();
     tutti_saved_part_t part;
     for (size_t i = 0; tutti_saved_part_at(saved, index, i, &part) == TUTTI_OK; i++) {
-        json_array_append_new(
-            list, json_pack("{s:o, s:o, s:i, s:s, s:I, s:I}", "offset",
-                            tt_checkpoint_numbers_json(part.offset, part.shape.rank), "size",
-                            tt_checkpoint_shape_json(part.shape), "rank", part.rank, "file",
-                            part.file, "at", (json_int_t)part.at, "bytes", (json_int_t)part.bytes));
+        json_array_append_new(list,
+                              json_pack("{s:o, s:o, s:i, s:o, s:I, s:I}", "offset",
+                                        tt_checkpoint_numbers_json(part.offset, part.shape.rank),
+                                        "size", tt_checkpoint_shape_json(part.shape), "rank",
+                                        part.rank, "file", tt_checkpoint_text_json(part.file), "at",
+                                        (json_int_t)part.at, "bytes", (json_int_t)part.bytes));
     }
     return list;
 }
@@ -219,13 +223,13 @@ static int show(const tutti_saved_t *saved, const char *pattern, const show_flag
     }
     return list == NULL
                ? 0
-               : tt_checkpoint_print_json("show",
-                                          json_pack("{s:o, s:s, s:s, s:I, s:i, s:I, s:o}", "texts",
-                                                    texts_json(saved), "path", about.path, "format",
-                                                    about.format, "step", (json_int_t)about.step,
-                                                    "ranks", about.ranks, "bytes",
-                                                    (json_int_t)about.bytes, "tensors", list),
-                                          0);
+               : tt_checkpoint_print_json(
+                     "show",
+                     json_pack("{s:o, s:o, s:s, s:I, s:i, s:I, s:o}", "texts", texts_json(saved),
+                               "path", tt_checkpoint_text_json(about.path), "format", about.format,
+                               "step", (json_int_t)about.step, "ranks", about.ranks, "bytes",
+                               (json_int_t)about.bytes, "tensors", list),
+                     0);
 }
 
 int tt_checkpoint_show(int argc, char **argv)

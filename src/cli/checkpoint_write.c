@@ -29,9 +29,10 @@ static int print_written(const char *verb, const tutti_saved_t *saved, const cha
     const tutti_saved_about_t about = tutti_saved_describe(saved);
     if (is_json) {
         return tt_checkpoint_print_json(verb,
-                                        json_pack("{s:s, s:s, s:I, s:s}", "from", about.path,
-                                                  "format", about.format, "step",
-                                                  (json_int_t)about.step, "to", path),
+                                        json_pack("{s:o, s:s, s:I, s:o}", "from",
+                                                  tt_checkpoint_text_json(about.path), "format",
+                                                  about.format, "step", (json_int_t)about.step,
+                                                  "to", tt_checkpoint_text_json(path)),
                                         0);
     }
     printf("%s: written\n", path);

@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <jansson.h>
 
@@ -26,7 +27,8 @@
 
 #define SHARD_BYTES_DEFAULT UINT64_C(5000000000)
 
-static const char optim_prefix[] = "optim.", suffix[] = ".safetensors", model_prefix[] = "model";
+static const char optim_prefix[] = "optim.", suffix[] = ".safetensors", model_prefix[] = "model",
+                  step_prefix[] = "step-", index_name[] = "model.safetensors.index.json";
 
 typedef struct {
     tutti_saved_t *saved;
@@ -152,7 +154,7 @@ static tutti_status_t write_index(const merge_t *merge)
 {
     tt_path_t path;
     json_t *json = pack_index(merge);
-    tt_steps_file(merge->path, "model.safetensors.index.json", path);
+    tt_steps_file(merge->path, index_name, path);
     const tutti_status_t status =
         json == NULL
             ? TT_FAIL(TUTTI_ERR_NOMEM, "out of memory, or a name that is not UTF-8: %s", path)
@@ -161,23 +163,45 @@ static tutti_status_t write_index(const merge_t *merge)
     return status;
 }
 
+static void name_path(const merge_t *merge, size_t shard, tt_path_t path)
+{
+    char name[64];
+    name_shard(merge, shard, name);
+    tt_steps_file(merge->path, name, path);
+}
+
 /* The index comes last: without it there is no model. */
-static tutti_status_t write_shards(merge_t *merge)
+static tutti_status_t write_all_shards(merge_t *merge)
 {
     for (size_t first = 0, end; first < merge->count; first = end) {
-        char name[64];
         tt_path_t path;
         for (end = first; end < merge->count && merge->shards[end] == merge->shards[first];) {
             end++;
         }
-        name_shard(merge, merge->shards[first], name);
-        tt_steps_file(merge->path, name, path);
+        name_path(merge, merge->shards[first], path);
         TT_TRY(write_file(merge, path, first, end));
     }
     return write_index(merge);
 }
 
-/* A reader takes model.safetensors before an index, and old files would be left over. */
+/* All of them, or none: half of a model would be in the way of the next try. */
+static tutti_status_t write_shards(merge_t *merge)
+{
+    const tutti_status_t status = write_all_shards(merge);
+    tt_path_t path;
+    if (status < 0) {
+        tt_steps_file(merge->path, index_name, path);
+        (void)unlink(path);
+    }
+    for (size_t shard = 1; status < 0 && shard <= merge->shard_count; shard++) {
+        name_path(merge, shard, path);
+        (void)unlink(path);
+    }
+    return status;
+}
+
+/* A reader takes model.safetensors before an index, and either before steps; old files would be
+ * left over. */
 static tutti_status_t check_free(const char *path)
 {
     DIR *folder = opendir(path);
@@ -186,6 +210,12 @@ static tutti_status_t check_free(const char *path)
         return TT_FAIL_ERRNO(TUTTI_ERR_IO, "folder %s", path);
     }
     for (const struct dirent *item; status >= 0 && (item = readdir(folder)) != NULL;) {
+        if (strncmp(item->d_name, step_prefix, sizeof step_prefix - 1) == 0) {
+            status = TT_FAIL(TUTTI_ERR_ARG,
+                             "merge: there are checkpoints in %s (%s), which a model there would "
+                             "hide: want another folder, or a new one",
+                             path, item->d_name);
+        }
         if (strncmp(item->d_name, model_prefix, sizeof model_prefix - 1) == 0 &&
             strstr(item->d_name, suffix) != NULL) {
             status = TT_FAIL(TUTTI_ERR_ARG,

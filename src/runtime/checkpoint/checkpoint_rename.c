@@ -19,13 +19,18 @@ typedef struct {
     size_t room;
 } rename_t;
 
+static tutti_status_t fail_twice(const char *name)
+{
+    return TT_FAIL(TUTTI_ERR_ARG, "rename: two tensors would be called \"%s\"", name);
+}
+
 static tutti_status_t add(rename_t *r, const char *name, tt_fit_t fit)
 {
     tt_saved_tensor_t *tensor;
     tutti_shape_t shape = fit.saved->shape;
     const size_t number = r->names->tensor_count;
     if (tt_manifest_find(r->names, name) != NULL) {
-        return TT_FAIL(TUTTI_ERR_ARG, "rename: two tensors would be called \"%s\"", name);
+        return fail_twice(name);
     }
     if (fit.is_transposed && shape.rank != 2) {
         return TT_FAIL(TUTTI_ERR_ARG, "rename: tensor \"%s\" is to be transposed, and no matrix",
@@ -46,24 +51,35 @@ static tutti_status_t add(rename_t *r, const char *name, tt_fit_t fit)
     return TUTTI_OK;
 }
 
-/* What is called `stored` gets its `name`; it may have several. */
+static bool has_name(const rename_t *r, const tt_saved_tensor_t *tensor, const char *name)
+{
+    const tt_saved_tensor_t *named = tt_manifest_find(r->names, name);
+    return named != NULL && r->fits[named - r->names->tensors].saved == tensor;
+}
+
+/* What is called `stored` gets its `name`; it may have several, but not only those of others. */
 static tutti_status_t name_one(rename_t *r, const tt_saved_tensor_t *tensor,
                                const tutti_load_options_t *options)
 {
-    char name[NAME_BYTES];
-    bool is_named = false;
+    char name[NAME_BYTES], taken[NAME_BYTES] = "";
+    bool is_named = false, is_taken = false;
     for (size_t i = 0; i < options->rule_count; i++) {
         const tutti_load_rule_t back = {options->rules[i].stored, options->rules[i].name, false};
         if (!tt_load_rename(&back, tensor->name, name, sizeof name)) {
             continue;
         }
         const tt_fit_t fit = tt_load_find(options, r->source, name);
-        if (fit.saved == tensor && tt_manifest_find(r->names, name) == NULL) {
-            TT_TRY(add(r, name, fit));
+        if (fit.saved == tensor) {
+            TT_TRY(has_name(r, tensor, name) ? TUTTI_OK : add(r, name, fit));
+            is_named = true;
+        } else if (!is_taken) {
+            memcpy(taken, name, strlen(name) + 1);
+            is_taken = true;
         }
-        is_named = true;
     }
-    return is_named ? TUTTI_OK : add(r, tensor->name, (tt_fit_t){tensor, false});
+    return is_named   ? TUTTI_OK
+           : is_taken ? fail_twice(taken)
+                      : add(r, tensor->name, (tt_fit_t){tensor, false});
 }
 
 /* What is called `name` gets the first rule's `stored`. */

@@ -236,7 +236,8 @@ typedef struct tutti_load_options {
  *
  * @param checkpoint  what is loaded into: module, optimizer, slices; and the group. Nothing else of
  *                    it is used
- * @param path        the same on every rank, and its files on every host
+ * @param path        the same on every rank, and its files on every host: one that begins otherwise
+ *                    there is FORMAT
  * @param options     NULL: none
  * @thread            the context's; a collective call
  * @cost              each rank reads what it has; of what is converted, transposed or on a device

@@ -28,6 +28,11 @@ enum { TT_NO_FILE = -1 };
 typedef struct {
     const char *name;
     const char *digests; /* the file of its blocks' digests; NULL: it has none */
+
+    /* Of a file of others, by which it is known when it is opened again, by any rank: so many bytes
+     * that it begins with, and that say what is where, and their digest. 0: nothing is known. */
+    uint64_t head_bytes;
+    tt_digest_t head;
 } tt_saved_file_t;
 
 typedef struct {

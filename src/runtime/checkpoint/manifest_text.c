@@ -9,6 +9,8 @@
 
 #include <jansson.h>
 
+#include <tutti/safetensors.h>
+
 #include "core/base/alloc.h"
 #include "core/base/buffer.h"
 #include "core/base/dtype_names.h"
@@ -20,6 +22,9 @@ enum { VERSION = 1, PRINTED_BYTES = 160, PRINTED_FLAGS = JSON_COMPACT | JSON_ENC
 
 static const char format_name[] = "tutti checkpoint", end_begin[] = ",\"digest\":\"",
                   end_end[] = "\"}\n";
+
+/* With the length in front of it. */
+enum { HEAD_BYTES_MAX = TUTTI_SAFETENSORS_HEADER_BYTES_MAX + 8 };
 
 enum { END_BYTES = sizeof end_begin - 1 + TT_DIGEST_TEXT_BYTES - 1 + sizeof end_end - 1 };
 
@@ -110,10 +115,15 @@ static void print_tensor(printer_t *p, const tt_manifest_t *manifest,
 
 static void print_files(printer_t *p, const tt_manifest_t *manifest)
 {
+    char head[TT_DIGEST_TEXT_BYTES];
     for (size_t i = 0; i < manifest->file_count; i++) {
         const tt_saved_file_t *file = &manifest->files[i];
         print(p, "%s", i > 0 ? "," : "");
-        print_json(p, json_pack("{s:s, s:s*}", "name", file->name, "digests", file->digests));
+        const bool has_head = file->head_bytes > 0;
+        print_json(p, json_pack("{s:s, s:s*, s:s*, s:o*}", "name", file->name, "digests",
+                                file->digests, "head",
+                                has_head ? tt_digest_format(file->head, head) : NULL, "head_bytes",
+                                has_head ? json_integer((json_int_t)file->head_bytes) : NULL));
     }
 }
 
@@ -300,6 +310,22 @@ static tutti_status_t read_tensor(const parser_t *parser, const json_t *object)
     return TUTTI_OK;
 }
 
+/* Between ranks only: a file of others. */
+static tutti_status_t read_head_of(const parser_t *parser, const json_t *file, size_t number)
+{
+    tt_saved_file_t *saved = &parser->manifest->files[number];
+    const char *head = json_string_value(json_object_get(file, "head"));
+    int64_t bytes;
+    if (head == NULL) {
+        return TUTTI_OK;
+    }
+    TT_TRY(read_number(parser, file, "head_bytes", 1, HEAD_BYTES_MAX, &bytes));
+    saved->head_bytes = (uint64_t)bytes;
+    return tt_digest_parse(head, &saved->head)
+               ? TUTTI_OK
+               : fail_parse(parser, TUTTI_ERR_FORMAT, "\"head\": expected 32 hexadecimal digits");
+}
+
 static tutti_status_t read_files(const parser_t *parser, const json_t *json)
 {
     const json_t *files = json_object_get(json, "files");
@@ -320,6 +346,7 @@ static tutti_status_t read_files(const parser_t *parser, const json_t *json)
                        ? fail_parse(parser, status, "\"files\"[%zu]: %s", i, tutti_last_error())
                        : status;
         }
+        TT_TRY(read_head_of(parser, file, i));
     }
     return TUTTI_OK;
 }

@@ -1,6 +1,9 @@
 /* Open files, in a list of bounded length. Cost of a call: a walk through it. */
 #include "runtime/checkpoint/open_files.h"
 
+#include <inttypes.h>
+
+#include "core/base/alloc.h"
 #include "runtime/checkpoint/step_folders.h"
 
 void tt_open_files_init(tt_open_files_t *files, const char *folder, const tt_manifest_t *manifest)
@@ -40,6 +43,31 @@ static tt_open_file_t *make_room(tt_open_files_t *files)
     return oldest;
 }
 
+tutti_status_t tt_file_head(const tt_file_t *file, uint64_t bytes, tt_digest_t *out)
+{
+    char *head = tt_alloc_raw((size_t)bytes + 1, "checkpoint");
+    TT_TRY_ALLOC(head);
+    const tutti_status_t status = tt_file_read_at(file, 0, head, (size_t)bytes);
+    if (status >= 0) {
+        *out = tt_digest_of(head, (size_t)bytes);
+    }
+    tt_free(head);
+    return status;
+}
+
+/* Another one may have its name by now, or on this host. */
+static tutti_status_t check_head(const tt_file_t *file, const tt_saved_file_t *saved)
+{
+    tt_digest_t head;
+    TT_TRY(tt_file_head(file, saved->head_bytes, &head));
+    return tt_digest_equal(head, saved->head)
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_FORMAT,
+                         "%s: not the file that was opened first: its first %" PRIu64
+                         " bytes are others (replaced meanwhile, or another one on this host)",
+                         file->path, saved->head_bytes);
+}
+
 static tutti_status_t open_file(tt_open_files_t *files, int number, tt_file_role_t role,
                                 tt_open_file_t **out)
 {
@@ -48,6 +76,13 @@ static tutti_status_t open_file(tt_open_files_t *files, int number, tt_file_role
     tt_file_t file;
     tt_steps_file(files->folder, role == TT_FILE_DATA ? saved->name : saved->digests, path);
     TT_TRY(tt_file_open(path, &file));
+    if (role == TT_FILE_DATA && saved->head_bytes > 0) {
+        const tutti_status_t status = check_head(&file, saved);
+        if (status < 0) {
+            tt_file_close(&file);
+            return status;
+        }
+    }
     files->opened++;
     *out = make_room(files);
     **out = (tt_open_file_t){.file = file, .number = number, .role = role};

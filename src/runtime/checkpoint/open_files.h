@@ -32,11 +32,14 @@ typedef struct {
     uint64_t calls, opened; /* how often a file was asked for, and opened */
 } tt_open_files_t;
 
+/* Of the first bytes of a file. Errors: IO, FORMAT (it has not so many), NOMEM. */
+tutti_status_t tt_file_head(const tt_file_t *file, uint64_t bytes, tt_digest_t *out);
+
 void tt_open_files_init(tt_open_files_t *files, const char *folder, const tt_manifest_t *manifest);
 void tt_open_files_close(tt_open_files_t *files);
 
 /* A file of the manifest, opened if need be. Valid until the next call but one. Errors: IO, NOMEM,
- * FORMAT (the manifest has no such file). */
+ * FORMAT (the manifest has no such file; its head is another one). */
 tutti_status_t tt_open_files_get(tt_open_files_t *files, int number, tt_file_role_t role,
                                  const tt_file_t **out);
 

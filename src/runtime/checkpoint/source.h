@@ -15,6 +15,7 @@
 #ifndef TT_SOURCE_H
 #define TT_SOURCE_H
 
+#include "core/base/file.h"
 #include "runtime/checkpoint/manifest.h"
 #include "runtime/checkpoint/step_folders.h"
 
@@ -30,6 +31,9 @@ tutti_status_t tt_source_open(const char *path, tt_source_t *out);
 
 /* NULL and what could not be opened do nothing. */
 void tt_source_close(tt_source_t *source);
+
+/* The file that was added last is known by its first bytes from now on. */
+tutti_status_t tt_source_know(tt_source_t *source, const tt_file_t *file, uint64_t head_bytes);
 
 /* The tensors of one more file of the source's folder, `prefix` in front of their names.
  * Errors: those of tutti_safetensors_open(); FORMAT (a name is in another file, too). */

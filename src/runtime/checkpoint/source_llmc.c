@@ -204,6 +204,9 @@ tutti_status_t tt_source_add_llmc(tt_source_t *source, const char *file)
         status = tt_manifest_add_file(source->manifest, file, NULL);
     }
     if (status >= 0) {
+        status = tt_source_know(source, &opened, HEADER_BYTES);
+    }
+    if (status >= 0) {
         status = add_all(source->manifest, &header);
     }
     tt_file_close(&opened);

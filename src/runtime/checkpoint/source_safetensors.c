@@ -15,6 +15,8 @@
 #include "core/base/alloc.h"
 #include "core/base/buffer.h"
 #include "core/base/file.h"
+#include "core/tensor/safetensors_impl.h"
+#include "runtime/checkpoint/open_files.h"
 #include "runtime/checkpoint/source.h"
 
 static tutti_status_t fail_twice(const tt_source_t *source, const char *path,
@@ -49,6 +51,14 @@ static tutti_status_t add_entry(tt_source_t *source, const char *path, const cha
     return status;
 }
 
+tutti_status_t tt_source_know(tt_source_t *source, const tt_file_t *file, uint64_t head_bytes)
+{
+    tt_saved_file_t *saved = &source->manifest->files[source->manifest->file_count - 1];
+    TT_TRY(tt_file_head(file, head_bytes, &saved->head));
+    saved->head_bytes = head_bytes;
+    return TUTTI_OK;
+}
+
 tutti_status_t tt_source_add_safetensors(tt_source_t *source, const char *file, const char *prefix)
 {
     tt_path_t path;
@@ -56,6 +66,9 @@ tutti_status_t tt_source_add_safetensors(tt_source_t *source, const char *file, 
     tt_steps_file(source->folder, file, path);
     TT_TRY(tutti_safetensors_open(path, &st));
     tutti_status_t status = tt_manifest_add_file(source->manifest, file, NULL);
+    if (status >= 0) {
+        status = tt_source_know(source, &st->file, st->data_start);
+    }
     for (size_t i = 0; i < tutti_safetensors_count(st) && status >= 0; i++) {
         status = add_entry(source, path, prefix, tutti_safetensors_at(st, i));
     }

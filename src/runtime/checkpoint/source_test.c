@@ -1,6 +1,7 @@
 /* Sources: every format is known by itself, and what is wrong with a file is told. */
 #include <tutti/checkpoint.h>
 
+#include "core/base/buffer.h"
 #include "core/base/fnv.h"
 #include "runtime/checkpoint/source_testing.h"
 
@@ -368,9 +369,51 @@ static void what_was_cut_after_opening_is_an_error(void **state)
     tt_begin_files(&place);
     tt_write_matrix(tt_file_of(&place, "a"), "w", 4, 0);
     open_source(&place, "a", "safetensors", &source);
-    assert_int_equal(truncate(tt_file_of(&place, "a"), 90), 0);
+    assert_int_equal(truncate(tt_file_of(&place, "a"), 140), 0);
     assert_null(tt_read_saved(&source, source.manifest->tensors));
     tt_expect_error("/a: truncated: expected 48 bytes at offset");
+    tt_source_close(&source);
+    tt_end_files(&place);
+}
+
+/* Two matrices in one file; the other one of them is the first. */
+static void write_pair(const char *path, bool is_swapped)
+{
+    tutti_tensor_t *w = tt_ramp(TUTTI_F32, TUTTI_SHAPE(4, 3), 0),
+                   *v = tt_ramp(TUTTI_F32, TUTTI_SHAPE(4, 3), 100);
+    const tutti_named_tensor_t pair[] = {{"w", w}, {"v", v}}, swapped[] = {{"v", v}, {"w", w}};
+    assert_int_equal(tutti_safetensors_save(path, is_swapped ? swapped : pair, 2, NULL, 0), 0);
+    tutti_tensor_release(w);
+    tutti_tensor_release(v);
+}
+
+/* By another job, or it is another file on another host: as long, and otherwise inside. */
+static void what_was_replaced_after_opening_is_an_error(void **state)
+{
+    (void)state;
+    static uint8_t bytes[8192];
+    tt_place_of_files_t place;
+    tt_source_t source;
+    tutti_buffer_t text;
+    tt_begin_files(&place);
+    write_pair(tt_file_of(&place, "a"), false);
+    open_source(&place, "a", "safetensors", &source);
+    assert_int_equal(tt_manifest_print(source.manifest, &text), TUTTI_OK); /* to another rank */
+    tt_manifest_release(source.manifest);
+    assert_int_equal(tt_manifest_parse("rank 0", tt_buffer_view(&text), &source.manifest), 0);
+    tutti_buffer_release(&text);
+    tt_expect_saved(&source, "w", TUTTI_SHAPE(4, 3), 0);
+    write_pair(tt_file_of(&place, "a"), true);
+    assert_null(tt_read_saved(&source, source.manifest->tensors));
+    tt_expect_error("/a: not the file that was opened first: its first");
+    tt_source_close(&source);
+    const size_t count = tt_fill_llmc(bytes, sizeof bytes, true);
+    tt_write_file(tt_file_of(&place, "gpt2.bin"), bytes, count);
+    open_source(&place, "gpt2.bin", "llm.c", &source);
+    tt_put_u32(bytes + 4, 5);
+    tt_write_file(tt_file_of(&place, "gpt2.bin"), bytes, count);
+    assert_null(tt_read_saved(&source, source.manifest->tensors));
+    tt_expect_error("/gpt2.bin: not the file that was opened first: its first 1024 bytes");
     tt_source_close(&source);
     tt_end_files(&place);
 }
@@ -438,6 +481,7 @@ int main(void)
         cmocka_unit_test(a_file_of_llmc_may_not_have_millions_of_layers),
         cmocka_unit_test(names_of_strangers_do_not_collide),
         cmocka_unit_test(what_was_cut_after_opening_is_an_error),
+        cmocka_unit_test(what_was_replaced_after_opening_is_an_error),
         cmocka_unit_test(a_bool_of_a_stranger_is_0_or_1),
         cmocka_unit_test(memory_that_runs_out_is_told),
     };

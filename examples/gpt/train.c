@@ -19,6 +19,9 @@ typedef struct {
     double loss, lr;
     int64_t step;
     bool is_continued; /* from a checkpoint */
+    tutti_slice_t extra[2];
+    tutti_checkpoint_t checkpoint;
+    tutti_saver_t *saver; /* NULL: none is written */
 } training_t;
 
 enum { VALIDATION_WINDOWS = 64 }; /* while training; all of them at the end */
@@ -158,30 +161,27 @@ static tutti_status_t validate(training_t *t, int64_t windows_max, double *loss)
 /* ---- checkpoints --------------------------------------------------------------------------- */
 
 /* All else follows from the step. */
-static tutti_checkpoint_t checkpoint_of(const training_t *t, tutti_slice_t extra[2])
+static void describe_checkpoint(training_t *t)
 {
     const settings_t *settings = &t->session->settings;
-    extra[0] = tutti_slice_whole("seconds", t->clock);
-    extra[1] = tutti_slice_whole("losses", t->losses);
-    return (tutti_checkpoint_t){.folder = settings->checkpoint,
-                                .group = t->session->world,
-                                .module = t->session->model,
-                                .optim = t->opt,
-                                .slices = extra,
-                                .slice_count = 2,
-                                .keep = (int)settings->keep,
-                                .shards = tutti_ddp_shards(t->ddp)};
+    t->extra[0] = tutti_slice_whole("seconds", t->clock);
+    t->extra[1] = tutti_slice_whole("losses", t->losses);
+    t->checkpoint = (tutti_checkpoint_t){.folder = settings->checkpoint,
+                                         .group = t->session->world,
+                                         .module = t->session->model,
+                                         .optim = t->opt,
+                                         .slices = t->extra,
+                                         .slice_count = 2,
+                                         .keep = (int)settings->keep,
+                                         .shards = tutti_ddp_shards(t->ddp)};
 }
 
+/* In the background, while steps go on. */
 static tutti_status_t save_checkpoint(training_t *t)
 {
-    const int64_t every = t->session->settings.every;
-    tutti_slice_t extra[2];
-    if (every == 0 || (t->step % every != 0 && part_done(t) < 1)) {
-        return TUTTI_OK;
-    }
-    const tutti_checkpoint_t checkpoint = checkpoint_of(t, extra);
-    return tutti_checkpoint_save(&checkpoint, t->step);
+    const bool is_due =
+        t->saver != NULL && (t->step % t->session->settings.every == 0 || part_done(t) >= 1);
+    return is_due ? tutti_saver_save(t->saver, t->step) : TUTTI_OK;
 }
 
 /* What is there is another training's, or this one should go on from it. */
@@ -214,15 +214,13 @@ static void tell_resumed(const training_t *t)
 static tutti_status_t load_checkpoint(training_t *t)
 {
     const settings_t *settings = &t->session->settings;
-    tutti_slice_t extra[2];
     if (settings->checkpoint == NULL) {
         return TUTTI_OK;
     }
     if (!settings->resume && tutti_restart_count() == 0) {
         return check_unused(t->session);
     }
-    const tutti_checkpoint_t checkpoint = checkpoint_of(t, extra);
-    const tutti_status_t status = tutti_checkpoint_load(&checkpoint, &t->step);
+    const tutti_status_t status = tutti_checkpoint_load(&t->checkpoint, &t->step);
     if (status < 0) {
         return status;
     }
@@ -251,7 +249,7 @@ static tutti_status_t train_all(training_t *t)
             TUTTI_CHECK(validate(t, VALIDATION_WINDOWS, &loss));
         }
     }
-    return TUTTI_OK;
+    return t->saver != NULL ? tutti_saver_wait(t->saver) : TUTTI_OK;
 }
 
 /* ---- the end ------------------------------------------------------------------------------- */
@@ -337,13 +335,18 @@ static tutti_status_t open_training(training_t *t)
     TUTTI_CHECK(tutti_group_tensor(session->world, TUTTI_F64, TUTTI_SHAPE(1), &t->clock));
     TUTTI_CHECK(tutti_group_tensor(session->world, TUTTI_F64, TUTTI_SHAPE(tutti_ddp_shards(t->ddp)),
                                    &t->losses));
+    describe_checkpoint(t);
     TUTTI_CHECK(load_checkpoint(t));
+    if (session->settings.every > 0) {
+        TUTTI_CHECK(tutti_saver_create(&t->checkpoint, &t->saver));
+    }
     return report_open(session, t->is_continued, &t->report);
 }
 
 static void close_training(training_t *t)
 {
     (void)report_close(t->report); /* still there after a failure only, which is reported */
+    tutti_saver_release(t->saver);
     tutti_tensor_release(t->losses);
     tutti_tensor_release(t->clock);
     tutti_optim_release(t->opt);

@@ -15,31 +15,19 @@
 #include "core/base/folder.h"
 #include "core/base/log.h"
 #include "runtime/checkpoint/checkpoint_impl.h"
-#include "runtime/checkpoint/checkpoint_state.h"
 #include "runtime/checkpoint/checkpoint_texts.h"
 #include "runtime/checkpoint/folder_lock.h"
 #include "runtime/checkpoint/rank_files.h"
 #include "runtime/checkpoint/save_plan.h"
-#include "runtime/checkpoint/step_folders.h"
+#include "runtime/checkpoint/saving.h"
 
 enum { KEEP_DEFAULT = 3 };
-
-typedef struct {
-    const tutti_checkpoint_t *checkpoint;
-    int64_t step;
-    int rank, ranks;
-    tt_checkpoint_state_t state;
-    tt_pieces_t pieces;
-    tt_manifest_t *own, *plan; /* what this rank has; of all, what is written */
-    tt_path_t half;            /* the folder that is filled */
-    bool is_begun;             /* it is there */
-} save_t;
 
 /* ---- between ranks --------------------------------------------------------------------------- */
 
 typedef tutti_status_t (*take_t)(tt_manifest_t *plan, const tt_manifest_t *of_rank);
 
-static tutti_status_t take_text(const save_t *save, int rank, const tutti_buffer_t *text,
+static tutti_status_t take_text(const tt_saving_t *save, int rank, const tutti_buffer_t *text,
                                 take_t take)
 {
     tt_manifest_t *of_rank;
@@ -52,7 +40,7 @@ static tutti_status_t take_text(const save_t *save, int rank, const tutti_buffer
 }
 
 /* Each rank's manifest, on the root, to `take`; the root's own without a text. */
-static tutti_status_t gather(const save_t *save, const tt_manifest_t *manifest, take_t take)
+static tutti_status_t gather(const tt_saving_t *save, const tt_manifest_t *manifest, take_t take)
 {
     tutti_group_t *group = save->checkpoint->group;
     tutti_buffer_t text = {0};
@@ -80,7 +68,7 @@ static tutti_status_t gather(const save_t *save, const tt_manifest_t *manifest, 
     return status;
 }
 
-static tutti_status_t describe(save_t *save)
+static tutti_status_t describe(tt_saving_t *save)
 {
     const tutti_checkpoint_t *c = save->checkpoint;
     TT_TRY(tt_checkpoint_check(c));
@@ -96,7 +84,7 @@ static tutti_status_t describe(save_t *save)
                               save->rank);
 }
 
-static tutti_status_t make_plan(save_t *save)
+static tutti_status_t make_plan(tt_saving_t *save)
 {
     if (save->rank == 0) {
         TT_TRY(tt_manifest_create(save->step, save->ranks, &save->plan));
@@ -104,7 +92,7 @@ static tutti_status_t make_plan(save_t *save)
     return TUTTI_OK;
 }
 
-static tutti_status_t plan_together(save_t *save)
+static tutti_status_t plan_together(tt_saving_t *save)
 {
     tutti_group_t *group = save->checkpoint->group;
     TT_TRY(tt_group_agree(group, describe(save)));
@@ -137,7 +125,7 @@ static tutti_status_t take_report(tt_manifest_t *plan, const tt_manifest_t *of_r
 }
 
 /* Of the plan what this rank has written. */
-static tutti_status_t report_own(const save_t *save, tt_manifest_t **out)
+static tutti_status_t report_own(const tt_saving_t *save, tt_manifest_t **out)
 {
     tt_manifest_t *report;
     TT_TRY(tt_manifest_create(save->step, save->ranks, &report));
@@ -160,28 +148,31 @@ static tutti_status_t report_own(const save_t *save, tt_manifest_t **out)
     return status;
 }
 
-static tutti_status_t write_together(save_t *save)
+tutti_status_t tt_saving_begin(tt_saving_t *save)
 {
     tutti_group_t *group = save->checkpoint->group;
     const char *folder = save->checkpoint->folder;
-    tt_manifest_t *report = NULL;
     tt_steps_half(folder, save->step, save->half);
     TT_TRY(tt_folder_lock(folder, group, true));
     TT_TRY(tt_group_agree(group, save->rank == 0 ? tt_steps_begin(folder, save->step) : TUTTI_OK));
     save->is_begun = true;
-    tutti_status_t status = tt_rank_files_write(save->half, save->plan, save->rank, &save->pieces);
-    status = status < 0 ? status : report_own(save, &report);
-    status = tt_group_agree(group, status);
-    if (status >= 0) {
-        status = gather(save, report, take_report);
-    }
-    tt_manifest_release(report);
-    return status;
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_saving_write(tt_saving_t *save, tt_manifest_t **report)
+{
+    TT_TRY(tt_rank_files_write(save->half, save->plan, save->rank, &save->pieces));
+    return report_own(save, report);
+}
+
+tutti_status_t tt_saving_take(tt_saving_t *save, const tt_manifest_t *report)
+{
+    return take_report(save->plan, report);
 }
 
 /* ---- publishing ------------------------------------------------------------------------------ */
 
-static tutti_status_t publish(const save_t *save)
+tutti_status_t tt_saving_publish(const tt_saving_t *save)
 {
     const tutti_checkpoint_t *c = save->checkpoint;
     tt_path_t path;
@@ -195,8 +186,7 @@ static tutti_status_t publish(const save_t *save)
     return TUTTI_OK;
 }
 
-/* What was begun goes; the first failure stays. */
-static tutti_status_t abandon(const save_t *save, tutti_status_t status)
+tutti_status_t tt_saving_abandon(const tt_saving_t *save, tutti_status_t status)
 {
     char text[TT_ERROR_TEXT_BYTES];
     snprintf(text, sizeof text, "%s", tutti_last_error());
@@ -206,25 +196,69 @@ static tutti_status_t abandon(const save_t *save, tutti_status_t status)
     return tt_fail_again(status, text);
 }
 
-tutti_status_t tutti_checkpoint_save(const tutti_checkpoint_t *checkpoint, int64_t step)
+/* ---- a save, from begin to end --------------------------------------------------------------- */
+
+tutti_status_t tt_saving_plan(tt_saving_t *save, const tutti_checkpoint_t *checkpoint, int64_t step)
 {
     tutti_group_t *group = checkpoint->group;
-    save_t save = {.checkpoint = checkpoint,
-                   .step = step,
-                   .rank = group == NULL ? 0 : tutti_group_rank(group),
-                   .ranks = group == NULL ? 1 : tutti_group_size(group)};
-    tutti_status_t status = plan_together(&save);
+    *save = (tt_saving_t){.checkpoint = checkpoint,
+                          .step = step,
+                          .rank = group == NULL ? 0 : tutti_group_rank(group),
+                          .ranks = group == NULL ? 1 : tutti_group_size(group)};
+    return plan_together(save);
+}
+
+tutti_status_t tt_saving_copy(tt_saving_t *save)
+{
+    for (size_t i = 0; i < save->pieces.count; i++) {
+        tt_piece_t *piece = &save->pieces.pieces[i];
+        tutti_tensor_t *copy;
+        if (!tt_rank_files_has(save->plan, save->rank, piece)) {
+            continue;
+        }
+        TT_TRY(tutti_tensor_create(tutti_tensor_dtype(piece->tensor),
+                                   tutti_tensor_shape(piece->tensor), &copy));
+        const tutti_status_t status = tutti_tensor_copy(copy, piece->tensor);
+        tutti_tensor_release(piece->tensor);
+        piece->tensor = copy;
+        TT_TRY(status);
+    }
+    return TUTTI_OK;
+}
+
+void tt_saving_end(tt_saving_t *save)
+{
+    tt_pieces_release(&save->pieces);
+    (void)tt_checkpoint_state_end(&save->state, TUTTI_OK);
+    tt_manifest_release(save->own);
+    tt_manifest_release(save->plan);
+    *save = (tt_saving_t){0};
+}
+
+static tutti_status_t write_together(tt_saving_t *save)
+{
+    tutti_group_t *group = save->checkpoint->group;
+    tt_manifest_t *report = NULL;
+    TT_TRY(tt_saving_begin(save));
+    tutti_status_t status = tt_group_agree(group, tt_saving_write(save, &report));
+    if (status >= 0) {
+        status = gather(save, report, take_report);
+    }
+    tt_manifest_release(report);
+    if (save->rank == 0 && status >= 0) {
+        status = tt_saving_publish(save);
+    }
+    return tt_group_agree(group, status);
+}
+
+tutti_status_t tutti_checkpoint_save(const tutti_checkpoint_t *checkpoint, int64_t step)
+{
+    tt_saving_t save;
+    tutti_status_t status = tt_saving_plan(&save, checkpoint, step);
     if (status >= 0) {
         status = write_together(&save);
-        if (save.rank == 0 && status >= 0) {
-            status = publish(&save);
-        }
-        status = tt_group_agree(group, status);
-        status = status < 0 ? abandon(&save, status) : status;
+        status = status < 0 ? tt_saving_abandon(&save, status) : status;
     }
-    tt_pieces_release(&save.pieces);
-    (void)tt_checkpoint_state_end(&save.state, status);
-    tt_manifest_release(save.own);
-    tt_manifest_release(save.plan);
+    tt_saving_end(&save);
     return status;
 }

@@ -16,4 +16,7 @@
 tutti_status_t tt_rank_files_write(const char *folder, tt_manifest_t *plan, int rank,
                                    const tt_pieces_t *pieces);
 
+/* Whether a piece is what the rank writes of the plan. */
+bool tt_rank_files_has(const tt_manifest_t *plan, int rank, const tt_piece_t *piece);
+
 #endif

@@ -111,7 +111,7 @@ static tutti_status_t write_file(const char *folder, const tt_saved_file_t *name
 
 /* ---- the jobs of a rank ---------------------------------------------------------------------- */
 
-static tt_saved_slice_t *find_slice(tt_manifest_t *plan, int rank, const tt_piece_t *piece)
+static tt_saved_slice_t *find_slice(const tt_manifest_t *plan, int rank, const tt_piece_t *piece)
 {
     tt_saved_tensor_t *tensor = tt_manifest_find(plan, piece->name);
     for (size_t i = 0; tensor != NULL && i < tensor->slice_count; i++) {
@@ -120,6 +120,11 @@ static tt_saved_slice_t *find_slice(tt_manifest_t *plan, int rank, const tt_piec
         }
     }
     return NULL;
+}
+
+bool tt_rank_files_has(const tt_manifest_t *plan, int rank, const tt_piece_t *piece)
+{
+    return find_slice(plan, rank, piece) != NULL;
 }
 
 /* What of the pieces this rank writes; returns how many, and its files: [first, end). */

@@ -1,0 +1,48 @@
+/* A save on its way.
+ *
+ *     plan, begin    all ranks together
+ *     copy           perhaps: so that what is saved may change
+ *     write          each rank alone, from any thread
+ *     take, publish  rank 0, from any thread, when all have written; or abandon
+ */
+#ifndef TT_SAVING_H
+#define TT_SAVING_H
+
+#include "runtime/checkpoint/checkpoint_state.h"
+#include "runtime/checkpoint/pieces.h"
+#include "runtime/checkpoint/step_folders.h"
+
+typedef struct {
+    const tutti_checkpoint_t *checkpoint;
+    int64_t step;
+    int rank, ranks;
+    tt_checkpoint_state_t state;
+    tt_pieces_t pieces;
+    tt_manifest_t *own, *plan; /* what this rank has; of all, what is written */
+    tt_path_t half;            /* the folder that is filled */
+    bool is_begun;             /* it is there */
+} tt_saving_t;
+
+/* Who writes what; a collective call. Fills `save` in, also where it fails. */
+tutti_status_t tt_saving_plan(tt_saving_t *save, const tutti_checkpoint_t *checkpoint,
+                              int64_t step);
+
+/* The folder's lock, and a folder for the files; a collective call. */
+tutti_status_t tt_saving_begin(tt_saving_t *save);
+
+/* What this rank writes, into memory of the host that nobody else changes. */
+tutti_status_t tt_saving_copy(tt_saving_t *save);
+
+/* This rank's files; and what rank 0 must know of them, to be released. */
+tutti_status_t tt_saving_write(tt_saving_t *save, tt_manifest_t **report);
+tutti_status_t tt_saving_take(tt_saving_t *save, const tt_manifest_t *report);
+
+/* On rank 0. Returns OK when the checkpoint has its name. */
+tutti_status_t tt_saving_publish(const tt_saving_t *save);
+
+/* What was begun goes; the failure stays, with its text. */
+tutti_status_t tt_saving_abandon(const tt_saving_t *save, tutti_status_t status);
+
+void tt_saving_end(tt_saving_t *save);
+
+#endif

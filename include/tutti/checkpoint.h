@@ -192,6 +192,56 @@ TUTTI_API tutti_status_t tutti_checkpoint_load(const tutti_checkpoint_t *checkpo
  */
 TUTTI_API tutti_status_t tutti_checkpoint_newest(const char *folder, int64_t *step);
 
+/* ---- in the background ----------------------------------------------------------------------- */
+
+/**
+ * Saves that are written while steps go on.
+ *
+ *     tutti_saver_t *saver;
+ *     TUTTI_CHECK(tutti_saver_create(&checkpoint, &saver));
+ *     // in the loop, instead of tutti_checkpoint_save()
+ *     TUTTI_CHECK(tutti_saver_save(saver, step));
+ *     // behind it
+ *     TUTTI_CHECK(tutti_saver_wait(saver));
+ *     tutti_saver_release(saver);
+ */
+typedef struct tutti_saver tutti_saver_t;
+
+/**
+ * Make a saver.
+ *
+ * @param checkpoint  what is kept; copied, but all that it points to must live as long as the saver
+ * @param out         owned by the caller, to be released with tutti_saver_release
+ * @thread            the context's; a collective call
+ * @cost              as tutti_group_new: its ranks meet in the store
+ * @errors            as tutti_group_new; NOMEM
+ */
+TUTTI_API tutti_status_t tutti_saver_create(const tutti_checkpoint_t *checkpoint,
+                                            tutti_saver_t **out);
+
+/**
+ * As tutti_checkpoint_save(), but it returns when the state is copied: a thread writes it, and
+ * ranks tell each other through the group's store how that went. One save is under way at a time:
+ * the next one waits for it, and returns its failure instead of beginning. Where a group has no
+ * store, under MPI, the call writes.
+ *
+ * @thread  the context's; a collective call
+ * @cost    a copy of what this rank writes, in the host's memory
+ * @errors  as tutti_checkpoint_save, of this save or the one before; TIMEOUT (names the rank that
+ *          has not written its files within the group's timeout)
+ * @source  torch.distributed.checkpoint.async_save
+ */
+TUTTI_API tutti_status_t tutti_saver_save(tutti_saver_t *saver, int64_t step);
+
+/** Until nothing is under way. Load behind it. @thread the context's; a collective call
+ *  @errors those of the save that was under way; PEER, TIMEOUT */
+TUTTI_API tutti_status_t tutti_saver_wait(tutti_saver_t *saver);
+
+/** End what is under way, and release the saver; other ranks are waited for 10 s at most, and a
+ *  failure goes to the log: tutti_saver_wait() comes first. NULL does nothing. @thread the
+ *  context's @errors none */
+TUTTI_API void tutti_saver_release(tutti_saver_t *saver);
+
 /* ---- files of others ------------------------------------------------------------------------- */
 
 /* Loading tensors from files of any format, as for fine-tuning.

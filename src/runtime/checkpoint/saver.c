@@ -1,0 +1,294 @@
+/* Saves in the background. The plan and a copy are made by the caller; a thread writes them.
+ *
+ *     caller        | plan, copy |  steps …                             | join | plan, copy |
+ *     thread                     | write | report | hear the outcome |
+ *     root's thread              | write | hear the reports | publish | tell the outcome |
+ *
+ * The groups of a world belong to one thread, so the threads speak through the store, which any
+ * thread may use, under a prefix of the saver's own:
+ *
+ *     <number of the save>/report/<rank>    "0\n" and the rank's manifest, or a failure
+ *     <number of the save>/outcome          "0\n", or a failure
+ *
+ * where a failure is its number, a newline and its text.
+ */
+#include <tutti/checkpoint.h>
+
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/group/agree.h"
+#include "comm/group/group_impl.h"
+#include "core/base/alloc.h"
+#include "core/base/buffer.h"
+#include "core/base/clock.h"
+#include "core/base/log.h"
+#include "core/base/thread.h"
+#include "runtime/checkpoint/saving.h"
+
+enum { LISTEN_MS = 200, LEAVE_MS = 10000, KEY_BYTES = 64 };
+
+struct tutti_saver {
+    tutti_checkpoint_t checkpoint;
+    tutti_group_t *group; /* for its store alone; NULL: one rank */
+    int64_t number;       /* of saves begun */
+    tt_saving_t saving;
+    bool is_under_way; /* `saving` is to be ended */
+    bool has_thread;   /* which is to be joined */
+    pthread_t thread;
+    _Atomic int64_t leave_by; /* the others are not waited for any longer than that; 0: they are */
+
+    /* Of the thread. */
+    tutti_status_t status;
+    bool is_shared; /* all ranks know that it ended so */
+    char error[TT_ERROR_TEXT_BYTES];
+};
+
+/* ---- through the store ----------------------------------------------------------------------- */
+
+static tutti_bytes_t report_key(const tutti_saver_t *saver, int rank, char key[KEY_BYTES])
+{
+    snprintf(key, KEY_BYTES, "%" PRId64 "/report/%d", saver->number, rank);
+    return tutti_text(key);
+}
+
+static tutti_bytes_t outcome_key(const tutti_saver_t *saver, char key[KEY_BYTES])
+{
+    snprintf(key, KEY_BYTES, "%" PRId64 "/outcome", saver->number);
+    return tutti_text(key);
+}
+
+/* How it went, with the text of the failure, or what there is to say. */
+static tutti_status_t tell(const tutti_saver_t *saver, tutti_bytes_t key, tutti_status_t status,
+                           tutti_bytes_t said)
+{
+    char *text = tt_alloc_raw(said.bytes + 16, "saver");
+    TT_TRY_ALLOC(text);
+    const int head = snprintf(text, 16, "%d\n", (int)status);
+    memcpy(text + head, said.data, said.bytes);
+    const tutti_status_t told =
+        tutti_store_set(saver->group->store, key, tutti_bytes_of(text, (size_t)head + said.bytes));
+    tt_free(text);
+    return told;
+}
+
+static tutti_status_t tell_failure(tutti_saver_t *saver, tutti_bytes_t key, tutti_status_t status)
+{
+    char text[TT_ERROR_TEXT_BYTES];
+    snprintf(text, sizeof text, "%s", tutti_last_error());
+    saver->is_shared = tell(saver, key, status, tutti_text(text)) >= 0;
+    return tt_fail_again(status, text);
+}
+
+/* What a rank told: *told is how it went there, with its text if that was a failure. Errors:
+ * TIMEOUT, those of the store. */
+static tutti_status_t hear(const tutti_saver_t *saver, tutti_bytes_t key, int rank,
+                           tutti_status_t *told, tutti_buffer_t *out)
+{
+    const tt_deadline_t deadline = tt_deadline_in_ms(saver->group->timeout_ms);
+    tutti_status_t status;
+    do {
+        const int64_t leave_by = atomic_load(&saver->leave_by), now = tt_clock_ns();
+        if (now >= deadline || (leave_by != 0 && now >= leave_by)) {
+            return TT_FAIL(TUTTI_ERR_TIMEOUT,
+                           "checkpoint of step %" PRId64 ": rank %d has not %s in time",
+                           saver->saving.step, rank,
+                           saver->saving.rank == 0 ? "written its files" : "published it");
+        }
+        status = tutti_store_get(saver->group->store, key, LISTEN_MS, out);
+    } while (status == TUTTI_ERR_TIMEOUT);
+    TT_TRY(status);
+    char *text = out->data, *newline = strchr(text, '\n');
+    if (newline == NULL) {
+        tutti_buffer_release(out);
+        return TT_FAIL(TUTTI_ERR_FORMAT, "checkpoint: rank %d told nothing", rank);
+    }
+    *told = (tutti_status_t)strtol(text, NULL, 10);
+    out->bytes -= (size_t)(newline + 1 - text);
+    memmove(text, newline + 1, out->bytes + 1);
+    return TUTTI_OK;
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+
+static tutti_status_t hear_report(tutti_saver_t *saver, int rank)
+{
+    char key[KEY_BYTES], what[32];
+    tutti_buffer_t text;
+    tt_manifest_t *report;
+    tutti_status_t status;
+    TT_TRY(hear(saver, report_key(saver, rank, key), rank, &status, &text));
+    snprintf(what, sizeof what, "rank %d", rank);
+    status = status < 0 ? TT_FAIL(status, "%s: %s", what, (const char *)text.data)
+                        : tt_manifest_parse(what, tt_buffer_view(&text), &report);
+    tutti_buffer_release(&text);
+    TT_TRY(status);
+    status = tt_saving_take(&saver->saving, report);
+    tt_manifest_release(report);
+    return status;
+}
+
+/* The failure of the lowest rank that has one is that of all. */
+static tutti_status_t lead(tutti_saver_t *saver, tutti_status_t status)
+{
+    char key[KEY_BYTES], first[TT_ERROR_TEXT_BYTES];
+    snprintf(first, sizeof first, "%s", status < 0 ? tutti_last_error() : "");
+    for (int rank = 1; rank < saver->saving.ranks; rank++) {
+        const tutti_status_t heard = hear_report(saver, rank);
+        if (heard < 0 && status >= 0) {
+            status = heard;
+            snprintf(first, sizeof first, "%s", tutti_last_error());
+        }
+        (void)tutti_store_delete(saver->group->store, report_key(saver, rank, key), NULL);
+    }
+    status = status < 0 ? tt_fail_again(status, first) : tt_saving_publish(&saver->saving);
+    status = status < 0 ? tt_saving_abandon(&saver->saving, status) : status;
+    if (saver->saving.ranks == 1) {
+        return status;
+    }
+    const tutti_bytes_t outcome = outcome_key(saver, key);
+    if (status < 0) {
+        return tell_failure(saver, outcome, status);
+    }
+    TT_TRY(tell(saver, outcome, TUTTI_OK, tutti_text("")));
+    saver->is_shared = true;
+    return TUTTI_OK;
+}
+
+static tutti_status_t follow(tutti_saver_t *saver, tutti_status_t status,
+                             const tt_manifest_t *report)
+{
+    char key[KEY_BYTES];
+    tutti_buffer_t text = {0};
+    const tutti_bytes_t own = report_key(saver, saver->saving.rank, key);
+    if (status >= 0) {
+        status = tt_manifest_print(report, &text);
+    }
+    if (status >= 0) {
+        status = tell(saver, own, TUTTI_OK, tt_buffer_view(&text));
+        tutti_buffer_release(&text);
+    }
+    if (status < 0) {
+        return tell_failure(saver, own, status);
+    }
+    TT_TRY(hear(saver, outcome_key(saver, key), 0, &status, &text));
+    saver->is_shared = true;
+    status = status < 0 ? tt_fail_again(status, text.data) : TUTTI_OK;
+    tutti_buffer_release(&text);
+    return status;
+}
+
+static void *write_all(void *user)
+{
+    tutti_saver_t *saver = user;
+    tt_manifest_t *report = NULL;
+    saver->is_shared = saver->saving.ranks == 1;
+    const tutti_status_t status = tt_saving_write(&saver->saving, &report);
+    saver->status = saver->saving.rank == 0 ? lead(saver, status) : follow(saver, status, report);
+    tt_manifest_release(report);
+    if (saver->status < 0) {
+        snprintf(saver->error, sizeof saver->error, "%s", tutti_last_error());
+    }
+    return NULL;
+}
+
+/* ---- the caller ------------------------------------------------------------------------------ */
+
+tutti_status_t tutti_saver_create(const tutti_checkpoint_t *checkpoint, tutti_saver_t **out)
+{
+    tutti_saver_t *saver = tt_alloc(sizeof *saver, "saver");
+    TT_TRY_ALLOC(saver);
+    saver->checkpoint = *checkpoint;
+    if (tutti_group_size(checkpoint->group) > 1) {
+        const tutti_group_options_t options = {.name = "saver"};
+        const tutti_status_t status =
+            tutti_group_new(checkpoint->group, NULL, 0, &options, &saver->group);
+        if (status < 0) {
+            tt_free(saver);
+            return status;
+        }
+    }
+    *out = saver;
+    return TUTTI_OK;
+}
+
+/* How the save went on this rank; OK if there is none. */
+static tutti_status_t end(tutti_saver_t *saver)
+{
+    if (!saver->is_under_way) {
+        return TUTTI_OK;
+    }
+    if (saver->has_thread) {
+        pthread_join(saver->thread, NULL);
+    }
+    tt_saving_end(&saver->saving);
+    saver->is_under_way = saver->has_thread = false;
+    return saver->status < 0 ? tt_fail_again(saver->status, saver->error) : TUTTI_OK;
+}
+
+/* What is known to all is agreed on already: a rank may have missed the outcome alone. */
+tutti_status_t tutti_saver_wait(tutti_saver_t *saver)
+{
+    if (!saver->is_under_way) { /* on all ranks, or on none */
+        return TUTTI_OK;
+    }
+    const tutti_status_t status = end(saver);
+    const tutti_status_t agreed =
+        tt_group_agree(saver->checkpoint.group, saver->is_shared ? TUTTI_OK : status);
+    return agreed < 0 ? agreed : status < 0 ? tt_fail_again(status, saver->error) : TUTTI_OK;
+}
+
+/* What all ranks do before the thread begins. */
+static tutti_status_t prepare(tutti_saver_t *saver, int64_t step)
+{
+    char key[KEY_BYTES];
+    tt_saving_t *saving = &saver->saving;
+    TT_TRY(tt_saving_plan(saving, &saver->checkpoint, step));
+    TT_TRY(tt_saving_begin(saving));
+    const tutti_status_t status = tt_group_agree(saver->checkpoint.group, tt_saving_copy(saving));
+    if (status < 0) {
+        return tt_saving_abandon(saving, status);
+    }
+    if (saver->group != NULL && saving->rank == 0 && saver->number > 0) { /* all have heard it */
+        (void)tutti_store_delete(saver->group->store, outcome_key(saver, key), NULL);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status_t tutti_saver_save(tutti_saver_t *saver, int64_t step)
+{
+    TT_TRY(tutti_saver_wait(saver));
+    if (saver->group != NULL && saver->group->store == NULL) { /* a world of MPI */
+        return tutti_checkpoint_save(&saver->checkpoint, step);
+    }
+    const tutti_status_t status = prepare(saver, step);
+    if (status < 0) {
+        tt_saving_end(&saver->saving);
+        return status;
+    }
+    saver->number++;
+    saver->is_under_way = true;
+    saver->has_thread = tt_thread_start(write_all, saver, "saver", &saver->thread) >= 0;
+    if (!saver->has_thread) { /* the other ranks' threads are at it */
+        tt_log(TT_LOG_WARN, "checkpoint of step %" PRId64 " is written by the caller: %s", step,
+               tutti_last_error());
+        write_all(saver);
+    }
+    return TUTTI_OK;
+}
+
+void tutti_saver_release(tutti_saver_t *saver)
+{
+    if (saver == NULL) {
+        return;
+    }
+    atomic_store(&saver->leave_by, tt_deadline_in_ms(LEAVE_MS));
+    if (end(saver) < 0) {
+        tt_log(TT_LOG_ERROR, "the last checkpoint: %s", tutti_last_error());
+    }
+    tutti_group_release(saver->group);
+    tt_free(saver);
+}

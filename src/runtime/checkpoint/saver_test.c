@@ -1,0 +1,305 @@
+/* Saves in the background: what was copied is what is saved, failures are told once. */
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <tutti/collectives.h>
+#include <tutti/devices.h>
+#include <tutti/launch.h>
+
+#include "core/base/log.h"
+#include "runtime/checkpoint/layout_testing.h"
+
+static _Atomic int failing = -1; /* the rank whose files cannot be flushed; -1: none */
+
+/* Takes the place of the C library's: the disk of a rank fails, in whatever thread. */
+int fsync(int fd)
+{
+    char link[40], path[256] = "", name[24];
+    const int rank = failing;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    snprintf(name, sizeof name, "rank-%05d-", rank);
+    if (rank >= 0 && readlink(link, path, sizeof path - 1) > 0 && strstr(path, name) != NULL) {
+        errno = EIO;
+        return -1;
+    }
+    return (int)syscall(SYS_fsync, fd);
+}
+
+static void make_place(char folder[64])
+{
+    snprintf(folder, 64, "/tmp/tutti-saver-XXXXXX");
+    assert_non_null(mkdtemp(folder));
+}
+
+static void remove_place(const char *folder)
+{
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    assert_int_equal(system(command), 0);
+}
+
+static void forget(const tt_laid_t *laid)
+{
+    for (size_t i = 0; i < laid->count; i++) {
+        assert_int_equal(tutti_tensor_fill(laid->slices[i].tensor, 0), TUTTI_OK);
+    }
+}
+
+/* ---- ranks ----------------------------------------------------------------------------------- */
+
+/* Three saves, each with other values, which change as soon as the call has returned; steps of the
+ * training's group go on meanwhile. */
+static tutti_status_t save_thrice(tutti_saver_t *saver, tt_laid_t *laid, tutti_group_t *world)
+{
+    for (int64_t step = 1; step <= 3; step++) {
+        TT_TRY(tt_lay_all(laid, tt_layout_set));
+        TT_TRY(tutti_saver_save(saver, step));
+        forget(laid);
+        TT_TRY(tutti_barrier(world, NULL));
+    }
+    return tutti_saver_wait(saver);
+}
+
+static tutti_status_t save_and_load(const tutti_spawned_t *self)
+{
+    static const tt_layout_t layouts[] = {TT_LAYOUT_rows, TT_LAYOUT_replicated,
+                                          TT_LAYOUT_intervals};
+    tutti_group_t *world;
+    TT_TRY(tutti_init(TUTTI_SPAWNED(self), &world));
+    tutti_status_t status = TUTTI_OK;
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts && status >= 0; i++) {
+        tt_laid_t laid;
+        tutti_saver_t *saver;
+        int64_t step = 0;
+        tt_lay(&laid, layouts[i], self->rank, self->size);
+        const tutti_checkpoint_t checkpoint = {.folder = self->argument.data,
+                                               .group = world,
+                                               .slices = laid.slices,
+                                               .slice_count = laid.count};
+        status = tutti_saver_create(&checkpoint, &saver);
+        if (status >= 0) {
+            status = save_thrice(saver, &laid, world);
+            status = status < 0 ? status : tutti_checkpoint_load(&checkpoint, &step);
+            status = status < 0 ? status : tt_lay_all(&laid, tt_layout_expect);
+            tutti_saver_release(saver);
+        }
+        if (status >= 0 && step != 3) {
+            status = TT_FAIL(TUTTI_ERR_STATE, "step %d", (int)step);
+        }
+        tt_lay_end(&laid);
+    }
+    tutti_group_release(world);
+    return status;
+}
+
+static void what_was_copied_is_saved(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= 3; ranks += 2) {
+        char folder[64];
+        make_place(folder);
+        assert_int_equal(
+            tutti_spawn(save_and_load, ranks,
+                        &(tutti_spawn_options_t){.argument = tutti_text(folder), .threads = true}),
+            TUTTI_OK);
+        remove_place(folder);
+    }
+}
+
+/* All get the failure of rank 1, from the next call, and what was saved before stays. */
+static tutti_status_t fail_once(const tutti_spawned_t *self)
+{
+    tutti_group_t *world;
+    tutti_saver_t *saver;
+    tt_laid_t laid;
+    int64_t step = 0;
+    TT_TRY(tutti_init(TUTTI_SPAWNED(self), &world));
+    tt_lay(&laid, TT_LAYOUT_rows, self->rank, self->size);
+    const tutti_checkpoint_t checkpoint = {.folder = self->argument.data,
+                                           .group = world,
+                                           .slices = laid.slices,
+                                           .slice_count = laid.count};
+    TT_TRY(tutti_saver_create(&checkpoint, &saver));
+    TT_TRY(tutti_saver_save(saver, 1));
+    TT_TRY(tutti_saver_wait(saver));
+    TT_TRY(tutti_barrier(world, NULL));
+    failing = 1;
+    TT_TRY(tutti_saver_save(saver, 2));
+    const tutti_status_t status =
+        self->rank == 0 ? tutti_saver_wait(saver) : tutti_saver_save(saver, 3);
+    failing = -1;
+    if (status != TUTTI_ERR_IO || strstr(tutti_last_error(), "rank-00001-0") == NULL ||
+        (strncmp(tutti_last_error(), "rank 1: ", 8) == 0) != (self->rank != 1)) {
+        return TT_FAIL(TUTTI_ERR_STATE, "rank %d got %s", self->rank, tutti_last_error());
+    }
+    TT_TRY(tutti_checkpoint_newest(checkpoint.folder, &step));
+    TT_TRY(tutti_barrier(world, NULL));
+    if (step != 1) {
+        return TT_FAIL(TUTTI_ERR_STATE, "step %d", (int)step);
+    }
+    TT_TRY(tutti_saver_save(saver, 4));
+    TT_TRY(tutti_saver_wait(saver));
+    TT_TRY(tutti_checkpoint_newest(checkpoint.folder, &step));
+    tutti_saver_release(saver);
+    tt_lay_end(&laid);
+    tutti_group_release(world);
+    return step == 4 ? TUTTI_OK : TT_FAIL(TUTTI_ERR_STATE, "step %d", (int)step);
+}
+
+static void a_rank_that_cannot_write_is_named_by_all(void **state)
+{
+    (void)state;
+    char folder[64], half[128];
+    struct stat about;
+    make_place(folder);
+    assert_int_equal(
+        tutti_spawn(fail_once, 3,
+                    &(tutti_spawn_options_t){.argument = tutti_text(folder), .threads = true}),
+        TUTTI_OK);
+    snprintf(half, sizeof half, "%s/.half-000000000002", folder);
+    assert_int_equal(stat(half, &about), -1);
+    remove_place(folder);
+}
+
+/* ---- alone ----------------------------------------------------------------------------------- */
+
+typedef struct {
+    char place[64], folder[80];
+    tutti_tensor_t *x;
+    tutti_slice_t slice;
+    tutti_checkpoint_t checkpoint;
+    tutti_saver_t *saver;
+} alone_t;
+
+static void begin(alone_t *a)
+{
+    make_place(a->place);
+    snprintf(a->folder, sizeof a->folder, "%s", a->place);
+    assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(5), &a->x), TUTTI_OK);
+    a->slice = tutti_slice_whole("x", a->x);
+    a->checkpoint =
+        (tutti_checkpoint_t){.folder = a->folder, .slices = &a->slice, .slice_count = 1};
+    assert_int_equal(tutti_saver_create(&a->checkpoint, &a->saver), TUTTI_OK);
+}
+
+static void end(alone_t *a)
+{
+    tutti_saver_release(a->saver);
+    tutti_tensor_release(a->x);
+    remove_place(a->place);
+}
+
+static void a_failure_is_told_by_the_next_call_and_then_over(void **state)
+{
+    (void)state;
+    static alone_t a;
+    int64_t step = 0;
+    begin(&a);
+    failing = 0;
+    assert_int_equal(tutti_saver_save(a.saver, 1), TUTTI_OK);
+    assert_int_equal(tutti_saver_save(a.saver, 2), TUTTI_ERR_IO);
+    tt_expect_error("rank-00000-0.safetensors");
+    failing = -1;
+    assert_int_equal(tutti_saver_wait(a.saver), TUTTI_OK);
+    assert_int_equal(tutti_checkpoint_newest(a.folder, &step), TUTTI_END); /* 2 was not begun */
+    assert_int_equal(tutti_saver_save(a.saver, 3), TUTTI_OK);
+    assert_int_equal(tutti_saver_wait(a.saver), TUTTI_OK);
+    assert_int_equal(tutti_checkpoint_newest(a.folder, &step), TUTTI_OK);
+    assert_int_equal(step, 3);
+    end(&a);
+}
+
+static void what_can_be_seen_at_once_is_told_at_once(void **state)
+{
+    (void)state;
+    static alone_t a;
+    begin(&a);
+    assert_int_equal(tutti_saver_save(a.saver, -1), TUTTI_ERR_ARG);
+    snprintf(a.folder, sizeof a.folder, "/proc/none");
+    assert_int_equal(tutti_saver_save(a.saver, 1), TUTTI_ERR_IO);
+    tt_expect_error("/proc/none");
+    assert_int_equal(tutti_saver_wait(a.saver), TUTTI_OK);
+    end(&a);
+}
+
+static void count_lines(tt_log_level_t level, const char *line, void *user)
+{
+    *(int *)user += level == TT_LOG_ERROR && strstr(line, "rank-00000-0") != NULL;
+}
+
+static void a_failure_that_nobody_asked_for_is_logged(void **state)
+{
+    (void)state;
+    static alone_t a;
+    int lines = 0;
+    begin(&a);
+    failing = 0;
+    assert_int_equal(tutti_saver_save(a.saver, 1), TUTTI_OK);
+    tt_log_set_sink(count_lines, &lines);
+    end(&a);
+    tt_log_set_sink(NULL, NULL);
+    failing = -1;
+    assert_int_equal(lines, 1);
+}
+
+/* The copy is made of what the device's stream has by then. */
+static void tensors_of_a_device_are_copied(void **state)
+{
+    (void)state;
+    static alone_t a;
+    tutti_device_t *strict;
+    tutti_context_t *ctx;
+    tutti_scope_t *s;
+    int64_t step;
+    begin(&a);
+    assert_int_equal(tutti_device_open("strict:0", NULL, &strict), TUTTI_OK);
+    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.device = strict}, &ctx), 0);
+    assert_int_equal(tutti_scope_open(ctx, &s), TUTTI_OK);
+    a.slice.tensor = tutti_full(s, TUTTI_F32, TUTTI_SHAPE(5), 2.5);
+    assert_int_equal(tutti_saver_save(a.saver, 1), TUTTI_OK);
+    assert_int_equal(tutti_tensor_fill(a.slice.tensor, 7), TUTTI_OK);
+    assert_int_equal(tutti_saver_wait(a.saver), TUTTI_OK);
+    a.slice.tensor = a.x;
+    assert_int_equal(tutti_checkpoint_load(&a.checkpoint, &step), TUTTI_OK);
+    assert_true(tutti_tensor_at(a.x, 4) == 2.5);
+    assert_int_equal(tutti_scope_close(s), TUTTI_OK);
+    tutti_context_release(ctx);
+    tutti_device_release(strict);
+    end(&a);
+}
+
+/* The nth allocation of the caller's part fails, for every n. */
+static void memory_that_runs_out_leaves_the_saver_usable(void **state)
+{
+    (void)state;
+    static alone_t a;
+    bool has_failed = true;
+    begin(&a);
+    for (size_t nth = 1; has_failed; nth++) {
+        tt_alloc_fail_at(nth);
+        tutti_status_t status = tutti_saver_save(a.saver, 1);
+        status = status < 0 ? status : tutti_saver_wait(a.saver);
+        has_failed = tt_alloc_has_failed() != 0;
+        tt_alloc_fail_at(0);
+        assert_int_equal(status, has_failed ? TUTTI_ERR_NOMEM : TUTTI_OK);
+        assert_int_equal(tutti_saver_wait(a.saver), TUTTI_OK);
+    }
+    end(&a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_was_copied_is_saved),
+        cmocka_unit_test(a_rank_that_cannot_write_is_named_by_all),
+        cmocka_unit_test(a_failure_is_told_by_the_next_call_and_then_over),
+        cmocka_unit_test(what_can_be_seen_at_once_is_told_at_once),
+        cmocka_unit_test(a_failure_that_nobody_asked_for_is_logged),
+        cmocka_unit_test(tensors_of_a_device_are_copied),
+        cmocka_unit_test(memory_that_runs_out_leaves_the_saver_usable),
+    };
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
+}

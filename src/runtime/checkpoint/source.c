@@ -30,7 +30,8 @@ static tutti_status_t open_manifest(tt_source_t *source)
     source->manifest = NULL;
     source->format = "checkpoint";
     tt_steps_file(source->folder, TT_MANIFEST_NAME, path);
-    return tt_manifest_read(path, &source->manifest);
+    TT_TRY(tt_manifest_read(path, &source->manifest));
+    return tt_manifest_check_slices(path, source->manifest);
 }
 
 static tutti_status_t open_index(tt_source_t *source)

@@ -187,6 +187,50 @@ static void checkpoints_of_ours_are_sources(void **state)
     tt_end_files(&place);
 }
 
+/* Its digest is right: a program has written it that is not ours. */
+static void slices_that_are_not_all_of_a_tensor_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t boxes[3][4]; /* offset, size of [4, 6] */
+        const char *text;    /* NULL: they are all of it */
+    } cases[] = {
+        {{{0, 0, 2, 6}, {2, 0, 2, 6}}, NULL},
+        {{{0, 3, 4, 3}, {0, 0, 4, 3}}, NULL},
+        {{{0, 0, 2, 6}, {2, 0, 2, 2}, {2, 2, 2, 4}}, NULL},
+        {{{0, 0, 2, 6}, {2, 0, 1, 6}}, "\"w\": 6 of 24 elements are in no slice"},
+        {{{0, 0, 2, 6}, {0, 0, 2, 6}}, "\"w\": slices [0:2, 0:6] and [0:2, 0:6] overlap"},
+        {{{0, 0, 2, 6}, {0, 0, 2, 6}, {2, 0, 2, 6}},
+         "\"w\": its slices have more than 24 elements"},
+        {{{0, 0, 2, 6}, {3, 0, 1, 6}, {1, 0, 1, 6}}, "\"w\": slices [0:2, 0:6] and [1:2, 0:6]"},
+        {{{0, 0, 4, 2}, {0, 1, 4, 1}, {0, 3, 4, 3}}, "\"w\": slices [0:4, 0:2] and [0:4, 1:2]"},
+    };
+    tt_place_of_files_t place;
+    tt_begin_files(&place);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        tt_manifest_t *manifest;
+        tt_saved_tensor_t *tensor;
+        assert_int_equal(tt_manifest_create(1, 1, &manifest), TUTTI_OK);
+        assert_int_equal(tt_manifest_add_file(manifest, "a", NULL), TUTTI_OK);
+        assert_int_equal(tt_manifest_add(manifest, "w", TUTTI_F32, TUTTI_SHAPE(4, 6), &tensor), 0);
+        for (int k = 0; k < 3; k++) {
+            const int64_t *box = cases[i].boxes[k];
+            const tt_saved_slice_t slice = {.box = {2, {box[0], box[1]}, {box[2], box[3]}}};
+            assert_int_equal(tt_manifest_add_slice(tensor, &slice), TUTTI_OK);
+        }
+        assert_int_equal(tt_manifest_write(tt_file_of(&place, "manifest.json"), manifest), 0);
+        tt_manifest_release(manifest);
+        if (cases[i].text != NULL) {
+            expect_refused(&place, NULL, TUTTI_ERR_FORMAT, cases[i].text);
+        } else {
+            tt_source_t source;
+            open_source(&place, NULL, "checkpoint", &source);
+            tt_source_close(&source);
+        }
+    }
+    tt_end_files(&place);
+}
+
 static void paths_that_are_nothing_are_told(void **state)
 {
     (void)state;
@@ -475,6 +519,7 @@ int main(void)
         cmocka_unit_test(snapshots_of_earlier_versions_are_sources),
         cmocka_unit_test(a_snapshot_says_how_many_steps_are_done),
         cmocka_unit_test(checkpoints_of_ours_are_sources),
+        cmocka_unit_test(slices_that_are_not_all_of_a_tensor_are_refused),
         cmocka_unit_test(paths_that_are_nothing_are_told),
         cmocka_unit_test(llmc_writes_our_names_and_layouts),
         cmocka_unit_test(what_is_wrong_with_a_file_of_llmc_is_told),

@@ -8,10 +8,11 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include <xxhash.h>
+
 #include "core/base/alloc.h"
 #include "core/base/buffer.h"
 #include "core/base/clock.h"
-#include "core/base/fnv.h"
 
 enum { ROOM_FIRST = 16 };
 
@@ -56,7 +57,7 @@ void tt_manifest_release(tt_manifest_t *manifest)
 static size_t *place_of(const tt_manifest_t *manifest, const char *name)
 {
     const size_t mask = manifest->table_size - 1;
-    size_t at = (size_t)tt_fnv(TT_FNV_BEGIN ^ manifest->seed, name, strlen(name)) & mask;
+    size_t at = (size_t)XXH3_64bits_withSeed(name, strlen(name), manifest->seed) & mask;
     while (manifest->table[at] != 0 &&
            strcmp(manifest->tensors[manifest->table[at] - 1].name, name) != 0) {
         at = (at + 1) & mask;

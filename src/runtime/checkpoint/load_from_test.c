@@ -142,6 +142,33 @@ static void the_first_rule_that_leads_to_a_tensor_holds(void **state)
     tt_end_files(&place);
 }
 
+/* By its name there: it is as if it were not there. */
+static void what_is_excluded_by_its_name_there_is_not_loaded(void **state)
+{
+    (void)state;
+    static const tutti_load_rule_t rules[] = {{"head", "lm_head", false}, {"head", "tok", false}};
+    static const char *const left_out[] = {"lm_*", "tok"};
+    tutti_load_options_t options = {
+        .exclude = left_out, .exclude_count = 1, .rules = rules, .rule_count = 2};
+    tt_place_of_files_t place;
+    tt_begin_files(&place);
+    tutti_tensor_t *lm = tt_ramp(TUTTI_F32, TUTTI_SHAPE(2), 1),
+                   *tok = tt_ramp(TUTTI_F32, TUTTI_SHAPE(2), 5),
+                   *head = make(TUTTI_F32, TUTTI_SHAPE(2));
+    const tutti_named_tensor_t saved[] = {{"lm_head", lm}, {"tok", tok}};
+    const tutti_slice_t slice = tutti_slice_whole("head", head);
+    assert_int_equal(tutti_safetensors_save(tt_file_of(&place, "a"), saved, 2, NULL, 0), TUTTI_OK);
+    assert_int_equal(load(tt_file_of(&place, "a"), &slice, 1, &options), TUTTI_OK);
+    expect_values(head, (const double[]){5, 6});
+    options.exclude_count = 2;
+    assert_int_equal(load(tt_file_of(&place, "a"), &slice, 1, &options), TUTTI_ERR_MISMATCH);
+    tt_expect_error("1 tensor does not fit; \"head\", there \"lm_head\", is not in it");
+    tutti_tensor_release(lm);
+    tutti_tensor_release(tok);
+    tutti_tensor_release(head);
+    tt_end_files(&place);
+}
+
 /* Three tensors of a file: here are two of them, and another one. */
 static void patterns_choose_what_is_loaded(void **state)
 {
@@ -505,6 +532,7 @@ int main(void)
         cmocka_unit_test(what_is_stored_transposed_is_read_as_any_slice),
         cmocka_unit_test(a_rule_says_what_a_name_is_there),
         cmocka_unit_test(the_first_rule_that_leads_to_a_tensor_holds),
+        cmocka_unit_test(what_is_excluded_by_its_name_there_is_not_loaded),
         cmocka_unit_test(patterns_choose_what_is_loaded),
         cmocka_unit_test(snapshots_of_earlier_versions_are_loaded),
         cmocka_unit_test(a_tensor_on_meta_must_be_loaded),

@@ -52,7 +52,7 @@ tt_fit_t tt_load_find(const tutti_load_options_t *o, const tt_manifest_t *manife
         const tt_saved_tensor_t *saved = tt_load_rename(&o->rules[i], name, stored, sizeof stored)
                                              ? tt_manifest_find(manifest, stored)
                                              : NULL;
-        if (saved != NULL) {
+        if (saved != NULL && !matches(o->exclude, o->exclude_count, saved->name)) {
             return (tt_fit_t){saved, o->rules[i].transposed};
         }
     }

@@ -22,7 +22,8 @@ typedef struct {
     bool is_transposed;
 } tt_fit_t;
 
-/* By the first rule that leads to a tensor of the manifest; else by its own name. */
+/* By the first rule that leads to a tensor of the manifest which is not excluded; else by its own
+ * name. */
 tt_fit_t tt_load_find(const tutti_load_options_t *options, const tt_manifest_t *manifest,
                       const char *name);
 

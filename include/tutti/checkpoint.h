@@ -157,9 +157,9 @@ typedef struct tutti_checkpoint {
  *              at a time
  * @errors      on every rank, and nothing is changed: ARG (slices that overlap, leave a gap, or are
  *              no part of their tensor: names tensor and ranks), MISMATCH (ranks have other shapes
- *              or dtypes of it, or other texts of a name), STATE (a slice lies on meta; the data
- *              loader is within a step; another job has the folder: says which), IO (the disk is
- *              full …), NOMEM; PEER, TIMEOUT
+ *              or dtypes of it, other texts of a name, or another step), STATE (a slice lies on
+ *              meta; the data loader is within a step; another job has the folder: says which), IO
+ *              (the disk is full; a rank's folder is another one …), NOMEM; PEER, TIMEOUT
  * @source      torch.distributed.checkpoint.save
  */
 TUTTI_API tutti_status_t tutti_checkpoint_save(const tutti_checkpoint_t *checkpoint, int64_t step);

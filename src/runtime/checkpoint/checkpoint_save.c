@@ -8,6 +8,7 @@
  * all have the first failure, and nobody waits for one that has gone.
  */
 #include <stdio.h>
+#include <unistd.h>
 
 #include "comm/group/agree.h"
 #include "core/base/alloc.h"
@@ -34,12 +35,17 @@ static tutti_status_t take_text(const tt_saving_t *save, int rank, const tutti_b
     char what[32];
     snprintf(what, sizeof what, "rank %d", rank);
     TT_TRY(tt_manifest_parse(what, tt_buffer_view(text), &of_rank));
-    const tutti_status_t status = take(save->plan, of_rank);
+    const tutti_status_t status =
+        of_rank->step == save->step
+            ? take(save->plan, of_rank)
+            : TT_FAIL(TUTTI_ERR_MISMATCH, "checkpoint: rank %d saves step %lld, rank 0 step %lld",
+                      rank, (long long)of_rank->step, (long long)save->step);
     tt_manifest_release(of_rank);
     return status;
 }
 
-/* Each rank's manifest, on the root, to `take`; the root's own without a text. */
+/* Each rank's manifest, on the root, to `take`; the root's own without a text. What the root does
+ * not take, it alone knows. */
 static tutti_status_t gather(const tt_saving_t *save, const tt_manifest_t *manifest, take_t take)
 {
     tutti_group_t *group = save->checkpoint->group;
@@ -172,10 +178,27 @@ tutti_status_t tt_saving_take(tt_saving_t *save, const tt_manifest_t *report)
 
 /* ---- publishing ------------------------------------------------------------------------------ */
 
+/* A rank may have another folder of this name, such as one of its host's own disk. */
+static tutti_status_t check_files(const tt_saving_t *save)
+{
+    for (size_t i = 0; i < save->plan->file_count; i++) {
+        tt_path_t path;
+        tt_steps_file(save->half, save->plan->files[i].name, path);
+        if (access(path, F_OK) != 0) {
+            return TT_FAIL_ERRNO(TUTTI_ERR_IO,
+                                 "%s: its rank has written it, but not here: the folder must be "
+                                 "the same on every host",
+                                 path);
+        }
+    }
+    return TUTTI_OK;
+}
+
 tutti_status_t tt_saving_publish(const tt_saving_t *save)
 {
     const tutti_checkpoint_t *c = save->checkpoint;
     tt_path_t path;
+    TT_TRY(check_files(save));
     tt_steps_file(save->half, TT_MANIFEST_NAME, path);
     TT_TRY(tt_manifest_write(path, save->plan));
     TT_TRY(tt_steps_publish(c->folder, save->step));
@@ -235,20 +258,23 @@ void tt_saving_end(tt_saving_t *save)
     *save = (tt_saving_t){0};
 }
 
-static tutti_status_t write_together(tt_saving_t *save)
+static tutti_status_t publish_together(const tt_saving_t *save, const tt_manifest_t *report)
 {
-    tutti_group_t *group = save->checkpoint->group;
-    tt_manifest_t *report = NULL;
-    TT_TRY(tt_saving_begin(save));
-    tutti_status_t status = tt_group_agree(group, tt_saving_write(save, &report));
-    if (status >= 0) {
-        status = gather(save, report, take_report);
-    }
-    tt_manifest_release(report);
+    tutti_status_t status = gather(save, report, take_report);
     if (save->rank == 0 && status >= 0) {
         status = tt_saving_publish(save);
     }
-    return tt_group_agree(group, status);
+    return tt_group_agree(save->checkpoint->group, status);
+}
+
+static tutti_status_t write_together(tt_saving_t *save)
+{
+    tt_manifest_t *report = NULL;
+    TT_TRY(tt_saving_begin(save));
+    tutti_status_t status = tt_group_agree(save->checkpoint->group, tt_saving_write(save, &report));
+    status = status < 0 ? status : publish_together(save, report);
+    tt_manifest_release(report);
+    return status;
 }
 
 tutti_status_t tutti_checkpoint_save(const tutti_checkpoint_t *checkpoint, int64_t step)

@@ -274,7 +274,8 @@ typedef struct tutti_load_options {
                                          none: it has its own name */
     size_t rule_count;
     bool cast;          /**< dtypes may differ: values are converted */
-    bool allow_missing; /**< what is not there stays as it is */
+    bool allow_missing; /**< what is not there stays as it is; of a parameter's state in the
+                             optimizer all or nothing is loaded */
     bool allow_surplus; /**< what no rank has is not read */
 } tutti_load_options_t;
 

@@ -127,6 +127,7 @@ tutti_status_t tutti_optim_save(tutti_optim_t *opt, const char *path)
 
 /* What a slot becomes; all 0 where nothing of it is saved, as if it had never been changed. */
 typedef struct {
+    bool stays;           /* as it is */
     tutti_tensor_t *step; /* an i64 scalar of the host */
     tutti_tensor_t *kept[KEPT_COUNT];
 } loaded_t;
@@ -157,14 +158,16 @@ static tutti_status_t make_slot(const tt_optim_loading_t *loading, const tt_opti
 }
 
 static tutti_status_t make_slots(tt_optim_loading_t *loading,
-                                 bool (*has)(const void *saved, const char *name),
+                                 tt_saved_state_t (*find)(const void *saved, const char *name),
                                  const void *saved)
 {
     const tutti_optim_t *opt = loading->opt;
     for (size_t i = 0; i < opt->slot_count; i++) {
         char name[NAME_BYTES];
         TT_TRY(join(name, opt->slots[i].name, STEP_NAME));
-        if (has(saved, name)) {
+        const tt_saved_state_t found = find(saved, name);
+        loading->slots[i].stays = found == TT_STATE_STAYS;
+        if (found == TT_STATE_SAVED) {
             TT_TRY(make_slot(loading, &opt->slots[i], &loading->slots[i]));
         }
     }
@@ -172,7 +175,7 @@ static tutti_status_t make_slots(tt_optim_loading_t *loading,
 }
 
 tutti_status_t tt_optim_load_begin(tutti_optim_t *opt, tt_device_t *device,
-                                   bool (*has)(const void *saved, const char *name),
+                                   tt_saved_state_t (*find)(const void *saved, const char *name),
                                    const void *saved, tt_optim_loading_t **out)
 {
     tt_optim_loading_t *loading = tt_alloc(sizeof *loading, "optimizer");
@@ -181,7 +184,7 @@ tutti_status_t tt_optim_load_begin(tutti_optim_t *opt, tt_device_t *device,
     loading->device = device;
     loading->slots = tt_alloc_array(opt->slot_count, sizeof *loading->slots, "optimizer");
     const tutti_status_t status =
-        loading->slots == NULL ? TUTTI_ERR_NOMEM : make_slots(loading, has, saved);
+        loading->slots == NULL ? TUTTI_ERR_NOMEM : make_slots(loading, find, saved);
     if (status < 0) {
         return tt_optim_load_end(loading, status);
     }
@@ -255,7 +258,7 @@ tutti_status_t tt_optim_load_end(tt_optim_loading_t *loading, tutti_status_t sta
     status = status < 0 ? status : check_steps(loading);
     for (size_t i = 0; i < count; i++) {
         loaded_t *loaded = &loading->slots[i];
-        if (status >= 0) {
+        if (status >= 0 && !loaded->stays) {
             take(&loading->opt->slots[i], loaded);
         }
         tutti_tensor_release(loaded->step);
@@ -345,9 +348,9 @@ static tt_device_t *meta_of(const tutti_optim_t *opt)
     return meta;
 }
 
-static bool is_saved(const void *file, const char *name)
+static tt_saved_state_t find_saved(const void *file, const char *name)
 {
-    return tutti_safetensors_find(file, name) != NULL;
+    return tutti_safetensors_find(file, name) != NULL ? TT_STATE_SAVED : TT_STATE_NONE;
 }
 
 static tutti_status_t read_entry(void *file, const char *name, tutti_tensor_t *tensor)
@@ -360,7 +363,7 @@ static tutti_status_t load_file(tutti_optim_t *opt, tutti_safetensors_t *file)
     tt_optim_loading_t *loading;
     check_t check = {.file = file};
     TT_TRY(check_kind(opt, file));
-    TT_TRY(tt_optim_load_begin(opt, meta_of(opt), is_saved, file, &loading));
+    TT_TRY(tt_optim_load_begin(opt, meta_of(opt), find_saved, file, &loading));
     tutti_status_t status = tt_optim_load_each(loading, check_entry, &check);
     if (status >= 0 && check.found != tutti_safetensors_count(file)) {
         status = fail_unexpected(opt, file);

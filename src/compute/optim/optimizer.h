@@ -117,10 +117,17 @@ bool tt_optim_wants_moment(const tutti_optim_t *opt, const tt_optim_slot_t *slot
 /* State on its way into an optimizer (optim_state.c). */
 typedef struct tt_optim_loading tt_optim_loading_t;
 
-/* Memory for the state of the parameters of which "<parameter>.step" is saved, as `has` tells; of
+/* What becomes of a parameter's state. */
+typedef enum {
+    TT_STATE_NONE,  /* none is saved: as before the first step */
+    TT_STATE_SAVED, /* it is read */
+    TT_STATE_STAYS, /* it is not to be loaded */
+} tt_saved_state_t;
+
+/* Memory for the state of the parameters of which "<parameter>.step" is saved, as `find` tells; of
  * those on meta, which are to leave it, on `device`. */
 tutti_status_t tt_optim_load_begin(tutti_optim_t *opt, tutti_device_t *device,
-                                   bool (*has)(const void *saved, const char *name),
+                                   tt_saved_state_t (*find)(const void *saved, const char *name),
                                    const void *saved, tt_optim_loading_t **out);
 
 /* What is to be read, named as by tutti_optim_each_state(). */

@@ -5,6 +5,7 @@
 
 #include "compute/nn/module_impl.h"
 #include "core/base/alloc.h"
+#include "runtime/checkpoint/load_names.h"
 
 enum { NAME_BYTES = 1024 };
 
@@ -67,31 +68,37 @@ static tutti_status_t want_module(const tutti_checkpoint_t *c, tt_checkpoint_sta
     return TUTTI_OK;
 }
 
-static bool is_saved(const void *manifest, const char *name)
+static tt_saved_state_t find_saved(const void *source, const char *name)
 {
     char prefixed[NAME_BYTES];
+    const tt_loaded_t *from = source;
     snprintf(prefixed, sizeof prefixed, TT_OPTIM_PREFIX "%s", name);
-    return tt_manifest_find(manifest, prefixed) != NULL;
+    if (!tt_load_takes(&from->options, prefixed)) {
+        return TT_STATE_STAYS;
+    }
+    return tt_load_find(&from->options, from->manifest, prefixed).saved != NULL ? TT_STATE_SAVED
+           : from->options.allow_missing                                        ? TT_STATE_STAYS
+                                                                                : TT_STATE_NONE;
 }
 
-static tutti_status_t want_all(const tutti_checkpoint_t *c, const tt_manifest_t *saved,
+static tutti_status_t want_all(const tutti_checkpoint_t *c, const tt_loaded_t *from,
                                tt_checkpoint_state_t *state)
 {
     if (c->module != NULL) {
         TT_TRY(want_module(c, state));
     }
     if (c->optim != NULL) {
-        TT_TRY(tt_optim_load_begin(c->optim, c->device, is_saved, saved, &state->loading));
+        TT_TRY(tt_optim_load_begin(c->optim, c->device, find_saved, from, &state->loading));
         TT_TRY(tt_optim_load_each(state->loading, add_optim, &state->tensors));
     }
     return list_slices(c, state);
 }
 
-tutti_status_t tt_checkpoint_state_wanted(const tutti_checkpoint_t *c, const tt_manifest_t *saved,
+tutti_status_t tt_checkpoint_state_wanted(const tutti_checkpoint_t *c, const tt_loaded_t *from,
                                           tt_checkpoint_state_t *out)
 {
     *out = (tt_checkpoint_state_t){0};
-    const tutti_status_t status = want_all(c, saved, out);
+    const tutti_status_t status = want_all(c, from, out);
     return status < 0 ? tt_checkpoint_state_end(out, status) : TUTTI_OK;
 }
 

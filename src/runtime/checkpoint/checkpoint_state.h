@@ -8,7 +8,7 @@
 
 #include "compute/optim/optimizer.h"
 #include "core/tensor/tensor_list.h"
-#include "runtime/checkpoint/manifest.h"
+#include "runtime/checkpoint/load_state.h"
 
 #define TT_OPTIM_PREFIX "optim."
 
@@ -24,9 +24,9 @@ tutti_status_t tt_checkpoint_state_saved(const tutti_checkpoint_t *checkpoint,
                                          tt_checkpoint_state_t *out);
 
 /* What is read into: memory for the module's tensors on meta, and for the optimizer's state that
- * the checkpoint has. Errors: ARG (a device without memory), NOMEM. */
+ * is loaded. Errors: ARG (a device without memory), NOMEM. */
 tutti_status_t tt_checkpoint_state_wanted(const tutti_checkpoint_t *checkpoint,
-                                          const tt_manifest_t *saved, tt_checkpoint_state_t *out);
+                                          const tt_loaded_t *from, tt_checkpoint_state_t *out);
 
 /* How reading went: if well, module and optimizer have what was read. Releases the list in any
  * case. Errors: that status; FORMAT (no state of an optimizer). */

@@ -323,6 +323,44 @@ static void snapshots_of_earlier_versions_are_loaded(void **state)
     tt_end_files(&place);
 }
 
+/* A state of which a part is new would be none: it stays as a whole. */
+static void an_optimizers_state_is_loaded_or_stays(void **state)
+{
+    (void)state;
+    tt_place_of_files_t place;
+    training_t old, new, twin;
+    tt_begin_files(&place);
+    begin_training(&old, 1);
+    begin_training(&new, 2);
+    begin_training(&twin, 2);
+    make_step(&old);
+    make_step(&new);
+    make_step(&twin);
+    const char *model = tt_file_of(&place, "model.safetensors");
+    assert_int_equal(tutti_module_save(old.net, model, NULL, 0), TUTTI_OK);
+    assert_int_equal(tutti_optim_save(old.optim, tt_file_of(&place, "optim.safetensors")), 0);
+    const tutti_checkpoint_t checkpoint = {.module = new.net, .optim = new.optim};
+    const char *const part = "*.exp_avg", *const all = "optim.*";
+    tutti_load_options_t options = {.exclude = &part, .exclude_count = 1};
+    assert_int_equal(tutti_checkpoint_load_from(&checkpoint, place.folder, &options),
+                     TUTTI_ERR_MISMATCH);
+    tt_expect_error("\"optim.weight.exp_avg\" is not loaded, but its parameter's step is: want all "
+                    "or nothing of a parameter's state");
+    make_step(&new);
+    make_step(&twin);
+    expect_same(new.net, twin.net);
+    options.exclude = &all;
+    assert_int_equal(tutti_checkpoint_load_from(&checkpoint, place.folder, &options), TUTTI_OK);
+    assert_int_equal(tutti_module_load(twin.net, tt_file_of(&place, "model.safetensors")), 0);
+    make_step(&new);
+    make_step(&twin);
+    expect_same(new.net, twin.net);
+    end_training(&old);
+    end_training(&new);
+    end_training(&twin);
+    tt_end_files(&place);
+}
+
 /* Memory without values would be all that it gets. */
 static void a_tensor_on_meta_must_be_loaded(void **state)
 {
@@ -535,6 +573,7 @@ int main(void)
         cmocka_unit_test(what_is_excluded_by_its_name_there_is_not_loaded),
         cmocka_unit_test(patterns_choose_what_is_loaded),
         cmocka_unit_test(snapshots_of_earlier_versions_are_loaded),
+        cmocka_unit_test(an_optimizers_state_is_loaded_or_stays),
         cmocka_unit_test(a_tensor_on_meta_must_be_loaded),
         cmocka_unit_test(options_that_mean_nothing_are_refused),
         cmocka_unit_test(shapes_and_dtypes_that_differ_are_listed),

@@ -27,6 +27,27 @@ static tutti_status_t check_meta(const tt_checkpoint_state_t *state, const tt_sl
     return TUTTI_OK;
 }
 
+/* The optimizer's tensors are the next ones. Those of a parameter are new, to be filled: a state of
+ * which a part is from elsewhere would be none. */
+static tutti_status_t check_optim(const tt_checkpoint_state_t *state, const tt_slices_load_t *load)
+{
+    for (size_t i = state->module.count; i < state->tensors.count; i++) {
+        if (load->fits[i].saved == NULL) {
+            return TT_FAIL(TUTTI_ERR_MISMATCH,
+                           "%s: \"%s\" is not loaded, but its parameter's step is: want all or "
+                           "nothing of a parameter's state",
+                           load->what, state->tensors.items[i].name);
+        }
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t check_new(const tt_checkpoint_state_t *state, const tt_slices_load_t *load)
+{
+    TT_TRY(check_meta(state, load));
+    return check_optim(state, load);
+}
+
 /* Texts come first: a loader that refuses its own leaves all tensors as they are. */
 static tutti_status_t read_into(const tutti_checkpoint_t *c, const tt_checkpoint_state_t *state,
                                 tt_slices_load_t *load)
@@ -34,7 +55,7 @@ static tutti_status_t read_into(const tutti_checkpoint_t *c, const tt_checkpoint
     tt_problems_t problems = {0};
     tt_checkpoint_texts_check(c, load->manifest, miss_text, &problems);
     TT_TRY(tt_slices_fit(load, &problems));
-    TT_TRY(tt_group_agree(c->group, check_meta(state, load)));
+    TT_TRY(tt_group_agree(c->group, check_new(state, load)));
     TT_TRY(tt_group_agree(c->group, tt_checkpoint_texts_load(c, load->manifest)));
     return tt_group_agree(c->group, tt_slices_read(load));
 }
@@ -42,8 +63,7 @@ static tutti_status_t read_into(const tutti_checkpoint_t *c, const tt_checkpoint
 tutti_status_t tt_load_state(const tutti_checkpoint_t *c, const tt_loaded_t *from)
 {
     tt_checkpoint_state_t state = {0};
-    tutti_status_t status =
-        tt_group_agree(c->group, tt_checkpoint_state_wanted(c, from->manifest, &state));
+    tutti_status_t status = tt_group_agree(c->group, tt_checkpoint_state_wanted(c, from, &state));
     if (status >= 0) {
         tt_slices_load_t load = {.what = from->what,
                                  .group = c->group,

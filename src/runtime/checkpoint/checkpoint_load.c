@@ -9,6 +9,7 @@
 #include "comm/group/agree.h"
 #include "core/base/log.h"
 #include "runtime/checkpoint/checkpoint_impl.h"
+#include "runtime/checkpoint/checkpoint_texts.h"
 #include "runtime/checkpoint/folder_lock.h"
 #include "runtime/checkpoint/load_state.h"
 #include "runtime/checkpoint/pieces.h"
@@ -95,6 +96,7 @@ static tutti_status_t check(const tutti_checkpoint_t *c)
 {
     tt_pieces_t pieces;
     TT_TRY(tt_checkpoint_check(c));
+    TT_TRY(tt_checkpoint_texts_check_names(c));
     TT_TRY(tt_pieces_of(c->slices, c->slice_count, &pieces));
     tt_pieces_release(&pieces);
     return TUTTI_OK;

@@ -411,6 +411,8 @@ static void slices_that_are_not_all_of_it_are_refused(void **state)
     expect_refused(&a, &late, 1, "is no part, from its first element on, of [4, 6]");
     expect_refused(&a, &(tutti_slice_t){.tensor = x}, 1, "a slice has no name");
     expect_refused(&a, &(tutti_slice_t){.name = "w"}, 1, "a slice has no tensor");
+    expect_refused(&a, &(tutti_slice_t){.name = "w\xff", .tensor = x}, 1,
+                   "the name of a slice is not UTF-8: w\\xff");
     tutti_tensor_release(x);
     end_alone(&a);
 }

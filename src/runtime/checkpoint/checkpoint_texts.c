@@ -223,7 +223,7 @@ enum { LIBRARY_TEXTS = sizeof library / sizeof *library };
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
-static bool is_utf8(tutti_bytes_t text)
+bool tt_bytes_are_utf8(tutti_bytes_t text)
 {
     json_t *json = json_stringn(text.data, text.bytes);
     const bool is_text = json != NULL && memchr(text.data, 0, text.bytes) == NULL;
@@ -236,17 +236,27 @@ static tutti_status_t check_own(const tutti_checkpoint_text_t *text)
     char name[80];
     if (text->name == NULL || text->name[0] == 0 ||
         strncmp(text->name, LIBRARY_PREFIX, strlen(LIBRARY_PREFIX)) == 0 ||
-        !is_utf8(tutti_text(text->name))) {
+        !tt_bytes_are_utf8(tutti_text(text->name))) {
         tt_bytes_print(tutti_text(text->name == NULL ? "" : text->name), name, sizeof name);
         return TT_FAIL(TUTTI_ERR_ARG,
                        "checkpoint: a text \"%s\": want a name in UTF-8 that does not begin with "
                        "\"" LIBRARY_PREFIX "\"",
                        name);
     }
-    return text->saved.data == NULL || is_utf8(text->saved)
+    return text->saved.data == NULL || tt_bytes_are_utf8(text->saved)
                ? TUTTI_OK
                : TT_FAIL(TUTTI_ERR_ARG, "checkpoint: text \"%s\" is not UTF-8, or has a 0 in it",
                          text->name);
+}
+
+tutti_status_t tt_checkpoint_texts_check_names(const tutti_checkpoint_t *checkpoint)
+{
+    for (size_t i = 0; i < checkpoint->text_count; i++) {
+        if (checkpoint->texts[i].name == NULL) {
+            return TT_FAIL(TUTTI_ERR_ARG, "checkpoint: text %zu has no name", i);
+        }
+    }
+    return TUTTI_OK;
 }
 
 tutti_status_t tt_checkpoint_texts_add(const tutti_checkpoint_t *checkpoint,

@@ -7,6 +7,12 @@
 
 #include "runtime/checkpoint/manifest.h"
 
+/* UTF-8, without a 0. */
+bool tt_bytes_are_utf8(tutti_bytes_t text);
+
+/* Before a load. Errors: ARG (a text has no name). */
+tutti_status_t tt_checkpoint_texts_check_names(const tutti_checkpoint_t *checkpoint);
+
 /* Those that this rank has, into its description. Errors: ARG (a name or a text that cannot be),
  * STATE (of the data loader), NOMEM. */
 tutti_status_t tt_checkpoint_texts_add(const tutti_checkpoint_t *checkpoint,

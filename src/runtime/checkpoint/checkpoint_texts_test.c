@@ -90,6 +90,22 @@ static void texts_that_cannot_be_are_refused(void **state)
     remove_place(folder);
 }
 
+static void a_text_without_a_name_is_not_loaded(void **state)
+{
+    (void)state;
+    char folder[64];
+    int64_t step = 77;
+    tutti_checkpoint_text_t texts[] = {{.name = "notes", .saved = tutti_text("x")}, {0}};
+    tutti_checkpoint_t checkpoint = {.folder = folder, .texts = texts, .text_count = 1};
+    make_place(folder);
+    assert_int_equal(tutti_checkpoint_save(&checkpoint, 1), TUTTI_OK);
+    checkpoint.text_count = 2;
+    assert_int_equal(tutti_checkpoint_load(&checkpoint, &step), TUTTI_ERR_ARG);
+    tt_expect_error("checkpoint: text 1 has no name");
+    assert_int_equal(step, 77);
+    remove_place(folder);
+}
+
 /* ---- what the library writes ----------------------------------------------------------------- */
 
 typedef struct {
@@ -287,6 +303,7 @@ int main(void)
         cmocka_unit_test(texts_come_back),
         cmocka_unit_test(a_text_that_is_not_there_is_named),
         cmocka_unit_test(texts_that_cannot_be_are_refused),
+        cmocka_unit_test(a_text_without_a_name_is_not_loaded),
         cmocka_unit_test(a_training_is_put_back),
         cmocka_unit_test(another_optimizer_or_loader_is_refused),
         cmocka_unit_test(other_shards_are_logged),

@@ -4,7 +4,9 @@
 #include <inttypes.h>
 
 #include "core/base/alloc.h"
+#include "core/base/buffer.h"
 #include "core/tensor/tensor_impl.h"
+#include "runtime/checkpoint/checkpoint_texts.h"
 
 tutti_shape_t tt_slice_whole_shape(const tutti_slice_t *slice)
 {
@@ -19,12 +21,23 @@ static tutti_status_t fail_slice(const tutti_slice_t *slice, const char *problem
                    tutti_shape_format(slice->whole, whole, sizeof whole));
 }
 
+static tutti_status_t check_name(const char *name)
+{
+    char text[160];
+    if (tt_bytes_are_utf8(tutti_text(name))) {
+        return TUTTI_OK;
+    }
+    tt_bytes_print(tutti_text(name), text, sizeof text);
+    return TT_FAIL(TUTTI_ERR_ARG, "checkpoint: the name of a slice is not UTF-8: %s", text);
+}
+
 static tutti_status_t check_slice(const tutti_slice_t *slice)
 {
     if (slice->name == NULL || slice->name[0] == 0 || slice->tensor == NULL) {
         return TT_FAIL(TUTTI_ERR_ARG, "checkpoint: a slice has no %s",
                        slice->tensor == NULL ? "tensor" : "name");
     }
+    TT_TRY(check_name(slice->name));
     TT_TRY(tt_tensor_check_named(slice->tensor, slice->name));
     if (!tt_device_has_values(slice->tensor->storage->device)) {
         return TT_FAIL(TUTTI_ERR_STATE,

@@ -1,6 +1,6 @@
 /* Locks of folders, by fcntl. FOLDER/.lock has one line:
  *
- *     tutti run 3f2a at 127.0.0.1:29500 attempt 0, host a, process 812, since 2026-11-23T17:20:00Z
+ *     run 3f2a, … attempt 0 at 127.0.0.1:29500 of a, host a, process 812, since 2026-11-23T17:20:00Z
  *
  * They are POSIX's locks, of a process, and not those of an open file description (flock,
  * F_OFD_SETLK): a child made by fork() inherits those with its descriptors, and would hold the
@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "comm/group/agree.h"
+#include "comm/net/address.h"
 #include "comm/rendezvous/rendezvous.h"
 #include "core/base/clock.h"
 #include "core/base/config.h"
@@ -31,7 +32,13 @@
 #include "core/base/log.h"
 #include "runtime/checkpoint/step_folders.h"
 
-enum { HELD_MAX = 64, LINE_BYTES = 1024, JOB_BYTES = 768, PAUSE_NS_MAX = 50000000 };
+enum {
+    HELD_MAX = 64,
+    LINE_BYTES = 1024,
+    JOB_BYTES = 768,
+    HOST_BYTES = 64,
+    PAUSE_NS_MAX = 50000000
+};
 
 /* A lock of this process; forks: when it was taken. */
 typedef struct {
@@ -100,22 +107,27 @@ static bool keep(int fd)
 
 /* ---- who has it ------------------------------------------------------------------------------ */
 
-/* The same text in all processes that a launcher has started together; "" without one. */
+/* The same text in all processes that a launcher has started together; "" without one. A loopback
+ * address is one of this host, and the folder may be on others, too. */
 static void name_job(char job[JOB_BYTES])
 {
     tt_rendezvous_t r;
+    char host[HOST_BYTES] = "";
     job[0] = 0;
     if (tt_rendezvous_from_environment(-1, -1, &r) >= 0 && r.size > 1) {
-        snprintf(job, JOB_BYTES, "run %.100s, %s attempt %.20s at %s:%d",
+        const bool is_local = tt_address_is_loopback(r.host);
+        (void)gethostname(host, sizeof host - 1);
+        snprintf(job, JOB_BYTES, "run %.100s, %s attempt %.20s at %s:%d%s%s",
                  tt_config_text(TT_CONFIG_RUN_ID), r.job[0] == 0 ? r.launcher : r.job,
-                 tt_config_text(TT_CONFIG_RESTART_COUNT), r.host, r.port);
+                 tt_config_text(TT_CONFIG_RESTART_COUNT), r.host, r.port, is_local ? " of " : "",
+                 is_local ? host : "");
     }
 }
 
 /* The lock holds without the line: it is for those that wait. */
 static void sign(int fd)
 {
-    char job[JOB_BYTES], host[64] = "", since[32], line[LINE_BYTES];
+    char job[JOB_BYTES], host[HOST_BYTES] = "", since[32], line[LINE_BYTES];
     struct tm utc;
     const time_t now = time(NULL);
     name_job(job);

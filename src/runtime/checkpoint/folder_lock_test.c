@@ -196,6 +196,41 @@ static void processes_of_a_job_share_it(void **state)
     assert_int_equal(tt_folder_lock(folder, NULL, true), TUTTI_OK);
 }
 
+/* As if the process that holds it were on another host. */
+static void move_holder(void)
+{
+    char path[96], line[1024], host[64] = "", moved[2048] = "";
+    snprintf(path, sizeof path, "%s/.lock", folder);
+    assert_int_equal(gethostname(host, sizeof host - 1), 0);
+    FILE *file = fopen(path, "r+");
+    assert_non_null(file);
+    assert_non_null(fgets(line, sizeof line, file));
+    for (const char *at = line; *at != 0;) {
+        const size_t bytes = strlen(moved), name = strlen(host);
+        const bool is_host = strncmp(at, host, name) == 0 && at[name] == ',' && at[-1] == ' ';
+        snprintf(moved + bytes, sizeof moved - bytes, "%.*s", is_host ? 9 : 1,
+                 is_host ? "elsewhere" : at);
+        at += is_host ? name : 1;
+    }
+    rewind(file);
+    assert_true(fputs(moved, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* A loopback address and a port tell jobs of one host apart, and no hosts. */
+static void another_hosts_job_is_another_job(void **state)
+{
+    (void)state;
+    const job_t one = start("0", false);
+    assert_int_equal(one.status, TUTTI_OK);
+    move_holder();
+    const job_t two = start("0", false);
+    assert_int_equal(two.status, TUTTI_ERR_STATE);
+    assert_non_null(strstr(two.text, "host elsewhere, process "));
+    stop(&one);
+    stop(&two);
+}
+
 static void a_lock_goes_with_its_folder(void **state)
 {
     assert_int_equal(tt_folder_lock(folder, NULL, true), TUTTI_OK);
@@ -246,6 +281,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_forked_child_holds_nothing, begin, end),
         cmocka_unit_test_setup_teardown(a_forked_child_is_another_job, begin, end),
         cmocka_unit_test_setup_teardown(processes_of_a_job_share_it, begin, end),
+        cmocka_unit_test_setup_teardown(another_hosts_job_is_another_job, begin, end),
         cmocka_unit_test_setup_teardown(a_lock_goes_with_its_folder, begin, end),
         cmocka_unit_test_setup_teardown(where_nothing_can_be_written_nothing_is_locked, begin, end),
         cmocka_unit_test_setup_teardown(more_folders_than_it_can_hold_are_told, begin, end),

@@ -1,6 +1,6 @@
 /* Locks of folders, by fcntl. FOLDER/.lock has one line:
  *
- *     run 3f2a, … attempt 0 at 127.0.0.1:29500 of a, host a, process 812, since 2026-11-23T17:20:00Z
+ *     run 3f2a, … attempt 0 at 127.0.0.1:29500 of a, host a, process 812, since …
  *
  * They are POSIX's locks, of a process, and not those of an open file description (flock,
  * F_OFD_SETLK): a child made by fork() inherits those with its descriptors, and would hold the

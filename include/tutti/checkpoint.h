@@ -233,7 +233,8 @@ TUTTI_API tutti_status_t tutti_saver_create(const tutti_checkpoint_t *checkpoint
  */
 TUTTI_API tutti_status_t tutti_saver_save(tutti_saver_t *saver, int64_t step);
 
-/** Until nothing is under way. Load behind it. @thread the context's; a collective call
+/** Until nothing is under way. Load behind it, and save into its folder otherwise: that removes
+ *  what the saver has half written, which fails. @thread the context's; a collective call
  *  @errors those of the save that was under way; PEER, TIMEOUT */
 TUTTI_API tutti_status_t tutti_saver_wait(tutti_saver_t *saver);
 

@@ -11,15 +11,24 @@
 /* An address in the code of the caller of the public function that it stands in. */
 #define SITE __builtin_return_address(0)
 
-/* Most of what a request says is known when this is compiled. */
+/* Most of what a request says is known when this is compiled, as long as no call stands between it
+ * and where it is looked at: so it is written down behind those that there are. */
 #define FOLDED __attribute__((always_inline)) static inline
+
+/* Of the host's memory. A row of elements, as buckets are, is seen to be fine at once. */
+FOLDED tutti_status_t check_tensor(const char *call, const char *name, const tutti_tensor_t *x)
+{
+    return x != NULL && !tt_tensor_is_absent(x) && x->shape.rank == 1 && x->strides[0] == 1
+               ? TUTTI_OK
+               : tt_group_check_tensor(call, name, x);
+}
 
 FOLDED tutti_status_t check_in_place(const tutti_group_t *group, const tt_request_t *request)
 {
     const char *name = tt_collective_name(request->collective);
     const tutti_tensor_t *x = request->input;
     TT_WANT(name, group);
-    TT_TRY(tt_group_check_tensor(name, "x", x));
+    TT_TRY(check_tensor(name, "x", x));
     if (tt_collective_has_root(request->collective)) {
         TT_TRY(tt_group_check_root(group, name, request->root));
     }
@@ -34,11 +43,11 @@ FOLDED tutti_status_t start_plain(tutti_group_t *group, const tt_request_t *requ
                                   tutti_work_t **work)
 {
     tutti_tensor_t *tensors[2] = {request->output};
-    void *out = tutti_tensor_data(request->output);
+    void *out = tt_tensor_data(request->output);
     const void *pieces[1] = {out};
     if (!request->is_in_place) {
         tensors[1] = request->input;
-        pieces[0] = tutti_tensor_data(request->input);
+        pieces[0] = tt_tensor_data(request->input);
     }
     const tutti_dtype_t dtype = request->output->dtype;
     tt_start_t start = {.call = {.collective = request->collective,
@@ -86,7 +95,7 @@ FOLDED bool is_plain_pair(const tutti_group_t *group, const tt_request_t *reques
     }
     const size_t element = tt_dtype_bytes(in->dtype);
     const size_t own = (size_t)part * (size_t)group->rank * element;
-    const char *a = tutti_tensor_data(in), *b = tutti_tensor_data(out);
+    const char *a = tt_tensor_data(in), *b = tt_tensor_data(out);
     return a + (size_t)in->numel * element <= b || b + (size_t)out->numel * element <= a ||
            (is_gather && a == b + own) || (!is_gather && !is_exchange && b == a + own);
 }
@@ -98,8 +107,8 @@ FOLDED tutti_status_t call_pair(tutti_group_t *group, const tt_request_t *reques
     const char *name = tt_collective_name(request->collective);
     tutti_tensor_t *in = request->input, *out = request->output;
     TT_WANT(name, group);
-    TT_TRY(tt_group_check_tensor(name, "input", in));
-    TT_TRY(tt_group_check_tensor(name, "output", out));
+    TT_TRY(check_tensor(name, "input", in));
+    TT_TRY(check_tensor(name, "output", out));
     if (!is_plain_pair(group, request)) {
         return tt_group_request(group, request, work);
     }
@@ -137,25 +146,25 @@ FOLDED bool is_of_device(const tutti_tensor_t *x)
     return x != NULL && x->storage != NULL && x->storage->device != NULL;
 }
 
-FOLDED tutti_status_t call(tutti_group_t *group, const tt_request_t *request, tutti_work_t **work)
+FOLDED bool is_on_device(const tutti_group_t *group, const tt_request_t *request)
 {
     const bool is_simple = request->transfer == NULL && !request->is_list && !request->is_leaves;
-    const bool is_on_device = is_simple
-                                  ? is_of_device(request->input) || is_of_device(request->output)
-                                  : tt_request_is_on_device(group, request);
-    if (is_on_device && group != NULL) {
-        return tt_group_stream_call(group, request, work);
-    }
-    TT_TRY(group != NULL ? tt_group_settle(group) : TUTTI_OK);
-    return call_here(group, request, work);
+    return group != NULL &&
+           (is_simple ? is_of_device(request->input) || is_of_device(request->output)
+                      : tt_request_is_on_device(group, request));
 }
 
 #define PARAMETERS(...) __VA_ARGS__
 #define X(name, parameters, ...)                                                                   \
     tutti_status_t tutti_##name(tutti_group_t *group, PARAMETERS parameters, tutti_work_t **work)  \
     {                                                                                              \
+        if (is_on_device(group, &(const tt_request_t){__VA_ARGS__})) {                             \
+            const tt_request_t request = {__VA_ARGS__, .site = SITE};                              \
+            return tt_group_stream_call(group, &request, work);                                    \
+        }                                                                                          \
+        TT_TRY(group != NULL ? tt_group_settle(group) : TUTTI_OK);                                 \
         const tt_request_t request = {__VA_ARGS__, .site = SITE};                                  \
-        return call(group, &request, work);                                                        \
+        return call_here(group, &request, work);                                                   \
     }                                                                                              \
     tutti_status_t tutti_prepare_##name(tutti_group_t *group, PARAMETERS parameters,               \
                                         tutti_prepared_t **out)                                    \

@@ -38,7 +38,7 @@
  * bytes (objects.h) work on copies over this engine: the caller's memory is free at once.
  *
  * The groups made of a world belong to one thread at a time, all together: a wait in one of them
- * moves the calls of the others forward too.
+ * moves the calls of the others forward too. A call while another thread waits is STATE.
  *
  * A call without its group, or without a place for its result, is ARG and says which argument is
  * NULL; what has no status does nothing then, or gives what it gives for "not known".

@@ -78,7 +78,8 @@ struct tutti_work {
 typedef struct {
     tt_ref_t ref;
     LIST_HEAD(, tutti_group) groups;
-    tt_group_stream_t *stream; /* of calls on tensors of devices; NULL: there was none */
+    tt_group_stream_t *stream;  /* of calls on tensors of devices; NULL: there was none */
+    _Atomic uintptr_t waits_in; /* the thread that waits in a call; 0: none */
 } tt_family_t;
 
 typedef struct tt_coalesced tt_coalesced_t;

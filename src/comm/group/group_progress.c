@@ -7,6 +7,9 @@
  * While the family's stream is in a call, another thread's abort is a flag, which the stream looks
  * at every few ms: one thread at a time uses a family.
  */
+#include <pthread.h>
+#include <stdatomic.h>
+
 #include "comm/group/group_impl.h"
 
 enum { FAMILY_SLICE_NS = 100000, HEED_NS = 2000000 };
@@ -138,7 +141,7 @@ tutti_status_t tt_group_settle_by(tutti_group_t *group, tt_deadline_t deadline)
 }
 
 /* In slices, between which somebody else has a turn. */
-tutti_status_t tt_group_wait(tutti_group_t *group, tt_op_t *op, tt_deadline_t deadline)
+static tutti_status_t wait_in_slices(tutti_group_t *group, tt_op_t *op, tt_deadline_t deadline)
 {
     tt_group_stream_t *stream = group->family->stream;
     const bool is_streamed = stream != NULL && tt_group_stream_is_inside(stream);
@@ -159,4 +162,14 @@ tutti_status_t tt_group_wait(tutti_group_t *group, tt_op_t *op, tt_deadline_t de
     }
     return is_last || status != TUTTI_PENDING ? status
                                               : group->backend->wait(group->state, op, deadline);
+}
+
+tutti_status_t tt_group_wait(tutti_group_t *group, tt_op_t *op, tt_deadline_t deadline)
+{
+    _Atomic uintptr_t *waits_in = &group->family->waits_in;
+    const uintptr_t outer = atomic_load_explicit(waits_in, memory_order_relaxed);
+    atomic_store_explicit(waits_in, (uintptr_t)pthread_self(), memory_order_relaxed);
+    const tutti_status_t status = wait_in_slices(group, op, deadline);
+    atomic_store_explicit(waits_in, outer, memory_order_relaxed);
+    return status;
 }

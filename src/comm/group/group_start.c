@@ -4,6 +4,7 @@
  * A caller's work holds the group and its tensors. A blocking call uses a work too, but holds
  * nothing: its caller holds everything.
  */
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -229,9 +230,22 @@ static tutti_status_t start_coalesced(tutti_group_t *group, tt_start_t *start, t
 
 /* ---- all of them ---- */
 
+/* Two threads in one family's engine take each other's messages, and wait for ever. */
+static inline tutti_status_t check_thread(const tutti_group_t *group)
+{
+    const uintptr_t other = atomic_load_explicit(&group->family->waits_in, memory_order_relaxed);
+    return __builtin_expect(other == 0, 1) || other == (uintptr_t)pthread_self()
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_STATE,
+                         "group %s: another thread waits in a call of this group, or of one that "
+                         "comes from the same world: they belong to one thread at a time",
+                         group->name);
+}
+
 tutti_status_t tt_group_start(tutti_group_t *group, tt_start_t *start, tutti_work_t **out)
 {
     TT_TRY(tt_group_settle(group));
+    TT_TRY(check_thread(group));
     if (group->coalesce != NULL) {
         return start_coalesced(group, start, out);
     }

@@ -30,7 +30,7 @@ demo: packages-demo build
 	tools/demo
 
 check: packages-check build
-	ctest --test-dir build -L quick -j $(JOBS) --output-on-failure; \
+	ctest --test-dir build -L quick -j $$(($(JOBS) + 1)) --output-on-failure; \
 	    status=$$?; tools/skips build; exit $$status
 
 check-all: packages-check packages-check-all build

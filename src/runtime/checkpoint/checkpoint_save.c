@@ -236,7 +236,7 @@ tutti_status_t tt_saving_copy(tt_saving_t *save)
     for (size_t i = 0; i < save->pieces.count; i++) {
         tt_piece_t *piece = &save->pieces.pieces[i];
         tutti_tensor_t *copy;
-        if (!tt_rank_files_has(save->plan, save->rank, piece)) {
+        if (piece->is_copy || !tt_rank_files_has(save->plan, save->rank, piece)) {
             continue;
         }
         TT_TRY(tutti_tensor_create(tutti_tensor_dtype(piece->tensor),
@@ -244,6 +244,7 @@ tutti_status_t tt_saving_copy(tt_saving_t *save)
         const tutti_status_t status = tutti_tensor_copy(copy, piece->tensor);
         tutti_tensor_release(piece->tensor);
         piece->tensor = copy;
+        piece->is_copy = true;
         TT_TRY(status);
     }
     return TUTTI_OK;

@@ -12,6 +12,7 @@ typedef struct {
     tutti_shape_t whole;
     tt_box_t box;
     tutti_tensor_t *tensor; /* of the box's shape */
+    bool is_copy;           /* nobody else has the tensor, and nobody changes it */
 } tt_piece_t;
 
 typedef struct {

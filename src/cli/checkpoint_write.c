@@ -17,6 +17,22 @@ typedef struct {
 
 #define FIELD(name) .offset = offsetof(flags_t, name)
 
+/* Rows of more than one command. */
+#define SHARD_SIZE_OPTION                                                                          \
+    {                                                                                              \
+        .name = "shard-size", .kind = TUTTI_OPTION_TEXT, FIELD(shard_size), .argument = "SIZE",    \
+        .about = "of a folder's files, at most: 500MB, 4GiB"                                       \
+    }
+#define RANKS_OPTION(text)                                                                         \
+    {                                                                                              \
+        .name = "ranks", .alias = 'n', .kind = TUTTI_OPTION_INT, FIELD(ranks), .argument = "N",    \
+        .min = 1, .max = 99999, .about = text                                                      \
+    }
+#define JSON_OPTION                                                                                \
+    {                                                                                              \
+        .name = "json", FIELD(is_json), .about = "print JSON"                                      \
+    }
+
 static void show_progress(void *user, uint64_t bytes, uint64_t all)
 {
     tt_checkpoint_progress_show(user, bytes, all);
@@ -42,15 +58,11 @@ static int print_written(const char *verb, const tutti_saved_t *saved, const cha
 /* ---- merge ----------------------------------------------------------------------------------- */
 
 static const tutti_option_t merge_table[] = {
-    {.name = "shard-size",
-     .kind = TUTTI_OPTION_TEXT,
-     FIELD(shard_size),
-     .argument = "SIZE",
-     .about = "of a folder's files, at most: 500MB, 4GiB"},
+    SHARD_SIZE_OPTION,
     {.name = "all",
      FIELD(is_all),
      .about = "also what belongs to the optimizer: names that begin with \"optim.\""},
-    {.name = "json", FIELD(is_json), .about = "print JSON"},
+    JSON_OPTION,
     {0}};
 
 /* 0: it is none */
@@ -122,16 +134,7 @@ int tt_checkpoint_merge(int argc, char **argv)
 /* ---- split ----------------------------------------------------------------------------------- */
 
 static const tutti_option_t split_table[] = {
-    {.name = "ranks",
-     .alias = 'n',
-     .kind = TUTTI_OPTION_INT,
-     FIELD(ranks),
-     .argument = "N",
-     .min = 1,
-     .max = 99999,
-     .about = "each has a part of the rows of every tensor"},
-    {.name = "json", FIELD(is_json), .about = "print JSON"},
-    {0}};
+    RANKS_OPTION("each has a part of the rows of every tensor"), JSON_OPTION, {0}};
 
 static tutti_status_t split(tutti_saved_t *saved, const char *out, const flags_t *flags,
                             const tutti_saved_watch_t *watch)
@@ -169,23 +172,12 @@ static const tutti_option_t convert_table[] = {
      .choices = namings,
      .about = "of the tensors of a GPT: tutti's, or those of Hugging Face's GPT-2, "
               "whose matrices are transposed"},
-    {.name = "ranks",
-     .alias = 'n',
-     .kind = TUTTI_OPTION_INT,
-     FIELD(ranks),
-     .argument = "N",
-     .min = 1,
-     .max = 99999,
-     .about = "of a checkpoint: each has a part of the rows of every tensor"},
-    {.name = "shard-size",
-     .kind = TUTTI_OPTION_TEXT,
-     FIELD(shard_size),
-     .argument = "SIZE",
-     .about = "of a folder's files, at most: 500MB, 4GiB"},
+    RANKS_OPTION("of a checkpoint: each has a part of the rows of every tensor"),
+    SHARD_SIZE_OPTION,
     {.name = "all",
      FIELD(is_all),
      .about = "also what belongs to the optimizer, which a checkpoint always holds"},
-    {.name = "json", FIELD(is_json), .about = "print JSON"},
+    JSON_OPTION,
     {0}};
 
 static bool is_file_name(const char *path)

@@ -175,6 +175,10 @@ endforeach()
 set_property(TEST checkpoint_kill_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=32")
 tutti_test(checkpoint_kill_full Python3::Interpreter
            ${PROJECT_SOURCE_DIR}/tests/multi/checkpoint_kill_test.py)
+set_property(TEST gpt_kill_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=20")
+tutti_test(gpt_kill_full Python3::Interpreter ${PROJECT_SOURCE_DIR}/tests/multi/gpt_kill_test.py)
+tutti_test(gpt_kill_long Python3::Interpreter ${PROJECT_SOURCE_DIR}/tests/multi/gpt_kill_test.py)
+set_property(TEST gpt_kill_long APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_TIMES=5")
 
 tutti_test(tidy Python3::Interpreter ${PROJECT_SOURCE_DIR}/tools/tidy
            --library $<TARGET_FILE:tutti> --archive $<TARGET_FILE:tutti_static>)

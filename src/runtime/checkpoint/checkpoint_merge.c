@@ -14,21 +14,19 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <jansson.h>
-
 #include <tutti/devices.h>
 
 #include "core/base/alloc.h"
-#include "core/base/file.h"
 #include "core/base/folder.h"
 #include "core/tensor/safetensors_impl.h"
 #include "core/tensor/tensor_impl.h"
+#include "runtime/checkpoint/hf_index.h"
 #include "runtime/checkpoint/saved_impl.h"
 
 #define SHARD_BYTES_DEFAULT UINT64_C(5000000000)
 
 static const char optim_prefix[] = "optim.", suffix[] = ".safetensors", model_prefix[] = "model",
-                  step_prefix[] = "step-", index_name[] = "model.safetensors.index.json";
+                  step_prefix[] = "step-";
 
 typedef struct {
     tutti_saved_t *saved;
@@ -115,52 +113,17 @@ static void name_shard(const merge_t *merge, size_t shard, char name[64])
     snprintf(name, 64, "%s-%05zu-of-%05zu%s", model_prefix, shard, merge->shard_count, suffix);
 }
 
-static json_t *pack_index(const merge_t *merge)
-{
-    char name[64];
-    json_t *map = json_object();
-    bool is_whole = map != NULL;
-    for (size_t i = 0; i < merge->count && is_whole; i++) {
-        name_shard(merge, merge->shards[i], name);
-        is_whole = json_object_set_new(map, merge->tensors[i].name, json_string(name)) == 0;
-    }
-    if (!is_whole) {
-        json_decref(map);
-        return NULL;
-    }
-    return json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)merge->bytes,
-                     "weight_map", map);
-}
-
-static tutti_status_t write_text(const char *path, const json_t *json, size_t bytes)
-{
-    tt_new_file_t file;
-    char *text = tt_alloc_raw(bytes + 1, "merge");
-    TT_TRY_ALLOC(text);
-    if (bytes == 0 || json_dumpb(json, text, bytes, JSON_INDENT(2)) != bytes) {
-        tt_free(text);
-        return TT_FAIL(TUTTI_ERR_NOMEM, "out of memory: %s", path);
-    }
-    text[bytes] = '\n';
-    tutti_status_t status = tt_new_file_begin(path, &file);
-    if (status >= 0) {
-        status = tt_new_file_end(&file, tt_new_file_write(&file, text, bytes + 1));
-    }
-    tt_free(text);
-    return status;
-}
-
 static tutti_status_t write_index(const merge_t *merge)
 {
-    tt_path_t path;
-    json_t *json = pack_index(merge);
-    tt_steps_file(merge->path, index_name, path);
-    const tutti_status_t status =
-        json == NULL
-            ? TT_FAIL(TUTTI_ERR_NOMEM, "out of memory, or a name that is not UTF-8: %s", path)
-            : write_text(path, json, json_dumpb(json, NULL, 0, JSON_INDENT(2)));
-    json_decref(json);
-    return status;
+    tt_hf_index_t index;
+    char name[64];
+    tt_hf_index_begin(&index);
+    for (size_t i = 0; i < merge->count; i++) {
+        name_shard(merge, merge->shards[i], name);
+        tt_hf_index_add(&index, merge->tensors[i].name, name,
+                        tutti_tensor_bytes(merge->tensors[i].tensor));
+    }
+    return tt_hf_index_end(&index, merge->path);
 }
 
 static void name_path(const merge_t *merge, size_t shard, tt_path_t path)
@@ -190,7 +153,7 @@ static tutti_status_t write_shards(merge_t *merge)
     const tutti_status_t status = write_all_shards(merge);
     tt_path_t path;
     if (status < 0) {
-        tt_steps_file(merge->path, index_name, path);
+        tt_steps_file(merge->path, TT_HF_INDEX_NAME, path);
         (void)unlink(path);
     }
     for (size_t shard = 1; status < 0 && shard <= merge->shard_count; shard++) {

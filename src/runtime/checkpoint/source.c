@@ -10,8 +10,8 @@
 #include "core/base/alloc.h"
 #include "runtime/checkpoint/checkpoint_impl.h"
 #include "runtime/checkpoint/checkpoint_texts.h"
+#include "runtime/checkpoint/hf_index.h"
 
-#define INDEX_NAME "model.safetensors.index.json"
 #define MODEL_NAME "model.safetensors"
 #define OPTIM_NAME "optim.safetensors"
 #define EXTRA_NAME "extra.safetensors"
@@ -37,7 +37,7 @@ static tutti_status_t open_manifest(tt_source_t *source)
 static tutti_status_t open_index(tt_source_t *source)
 {
     source->format = "Hugging Face";
-    return tt_source_add_index(source, INDEX_NAME);
+    return tt_source_add_index(source, TT_HF_INDEX_NAME);
 }
 
 /* How many steps are done, if the model's metadata says so. */
@@ -81,23 +81,23 @@ static tutti_status_t open_model(tt_source_t *source)
 static tutti_status_t fail_folder(const tt_source_t *source)
 {
     return TT_FAIL(TUTTI_ERR_NOT_FOUND,
-                   "%s: no checkpoint: want " TT_MANIFEST_NAME ", " INDEX_NAME ", " MODEL_NAME
+                   "%s: no checkpoint: want " TT_MANIFEST_NAME ", " TT_HF_INDEX_NAME ", " MODEL_NAME
                    ", or folders step-…, in it",
                    source->folder);
 }
 
 static tutti_status_t open_step(tt_source_t *source)
 {
-    return has_file(source, TT_MANIFEST_NAME) ? open_manifest(source)
-           : has_file(source, INDEX_NAME)     ? open_index(source)
-           : has_file(source, MODEL_NAME)     ? open_model(source)
-                                              : fail_folder(source);
+    return has_file(source, TT_MANIFEST_NAME)   ? open_manifest(source)
+           : has_file(source, TT_HF_INDEX_NAME) ? open_index(source)
+           : has_file(source, MODEL_NAME)       ? open_model(source)
+                                                : fail_folder(source);
 }
 
 static tutti_status_t open_folder(tt_source_t *source)
 {
     int64_t step = TT_NO_STEP;
-    if (!has_file(source, TT_MANIFEST_NAME) && !has_file(source, INDEX_NAME) &&
+    if (!has_file(source, TT_MANIFEST_NAME) && !has_file(source, TT_HF_INDEX_NAME) &&
         !has_file(source, MODEL_NAME)) {
         TT_TRY(tt_steps_newest(source->folder, INT64_MAX, &step));
     }
@@ -130,7 +130,7 @@ static tutti_status_t open_file(tt_source_t *source, const char *path)
     if (strcmp(name, TT_MANIFEST_NAME) == 0) {
         return open_manifest(source);
     }
-    if (strcmp(name, INDEX_NAME) == 0) {
+    if (strcmp(name, TT_HF_INDEX_NAME) == 0) {
         return open_index(source);
     }
     bool is_llmc;

@@ -111,7 +111,8 @@ static tutti_checkpoint_t checkpoint_of(const training_t *t)
                                 .optim = t->opt,
                                 .loader = t->loader,
                                 .keep = (int)session->settings.keep,
-                                .shards = tutti_ddp_shards(t->ddp)};
+                                .shards = tutti_ddp_shards(t->ddp),
+                                .whole = session->settings.whole};
 }
 
 static tutti_status_t save_checkpoint(const training_t *t)

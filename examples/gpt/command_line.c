@@ -77,6 +77,7 @@ static const tutti_option_t table[] = {
         "steps between checkpoints, and one at the end; 0: none is written"),
     FLAG(resume, "resume", "go on from the newest checkpoint, if there is one"),
     INT(keep, "keep", "K", 1, 1e6, "so many checkpoints stay"),
+    FLAG(whole, "whole", "each tensor of a checkpoint in one file, as Hugging Face reads them"),
     PATH(log, "log", "write a line of JSON for each step"),
     PATH(summary, "summary", "write the result as JSON; validates at the end"),
     FLAG(evaluate, "evaluate", "only print the loss over --data, in windows of T"),

@@ -173,7 +173,8 @@ static void describe_checkpoint(training_t *t)
                                          .slices = t->extra,
                                          .slice_count = 2,
                                          .keep = (int)settings->keep,
-                                         .shards = tutti_ddp_shards(t->ddp)};
+                                         .shards = tutti_ddp_shards(t->ddp),
+                                         .whole = settings->whole};
 }
 
 /* In the background, while steps go on. */

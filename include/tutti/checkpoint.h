@@ -38,6 +38,16 @@
  *                              rank-00000-0.safetensors     a rank's slices
  *                              rank-00000-0.digests         of their blocks
  *
+ * With `whole` each tensor lies in one file, so that other programs open the model where it is:
+ *
+ *     FOLDER/step-000000000300/manifest.json
+ *                              model.safetensors.index.json      which of the module's tensors is
+ *                              model-00001-of-00002.safetensors  in which file
+ *                              model-00001-of-00002.digests
+ *                              rank-00000-0.safetensors          all others of rank 0
+ *
+ * Of tensors that no rank has whole, the parts go to the rank that writes it.
+ *
  * A checkpoint gets its name when it is on the disk as a whole, by a rename. All that is read is
  * compared with its digest first. Files are safetensors, with the offsets of slices as PyTorch's
  * HuggingFaceStorageReader expects them.
@@ -144,6 +154,8 @@ typedef struct tutti_checkpoint {
     int64_t shards; /**< of the training, on which its bits depend: a load by a training with
                          another number says so in the log; 0: not told */
     const tutti_schedule_t *schedule; /**< written down for those who read the manifest */
+    bool whole; /**< a save puts each tensor into one file, those of the module into files that
+                     Hugging Face's model.safetensors.index.json names; any load reads either */
 } tutti_checkpoint_t;
 
 /**
@@ -154,12 +166,15 @@ typedef struct tutti_checkpoint {
  * @thread      the context's; a collective call; the folder must be the same on every host
  * @cost        each rank writes what it alone has, and its share of what several have, and waits
  *              for the disk; slices that do not lie contiguous in the host's memory are copied, one
- *              at a time
+ *              at a time. With `whole` tensors that no rank has whole are dealt out by their bytes,
+ *              and are in the memory of the rank that writes them until the call returns, with
+ *              8 MiB beside them
  * @errors      on every rank, and nothing is changed: ARG (slices that overlap, leave a gap, or are
  *              no part of their tensor: names tensor and ranks), MISMATCH (ranks have other shapes
- *              or dtypes of it, other texts of a name, or another step), STATE (a slice lies on
- *              meta; the data loader is within a step; another job has the folder: says which), IO
- *              (the disk is full; a rank's folder is another one …), NOMEM; PEER, TIMEOUT
+ *              or dtypes of it, other texts of a name, another step, or another `whole`), STATE (a
+ *              slice lies on meta; the data loader is within a step; another job has the folder:
+ *              says which), IO (the disk is full; a rank's folder is another one …), NOMEM; PEER,
+ *              TIMEOUT
  * @source      torch.distributed.checkpoint.save
  */
 TUTTI_API tutti_status_t tutti_checkpoint_save(const tutti_checkpoint_t *checkpoint, int64_t step);

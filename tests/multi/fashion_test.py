@@ -105,15 +105,17 @@ class Checkpoints(unittest.TestCase):
                          (whole["digest"], whole["test_accuracy"]))
 
     def test_at_its_end_it_trains_nothing(self):
-        _, whole = self.train("end")
+        _, whole = self.train("end", "--whole", ranks=2)
         out, again = self.train("end", "--resume")
         self.assertIn("goes on from the checkpoint of step 8\n", out.stdout)
         self.assertNotIn("step 8/8", out.stdout)
         self.assertEqual((again["digest"], again["test_accuracy"]),
                          (whole["digest"], whole["test_accuracy"]))
-        loaded = result("--model", "mlp", "--evaluate", "--load",
-                        os.path.join(folder.name, "end"), ranks=2)
-        self.assertEqual(loaded["digest"], whole["digest"])
+        index = os.path.join("end", f"step-{8:012}", "model.safetensors.index.json")
+        for name in ("end", index):
+            loaded = result("--model", "mlp", "--evaluate", "--load",
+                            os.path.join(folder.name, name), ranks=2)
+            self.assertEqual(loaded["digest"], whole["digest"])
 
     def test_a_folder_that_is_used_is_refused(self):
         self.train("used")

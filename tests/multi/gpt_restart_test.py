@@ -125,7 +125,9 @@ class Restarted(unittest.TestCase):
         self.assertEqual(ended.returncode, 0, ended.stderr)
         self.assertIn("goes on from the checkpoint of step 6\n", ended.stdout)
         self.assertEqual(digest(ended.stdout), digest(begun.stdout))
-        longer = run("--checkpoint", place, "--resume", "--steps", "9")
+        longer = run("--checkpoint", place, "--resume", "--steps", "9", "--every", "9", "--whole")
+        with open(os.path.join(place, "step-000000000009", "model.safetensors.index.json")) as file:
+            self.assertIn("tok.weight", json.load(file)["weight_map"])
         self.assertEqual(digest(longer.stdout), digest(run("--steps", "9").stdout))
 
     def test_checkpoints_need_a_folder(self):

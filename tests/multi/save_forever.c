@@ -1,6 +1,7 @@
 /* A rank of two, for checkpoint_kill_test.py: loads the newest checkpoint of the folder that is its
  * argument, compares each element with what it was at that step, and saves the next steps until
- * it is killed, or hears that the other rank was. Each line is written at once. */
+ * it is killed, or hears that the other rank was; every second attempt saves tensors whole. Each
+ * line is written at once. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -53,8 +54,11 @@ static tutti_status_t run(const char *folder, tutti_group_t *world)
     tutti_slice_t slices[SLICES];
     int64_t step = 0;
     TUTTI_CHECK(make(tutti_group_rank(world), slices));
-    const tutti_checkpoint_t checkpoint = {
-        .folder = folder, .group = world, .slices = slices, .slice_count = SLICES};
+    const tutti_checkpoint_t checkpoint = {.folder = folder,
+                                           .group = world,
+                                           .slices = slices,
+                                           .slice_count = SLICES,
+                                           .whole = tutti_restart_count() % 2 == 1};
     const tutti_status_t status = tutti_checkpoint_load(&checkpoint, &step);
     if (status < 0) {
         return status;

@@ -5,6 +5,7 @@
  *     without NAME               this tensor is left out
  *     name NAME OTHER            it gets another name
  *     text NAME TEXT             of the caller
+ *     whole                      each tensor in one file
  *     big ROWS COLUMNS           one more, "big", of f32, whose element i is i % 251; each rank has
  *                                an interval of it
  */
@@ -97,12 +98,24 @@ static tutti_status_t change(tt_laid_t *laid, const tutti_spawned_t *self)
             i += 3;
         } else if (strcmp(change[0], "text") == 0) {
             i += 3;
+        } else if (strcmp(change[0], "whole") == 0) {
+            i += 1;
         } else {
             add_big(laid, self, change);
             i += 3;
         }
     }
     return TUTTI_OK;
+}
+
+static bool is_whole(void)
+{
+    for (int i = 0; i < job->count; i++) {
+        if (strcmp(job->changes[i], "whole") == 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static size_t list_texts(tutti_checkpoint_text_t *texts)
@@ -132,7 +145,8 @@ static tutti_status_t save_rank(const tutti_spawned_t *self)
                                            .slice_count = laid.count,
                                            .keep = 100,
                                            .texts = texts,
-                                           .text_count = list_texts(texts)};
+                                           .text_count = list_texts(texts),
+                                           .whole = is_whole()};
     status = status < 0 ? status : tutti_checkpoint_save(&checkpoint, job->step);
     tt_lay_end(&laid);
     tutti_group_release(world);

@@ -190,10 +190,12 @@ static tutti_status_t write_tensor(void *user, const tutti_named_tensor_t *named
                                 : tt_tensor_on_host(named->tensor, &host));
     const char *data = tutti_tensor_data(host);
     const size_t bytes = tutti_tensor_bytes(host), part = TT_SAFETENSORS_PART_BYTES;
-    tutti_status_t status = TUTTI_OK;
-    for (size_t at = 0; at < bytes && status >= 0; at += part) {
+    size_t at = 0;
+    tutti_status_t status;
+    do { /* of a tensor without elements one part without bytes */
         status = write_part(user, named, data + at, bytes - at < part ? bytes - at : part);
-    }
+        at += part;
+    } while (at < bytes && status >= 0);
     tutti_tensor_release(host);
     return status;
 }

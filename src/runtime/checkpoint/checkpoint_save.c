@@ -4,6 +4,9 @@
  *     rank 0   describe ─┐       ┌─ plan ─┬─ write ─┐        ┌─ manifest, rename
  *     rank 1   describe ─┴─gather┘  share └─ write ─┴─ gather┘
  *
+ * Where tensors are saved whole, what is shared says who has their parts: each rank makes the plan
+ * of it, and parts go to the ranks that write before all write.
+ *
  * Descriptions, plan and reports are manifests. The ranks agree behind each of these steps, so that
  * all have the first failure, and nobody waits for one that has gone.
  */
@@ -18,6 +21,8 @@
 #include "runtime/checkpoint/checkpoint_impl.h"
 #include "runtime/checkpoint/checkpoint_texts.h"
 #include "runtime/checkpoint/folder_lock.h"
+#include "runtime/checkpoint/hf_index.h"
+#include "runtime/checkpoint/pieces_exchange.h"
 #include "runtime/checkpoint/rank_files.h"
 #include "runtime/checkpoint/save_plan.h"
 #include "runtime/checkpoint/saving.h"
@@ -28,6 +33,11 @@ enum { KEEP_DEFAULT = 3 };
 
 typedef tutti_status_t (*take_t)(tt_manifest_t *plan, const tt_manifest_t *of_rank);
 
+static const char *saved_as(const tt_manifest_t *manifest)
+{
+    return manifest->is_whole ? "whole tensors" : "slices";
+}
+
 static tutti_status_t take_text(const tt_saving_t *save, int rank, const tutti_buffer_t *text,
                                 take_t take)
 {
@@ -36,10 +46,13 @@ static tutti_status_t take_text(const tt_saving_t *save, int rank, const tutti_b
     snprintf(what, sizeof what, "rank %d", rank);
     TT_TRY(tt_manifest_parse(what, tt_buffer_view(text), &of_rank));
     const tutti_status_t status =
-        of_rank->step == save->step
-            ? take(save->plan, of_rank)
-            : TT_FAIL(TUTTI_ERR_MISMATCH, "checkpoint: rank %d saves step %lld, rank 0 step %lld",
-                      rank, (long long)of_rank->step, (long long)save->step);
+        of_rank->step != save->step
+            ? TT_FAIL(TUTTI_ERR_MISMATCH, "checkpoint: rank %d saves step %lld, rank 0 step %lld",
+                      rank, (long long)of_rank->step, (long long)save->step)
+        : of_rank->is_whole != save->plan->is_whole
+            ? TT_FAIL(TUTTI_ERR_MISMATCH, "checkpoint: rank %d saves %s, rank 0 %s", rank,
+                      saved_as(of_rank), saved_as(save->plan))
+            : take(save->plan, of_rank);
     tt_manifest_release(of_rank);
     return status;
 }
@@ -85,17 +98,31 @@ static tutti_status_t describe(tt_saving_t *save)
     TT_TRY(tt_checkpoint_state_saved(c, &save->state));
     TT_TRY(tt_pieces_of(save->state.slices, save->state.slice_count, &save->pieces));
     TT_TRY(tt_manifest_create(save->step, save->ranks, &save->own));
+    save->own->is_whole = c->whole;
     TT_TRY(tt_checkpoint_texts_add(c, save->own));
-    return tt_pieces_describe(save->state.slices, save->state.slice_count, &save->pieces, save->own,
-                              save->rank);
+    TT_TRY(tt_pieces_describe(save->state.slices, save->state.slice_count, &save->pieces, save->own,
+                              save->rank));
+    for (size_t i = 0; i < save->state.module_count && c->whole; i++) {
+        tt_manifest_find(save->own, save->state.slices[i].name)->is_model = true;
+    }
+    return TUTTI_OK;
 }
 
 static tutti_status_t make_plan(tt_saving_t *save)
 {
     if (save->rank == 0) {
         TT_TRY(tt_manifest_create(save->step, save->ranks, &save->plan));
+        save->plan->is_whole = save->checkpoint->whole;
     }
     return TUTTI_OK;
+}
+
+/* What was shared is who has what. */
+static tutti_status_t make_whole(tt_saving_t *save)
+{
+    save->has = save->plan;
+    save->plan = NULL;
+    return tt_save_plan_whole(save->has, &save->plan);
 }
 
 static tutti_status_t plan_together(tt_saving_t *save)
@@ -107,7 +134,8 @@ static tutti_status_t plan_together(tt_saving_t *save)
     if (status >= 0 && save->rank == 0) {
         status = tt_save_plan_assign(save->plan);
     }
-    return tt_manifest_share(group, status, "the plan of rank 0", &save->plan);
+    TT_TRY(tt_manifest_share(group, status, "the plan of rank 0", &save->plan));
+    return save->plan->is_whole ? tt_group_agree(group, make_whole(save)) : TUTTI_OK;
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
@@ -135,6 +163,7 @@ static tutti_status_t report_own(const tt_saving_t *save, tt_manifest_t **out)
 {
     tt_manifest_t *report;
     TT_TRY(tt_manifest_create(save->step, save->ranks, &report));
+    report->is_whole = save->plan->is_whole;
     tutti_status_t status = tt_manifest_copy_files(report, save->plan);
     for (size_t i = 0; i < save->plan->tensor_count && status >= 0; i++) {
         const tt_saved_tensor_t *from = &save->plan->tensors[i];
@@ -162,6 +191,19 @@ tutti_status_t tt_saving_begin(tt_saving_t *save)
     TT_TRY(tt_folder_lock(folder, group, true));
     TT_TRY(tt_group_agree(group, save->rank == 0 ? tt_steps_begin(folder, save->step) : TUTTI_OK));
     save->is_begun = true;
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_saving_move(tt_saving_t *save)
+{
+    tt_pieces_t moved;
+    if (save->has == NULL) {
+        return TUTTI_OK;
+    }
+    TT_TRY(
+        tt_pieces_exchange(save->checkpoint->group, save->has, save->plan, &save->pieces, &moved));
+    tt_pieces_release(&save->pieces);
+    save->pieces = moved;
     return TUTTI_OK;
 }
 
@@ -194,11 +236,29 @@ static tutti_status_t check_files(const tt_saving_t *save)
     return TUTTI_OK;
 }
 
+/* Of the model's tensors. */
+static tutti_status_t write_index(const tt_saving_t *save)
+{
+    const tt_manifest_t *plan = save->plan;
+    tt_hf_index_t index;
+    tt_hf_index_begin(&index);
+    for (size_t i = 0; i < plan->tensor_count; i++) {
+        const tt_saved_tensor_t *tensor = &plan->tensors[i];
+        if (tensor->is_model) {
+            tt_hf_index_add(&index, tensor->name, plan->files[tensor->slices[0].file].name,
+                            (uint64_t)tutti_shape_numel(tensor->shape) *
+                                tutti_dtype_bytes(tensor->dtype));
+        }
+    }
+    return tt_hf_index_end(&index, save->half);
+}
+
 tutti_status_t tt_saving_publish(const tt_saving_t *save)
 {
     const tutti_checkpoint_t *c = save->checkpoint;
     tt_path_t path;
     TT_TRY(check_files(save));
+    TT_TRY(save->plan->is_whole ? write_index(save) : TUTTI_OK);
     tt_steps_file(save->half, TT_MANIFEST_NAME, path);
     TT_TRY(tt_manifest_write(path, save->plan));
     TT_TRY(tt_steps_publish(c->folder, save->step));
@@ -256,6 +316,7 @@ void tt_saving_end(tt_saving_t *save)
     (void)tt_checkpoint_state_end(&save->state, TUTTI_OK);
     tt_manifest_release(save->own);
     tt_manifest_release(save->plan);
+    tt_manifest_release(save->has);
     *save = (tt_saving_t){0};
 }
 
@@ -272,6 +333,7 @@ static tutti_status_t write_together(tt_saving_t *save)
 {
     tt_manifest_t *report = NULL;
     TT_TRY(tt_saving_begin(save));
+    TT_TRY(tt_saving_move(save));
     tutti_status_t status = tt_group_agree(save->checkpoint->group, tt_saving_write(save, &report));
     status = status < 0 ? status : publish_together(save, report);
     tt_manifest_release(report);

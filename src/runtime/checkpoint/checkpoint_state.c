@@ -43,6 +43,7 @@ tutti_status_t tt_checkpoint_state_saved(const tutti_checkpoint_t *c, tt_checkpo
     if (c->module != NULL) {
         status = tutti_module_each_tensor(c->module, tt_tensor_list_add, &out->tensors);
     }
+    out->module_count = out->tensors.count;
     if (c->optim != NULL && status >= 0) {
         status = tutti_optim_each_state(c->optim, add_optim, &out->tensors);
     }

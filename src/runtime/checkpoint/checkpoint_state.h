@@ -13,8 +13,8 @@
 #define TT_OPTIM_PREFIX "optim."
 
 typedef struct {
-    tutti_slice_t *slices; /* [slice_count] what is saved, or read into */
-    size_t slice_count;
+    tutti_slice_t *slices;            /* [slice_count] what is saved, or read into */
+    size_t slice_count, module_count; /* the first ones are of the module, if these are saved */
     tt_tensor_list_t module, tensors; /* the module's; what the slices are of */
     tt_optim_loading_t *loading;      /* NULL: none */
 } tt_checkpoint_state_t;

@@ -50,6 +50,7 @@ typedef struct {
     tutti_shape_t shape;
     tt_saved_slice_t *slices;
     size_t slice_count, slice_room;
+    bool is_model; /* of a module; of a save of whole tensors */
 } tt_saved_tensor_t;
 
 typedef struct {
@@ -62,6 +63,7 @@ typedef struct tt_manifest tt_manifest_t;
 struct tt_manifest {
     int64_t step;
     int ranks;
+    bool is_whole; /* each tensor is in one file, those of the model in files that an index names */
     tt_saved_file_t *files;
     size_t file_count, file_room;
     tt_saved_tensor_t *tensors; /* in the order in which they were added */

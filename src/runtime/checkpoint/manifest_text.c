@@ -105,7 +105,7 @@ static void print_tensor(printer_t *p, const tt_manifest_t *manifest,
     print_json(p, json_string(tensor->name));
     print(p, ":{\"dtype\":\"%s\",\"shape\":[", tt_dtype_safetensors_name(tensor->dtype));
     print_numbers(p, tensor->shape.dims, tensor->shape.rank);
-    print(p, "],\"slices\":[");
+    print(p, "]%s,\"slices\":[", tensor->is_model ? ",\"model\":true" : "");
     for (size_t i = 0; i < tensor->slice_count; i++) {
         print(p, "%s", i > 0 ? "," : "");
         print_slice(p, manifest, &tensor->slices[i]);
@@ -142,7 +142,7 @@ static void print_all(printer_t *p, const tt_manifest_t *manifest)
 {
     print(p, "{\"format\":\"%s\",\"version\":%d,\"step\":%" PRId64 ",\"ranks\":%d", format_name,
           VERSION, manifest->step, manifest->ranks);
-    print(p, ",\"files\":[");
+    print(p, "%s,\"files\":[", manifest->is_whole ? ",\"whole\":true" : "");
     print_files(p, manifest);
     print(p, "],\"tensors\":{");
     for (size_t i = 0; i < manifest->tensor_count; i++) {
@@ -304,6 +304,7 @@ static tutti_status_t read_tensor(const parser_t *parser, const json_t *object)
         return fail_parse(parser, TUTTI_ERR_FORMAT, "\"slices\": expected a list");
     }
     TT_TRY(tt_manifest_add(parser->manifest, parser->tensor, dtype, shape, &tensor));
+    tensor->is_model = json_is_true(json_object_get(object, "model"));
     for (size_t i = 0; i < json_array_size(slices); i++) {
         TT_TRY(read_slice(parser, json_array_get(slices, i), tensor));
     }
@@ -406,6 +407,7 @@ static tutti_status_t read_manifest(parser_t *parser, json_t *json)
     int64_t step, ranks;
     TT_TRY(read_head(parser, json, &step, &ranks));
     TT_TRY(tt_manifest_create(step, (int)ranks, &parser->manifest));
+    parser->manifest->is_whole = json_is_true(json_object_get(json, "whole"));
     tutti_status_t status = read_files(parser, json);
     if (status >= 0) {
         status = read_tensors(parser, json);

@@ -9,6 +9,7 @@
 #include <tutti/devices.h>
 #include <tutti/launch.h>
 
+#include "comm/group/agree.h"
 #include "core/base/alloc.h"
 #include "runtime/checkpoint/layout_testing.h"
 #include "runtime/checkpoint/save_plan.h"
@@ -313,6 +314,32 @@ static void a_failed_allocation_is_told_to_all(void **state)
     }
 }
 
+/* In the first round, when all have agreed to begin: the last rank is gone. */
+static tutti_status_t leave_or_exchange(const tutti_spawned_t *self)
+{
+    tutti_group_t *world;
+    tutti_tensor_t *rounds;
+    if (self->rank < self->size - 1) {
+        return exchange_rows(self);
+    }
+    TT_TRY(tutti_init(TUTTI_SPAWNED(self), &world));
+    TT_TRY(tutti_tensor_create(TUTTI_I64, TUTTI_SHAPE(1), &rounds));
+    TT_TRY(tutti_barrier(world, NULL));
+    TT_TRY(tt_group_agree(world, TUTTI_OK));
+    TT_TRY(tutti_all_reduce(world, rounds, TUTTI_MAX, NULL));
+    tutti_tensor_release(rounds);
+    tutti_group_release(world);
+    return TUTTI_OK;
+}
+
+static void a_rank_that_goes_is_told(void **state)
+{
+    (void)state;
+    rows = (rows_t){TUTTI_F32, 3, 400001, NULL, false};
+    spawn(leave_or_exchange, 3);
+    expect_all(2, TUTTI_ERR_PEER, "rank 2");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -322,6 +349,7 @@ int main(void)
         cmocka_unit_test(slices_of_a_device_travel),
         cmocka_unit_test(what_nobody_has_is_told),
         cmocka_unit_test(a_failed_allocation_is_told_to_all),
+        cmocka_unit_test(a_rank_that_goes_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

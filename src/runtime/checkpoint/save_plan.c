@@ -14,6 +14,7 @@ tutti_status_t tt_save_plan_add(tt_manifest_t *plan, const tt_manifest_t *of_ran
         const tt_saved_tensor_t *from = &of_rank->tensors[i];
         tt_saved_tensor_t *to;
         TT_TRY(tt_manifest_add(plan, from->name, from->dtype, from->shape, &to));
+        to->is_model = to->is_model || from->is_model;
         for (size_t k = 0; k < from->slice_count; k++) {
             TT_TRY(tt_manifest_add_slice(to, &from->slices[k]));
         }

@@ -248,7 +248,10 @@ static tutti_status_t prepare(tutti_saver_t *saver, int64_t step)
     tt_saving_t *saving = &saver->saving;
     TT_TRY(tt_saving_plan(saving, &saver->checkpoint, step));
     TT_TRY(tt_saving_begin(saving));
-    const tutti_status_t status = tt_group_agree(saver->checkpoint.group, tt_saving_copy(saving));
+    tutti_status_t status = tt_saving_move(saving);
+    if (status >= 0) {
+        status = tt_group_agree(saver->checkpoint.group, tt_saving_copy(saving));
+    }
     if (status < 0) {
         return tt_saving_abandon(saving, status);
     }

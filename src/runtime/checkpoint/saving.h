@@ -1,6 +1,7 @@
 /* A save on its way.
  *
  *     plan, begin    all ranks together
+ *     move           all ranks together: of whole tensors what other ranks write
  *     copy           perhaps: so that what is saved may change
  *     write          each rank alone, from any thread
  *     take, publish  rank 0, from any thread, when all have written; or abandon
@@ -19,6 +20,7 @@ typedef struct {
     tt_checkpoint_state_t state;
     tt_pieces_t pieces;
     tt_manifest_t *own, *plan; /* what this rank has; of all, what is written */
+    tt_manifest_t *has;        /* of whole tensors: of all, the parts and who has them; NULL */
     tt_path_t half;            /* the folder that is filled */
     bool is_begun;             /* it is there */
 } tt_saving_t;
@@ -29,6 +31,9 @@ tutti_status_t tt_saving_plan(tt_saving_t *save, const tutti_checkpoint_t *check
 
 /* The folder's lock, and a folder for the files; a collective call. */
 tutti_status_t tt_saving_begin(tt_saving_t *save);
+
+/* Pieces of whole tensors to the ranks that write these; a collective call. */
+tutti_status_t tt_saving_move(tt_saving_t *save);
 
 /* What this rank writes, into memory of the host that nobody else changes. */
 tutti_status_t tt_saving_copy(tt_saving_t *save);

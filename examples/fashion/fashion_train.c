@@ -124,22 +124,6 @@ static tutti_status_t save_checkpoint(const training_t *t)
                : TUTTI_OK;
 }
 
-/* What is there is another training's, or this one should go on from it. */
-static tutti_status_t check_unused(const session_t *session)
-{
-    int64_t step;
-    const char *folder = session->settings.checkpoint;
-    const tutti_status_t status = tutti_checkpoint_newest(folder, &step);
-    if (status == TUTTI_OK) {
-        fprintf(stderr,
-                "fashion: rank %d: %s has a checkpoint of step %lld: --resume goes on from it, or "
-                "give another folder\n",
-                session->rank, folder, (long long)step);
-        return TUTTI_ERR_STATE;
-    }
-    return status == TUTTI_END ? TUTTI_OK : status;
-}
-
 /* Ranks that were started again go on, too. */
 static tutti_status_t load_checkpoint(training_t *t)
 {
@@ -148,18 +132,14 @@ static tutti_status_t load_checkpoint(training_t *t)
     if (checkpoint.folder == NULL) {
         return TUTTI_OK;
     }
-    if (!session->settings.resume && tutti_restart_count() == 0) {
-        return check_unused(session);
-    }
-    const tutti_status_t status = tutti_checkpoint_load(&checkpoint, &t->first_step);
+    const bool resume = session->settings.resume || tutti_restart_count() > 0;
+    TUTTI_CHECK(tutti_checkpoint_begin(&checkpoint, resume, &t->first_step));
     t->now.step = t->first_step;
-    if (session->rank == 0 && status == TUTTI_OK) {
-        printf("goes on from the checkpoint of step %lld\n", (long long)t->first_step);
-    } else if (session->rank == 0 && status == TUTTI_END) {
-        printf("no checkpoint in %s: begins at step 0\n", checkpoint.folder);
+    if (session->rank == 0) {
+        printf("begins at step %lld\n", (long long)t->first_step);
+        fflush(stdout);
     }
-    fflush(stdout);
-    return status < 0 ? status : TUTTI_OK;
+    return TUTTI_OK;
 }
 
 /* ---- epochs --------------------------------------------------------------------------------- */

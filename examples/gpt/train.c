@@ -185,32 +185,6 @@ static tutti_status_t save_checkpoint(training_t *t)
     return is_due ? tutti_saver_save(t->saver, t->step) : TUTTI_OK;
 }
 
-/* What is there is another training's, or this one should go on from it. */
-static tutti_status_t check_unused(const session_t *session)
-{
-    int64_t step;
-    const char *folder = session->settings.checkpoint;
-    const tutti_status_t status = tutti_checkpoint_newest(folder, &step);
-    if (status == TUTTI_OK) {
-        fprintf(stderr,
-                "gpt: rank %d: %s has a checkpoint of step %lld: --resume goes on from it, or give "
-                "another folder\n",
-                session->rank, folder, (long long)step);
-        return TUTTI_ERR_STATE;
-    }
-    return status == TUTTI_END ? TUTTI_OK : status;
-}
-
-static void tell_resumed(const training_t *t)
-{
-    if (t->session->rank == 0 && t->is_continued) {
-        printf("goes on from the checkpoint of step %lld\n", (long long)t->step);
-    } else if (t->session->rank == 0) {
-        printf("no checkpoint in %s: begins at step 0\n", t->session->settings.checkpoint);
-    }
-    fflush(stdout);
-}
-
 /* Ranks that were started again go on, too. */
 static tutti_status_t load_checkpoint(training_t *t)
 {
@@ -218,19 +192,18 @@ static tutti_status_t load_checkpoint(training_t *t)
     if (settings->checkpoint == NULL) {
         return TUTTI_OK;
     }
-    if (!settings->resume && tutti_restart_count() == 0) {
-        return check_unused(t->session);
-    }
-    const tutti_status_t status = tutti_checkpoint_load(&t->checkpoint, &t->step);
-    if (status < 0) {
-        return status;
-    }
+    const bool resume = settings->resume || tutti_restart_count() > 0;
+    const tutti_status_t status = tutti_checkpoint_begin(&t->checkpoint, resume, &t->step);
+    TUTTI_CHECK(status);
     t->is_continued = status == TUTTI_OK;
     if (t->is_continued) {
         t->seconds = tutti_tensor_item(t->clock);
         t->loss = mean_loss(t);
     }
-    tell_resumed(t);
+    if (t->session->rank == 0) {
+        printf("begins at step %lld\n", (long long)t->step);
+        fflush(stdout);
+    }
     return TUTTI_OK;
 }
 

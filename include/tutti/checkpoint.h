@@ -197,6 +197,21 @@ TUTTI_API tutti_status_t tutti_checkpoint_save(const tutti_checkpoint_t *checkpo
 TUTTI_API tutti_status_t tutti_checkpoint_load(const tutti_checkpoint_t *checkpoint, int64_t *step);
 
 /**
+ * Where a training begins. One that resumes is loaded, and begins at 0 where there is nothing to
+ * load; one that does not must have a folder without checkpoints. TUTTI_LOG=info has a line of it.
+ *
+ *     TUTTI_CHECK(tutti_checkpoint_begin(&checkpoint, resume || tutti_restart_count() > 0, &step));
+ *
+ * @param step  out: its first one, counted from 0
+ * @return      END: it begins at step 0
+ * @thread      the context's; a collective call; the folder must be the same on every host
+ * @errors      as tutti_checkpoint_load(); STATE (not `resume`, and the folder has a checkpoint:
+ *              names its step)
+ */
+TUTTI_API tutti_status_t tutti_checkpoint_begin(const tutti_checkpoint_t *checkpoint, bool resume,
+                                                int64_t *step);
+
+/**
  * The newest step of which a folder has a checkpoint, whole by its name.
  *
  * @param step  out; unchanged where there is none

@@ -97,17 +97,17 @@ class Checkpoints(unittest.TestCase):
 
     def test_a_training_goes_on_in_mid_epoch_on_other_ranks(self):
         out, whole = self.train("middle", "--resume")
-        self.assertIn("middle: begins at step 0\n", out.stdout)
+        self.assertIn("begins at step 0\n", out.stdout)
         shutil.rmtree(os.path.join(folder.name, "middle", f"step-{8:012}"))
         out, rest = self.train("middle", "--resume", ranks=2)
-        self.assertIn("goes on from the checkpoint of step 5\n", out.stdout)
+        self.assertIn("begins at step 5\n", out.stdout)
         self.assertEqual((rest["digest"], rest["test_accuracy"]),
                          (whole["digest"], whole["test_accuracy"]))
 
     def test_at_its_end_it_trains_nothing(self):
         _, whole = self.train("end", "--whole", ranks=2)
         out, again = self.train("end", "--resume")
-        self.assertIn("goes on from the checkpoint of step 8\n", out.stdout)
+        self.assertIn("begins at step 8\n", out.stdout)
         self.assertNotIn("step 8/8", out.stdout)
         self.assertEqual((again["digest"], again["test_accuracy"]),
                          (whole["digest"], whole["test_accuracy"]))
@@ -121,7 +121,7 @@ class Checkpoints(unittest.TestCase):
         self.train("used")
         done, _ = self.train("used", check=False)
         self.assertEqual(done.returncode, 1)
-        self.assertIn("has a checkpoint of step 8: --resume goes on from it", done.stderr)
+        self.assertIn("has a checkpoint of step 8: resume, to go on from it", done.stderr)
         for options in (["--every", "5"], ["--resume"]):
             done = run(*options, check=False)
             self.assertEqual(done.returncode, 1)

@@ -8,6 +8,7 @@
 #include <tutti/launch.h>
 
 #include "core/base/log.h"
+#include "core/base/place_testing.h"
 #include "core/tensor/device_testing.h"
 #include "disk_faults.h"
 #include "runtime/checkpoint/layout_testing.h"
@@ -15,7 +16,7 @@
 enum { RANKS = 2, TENSORS = 3, TENSOR_FIRST = 1 };
 
 typedef struct {
-    char folder[64];
+    char folder[TT_PLACE_BYTES];
     disk_plan_t plan;
     int victim; /* whose disk it is */
     int keep;
@@ -106,8 +107,7 @@ static void count(tt_log_level_t level, const char *line, void *user)
 static int begin(void **state)
 {
     (void)state;
-    snprintf(job.folder, sizeof job.folder, "/tmp/tutti-faults-XXXXXX");
-    assert_non_null(mkdtemp(job.folder));
+    tt_place_make(job.folder);
     tt_log_set_sink(count, NULL);
     return 0;
 }
@@ -115,10 +115,9 @@ static int begin(void **state)
 static int end(void **state)
 {
     (void)state;
-    char command[128];
     tt_log_set_sink(NULL, NULL);
-    snprintf(command, sizeof command, "rm -rf %s", job.folder);
-    return system(command);
+    tt_place_remove(job.folder);
+    return 0;
 }
 
 static void come_back(void)

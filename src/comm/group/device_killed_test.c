@@ -13,6 +13,7 @@
 #include <tutti/devices.h>
 
 #include "comm/group/group_impl.h"
+#include "comm/group/rank_testing.h"
 #include "comm/net/free_port_test.h"
 #include "comm/net/job_key_test.h"
 #include "core/base/clock.h"
@@ -35,13 +36,7 @@ typedef struct {
 
 static tutti_status_t begin(rank_t *r, int rank, int port)
 {
-    char text[16];
-    snprintf(text, sizeof text, "%d", rank);
-    setenv("RANK", text, 1);
-    setenv("WORLD_SIZE", "3", 1);
-    setenv("MASTER_ADDR", "127.0.0.1", 1);
-    snprintf(text, sizeof text, "%d", port);
-    setenv("MASTER_PORT", text, 1);
+    tt_be_rank(rank, RANKS, port);
     TT_TRY(tutti_init(NULL, &r->world));
     const tutti_device_options_t options = {.threads = 1};
     TT_TRY(tutti_device_open("strict:0", &options, &r->device));

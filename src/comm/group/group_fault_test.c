@@ -17,6 +17,7 @@
 #include <tutti/messages.h>
 
 #include "comm/group/group_team.h"
+#include "comm/group/rank_testing.h"
 #include "comm/net/free_port_test.h"
 #include "core/base/alloc.h"
 #include "core/base/clock.h"
@@ -258,13 +259,7 @@ typedef struct {
 /* One process started by hand: steps until an error ends it. */
 static void train(int rank, int port, report_t *report, int64_t count)
 {
-    char text[16];
-    snprintf(text, sizeof text, "%d", rank);
-    setenv("RANK", text, 1);
-    setenv("WORLD_SIZE", "3", 1);
-    setenv("MASTER_ADDR", "127.0.0.1", 1);
-    snprintf(text, sizeof text, "%d", port);
-    setenv("MASTER_PORT", text, 1);
+    tt_be_rank(rank, 3, port);
     tutti_group_t *world;
     tutti_tensor_t *x = NULL;
     tutti_status_t status = tutti_init(NULL, &world);

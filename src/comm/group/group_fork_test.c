@@ -10,6 +10,7 @@
 
 #include <tutti/tutti.h>
 
+#include "comm/group/rank_testing.h"
 #include "comm/net/free_port_test.h"
 #include "comm/net/job_key_test.h"
 #include "core/base/clock.h"
@@ -165,16 +166,12 @@ static int inherit(int rank, inherited_t *its)
                : 0;
 }
 
-static int be_rank(int rank, const char *port)
+static int be_rank(int rank, int port)
 {
     inherited_t its;
-    const char number[] = {(char)('0' + rank), 0};
     alarm(3 * GUARD_S);
-    setenv("RANK", number, 1);
-    setenv("WORLD_SIZE", "2", 1);
+    tt_be_rank(rank, 2, port);
     setenv("LOCAL_WORLD_SIZE", "2", 1);
-    setenv("MASTER_ADDR", "127.0.0.1", 1);
-    setenv("MASTER_PORT", port, 1);
     int code = inherit(rank, &its);
     if (code != 0) {
         return code;
@@ -200,9 +197,8 @@ static int be_rank(int rank, const char *port)
 
 static void release_in_children(const char *wires)
 {
-    char port[16];
+    const int port = tt_free_port();
     pid_t ranks[RANKS];
-    snprintf(port, sizeof port, "%d", tt_free_port());
     setenv("TUTTI_WIRES", wires, 1);
     for (int rank = 0; rank < RANKS; rank++) {
         ranks[rank] = fork();

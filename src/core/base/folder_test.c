@@ -1,29 +1,27 @@
 /* Folders: made with all above them, and removed, also by several processes at once. */
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "core/base/folder.h"
-#include "core/base/testing.h"
+#include "core/base/place_testing.h"
 
 enum { FILES = 300, ROUNDS = 5, REMOVERS = 3 };
 
-static char place[64];
+static char place[TT_PLACE_BYTES];
 
 static int begin(void **state)
 {
     (void)state;
-    snprintf(place, sizeof place, "/tmp/tutti-folder-XXXXXX");
-    return mkdtemp(place) != NULL ? 0 : -1;
+    tt_place_make(place);
+    return 0;
 }
 
 static int end(void **state)
 {
     (void)state;
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf %s", place);
-    return system(command);
+    tt_place_remove(place);
+    return 0;
 }
 
 static void put_file(const char *folder, int number)

@@ -7,6 +7,7 @@
 #include <tutti/checkpoint.h>
 
 #include "core/base/log.h"
+#include "core/base/place_testing.h"
 #include "core/tensor/device_testing.h"
 
 enum { ROUNDS = 400, TENSORS = 2, STEPS = 2, FILES = 3, FILE_BYTES_MAX = 32768 };
@@ -35,7 +36,7 @@ typedef struct {
 } content_t;
 
 typedef struct {
-    char folder[64];
+    char folder[TT_PLACE_BYTES];
     tutti_tensor_t *tensors[TENSORS];
     tutti_slice_t slices[TENSORS];
     tutti_checkpoint_t checkpoint;
@@ -101,8 +102,7 @@ static int begin(void **state)
 {
     fixture_t *f = calloc(1, sizeof *f);
     const tutti_shape_t shapes[] = {TUTTI_SHAPE(5, 1000), TUTTI_SHAPE(7)};
-    snprintf(f->folder, sizeof f->folder, "/tmp/tutti-damage-XXXXXX");
-    assert_non_null(mkdtemp(f->folder));
+    tt_place_make(f->folder);
     for (int t = 0; t < TENSORS; t++) {
         assert_int_equal(tutti_tensor_create(TUTTI_F32, shapes[t], &f->tensors[t]), TUTTI_OK);
         f->slices[t] = tutti_slice_whole(t == 0 ? "weight" : "bias", f->tensors[t]);
@@ -125,14 +125,12 @@ static int begin(void **state)
 static int end(void **state)
 {
     fixture_t *f = *state;
-    char command[128];
     for (int t = 0; t < TENSORS; t++) {
         tutti_tensor_release(f->tensors[t]);
     }
-    snprintf(command, sizeof command, "rm -rf %s", f->folder);
-    const int code = system(command);
+    tt_place_remove(f->folder);
     free(f);
-    return code;
+    return 0;
 }
 
 /* ---- damage ---------------------------------------------------------------------------------- */

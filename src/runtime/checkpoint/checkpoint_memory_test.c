@@ -6,6 +6,7 @@
 #include <tutti/launch.h>
 
 #include "core/base/log.h"
+#include "core/base/place_testing.h"
 #include "core/tensor/device_testing.h"
 #include "runtime/checkpoint/layout_testing.h"
 
@@ -20,7 +21,7 @@ typedef struct {
     char text[512];
 } met_t;
 
-static char folder[64];
+static char folder[TT_PLACE_BYTES];
 static pthread_barrier_t together;
 static call_t call;
 static size_t failing; /* the number of the allocation; 0: none */
@@ -155,8 +156,7 @@ static int begin(void **state)
     (void)state;
     tt_laid_t laid;
     tt_lay(&laid, TT_LAYOUT_replicated, 0, 1);
-    snprintf(folder, sizeof folder, "/tmp/tutti-memory-XXXXXX");
-    assert_non_null(mkdtemp(folder));
+    tt_place_make(folder);
     assert_int_equal(pthread_barrier_init(&together, NULL, RANKS), 0);
     assert_int_equal(tt_lay_all(&laid, tt_layout_set), TUTTI_OK);
     assert_int_equal(
@@ -173,11 +173,10 @@ static int begin(void **state)
 static int end(void **state)
 {
     (void)state;
-    char command[128];
     tt_log_set_sink(NULL, NULL);
     pthread_barrier_destroy(&together);
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command);
+    tt_place_remove(folder);
+    return 0;
 }
 
 int main(void)

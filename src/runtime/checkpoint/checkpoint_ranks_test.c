@@ -1,18 +1,16 @@
 /* Ranks that save other things than they should: another step, a folder of their own host. */
-#include <stdlib.h>
-#include <unistd.h>
 
 #include <tutti/checkpoint.h>
 #include <tutti/launch.h>
 
 #include "core/base/folder.h"
-#include "core/base/testing.h"
+#include "core/base/place_testing.h"
 
 enum { RANKS = 2, TEXT_BYTES = 512 };
 
 /* What rank 1 does differently, and what both meet. */
 typedef struct {
-    char folder[64], own[96];
+    char folder[TT_PLACE_BYTES], own[96];
     bool has_own_folder, is_whole; /* all ranks have all of the tensor */
     int64_t steps[RANKS];
 } job_t;
@@ -53,8 +51,8 @@ static void save(void)
 static int begin(void **state)
 {
     (void)state;
-    job = (job_t){.folder = "/tmp/tutti-ranks-XXXXXX", .steps = {1, 1}};
-    assert_non_null(mkdtemp(job.folder));
+    job = (job_t){.steps = {1, 1}};
+    tt_place_make(job.folder);
     snprintf(job.own, sizeof job.own, "%s/own", job.folder);
     save();
     assert_string_equal(texts[0], "");
@@ -64,9 +62,8 @@ static int begin(void **state)
 static int end(void **state)
 {
     (void)state;
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf %s", job.folder);
-    return system(command);
+    tt_place_remove(job.folder);
+    return 0;
 }
 
 static void expect_newest(int64_t want)

@@ -7,27 +7,15 @@
 #include <tutti/launch.h>
 
 #include "core/base/log.h"
+#include "core/base/place_testing.h"
 #include "core/tensor/device_testing.h"
 #include "runtime/checkpoint/layout_testing.h"
 
 typedef struct {
-    char folder[64];
+    char folder[TT_PLACE_BYTES];
     tt_layout_t layout;
     int64_t step; /* to be saved, or found */
 } job_t;
-
-static void make_place(char folder[64])
-{
-    snprintf(folder, 64, "/tmp/tutti-checkpoint-XXXXXX");
-    assert_non_null(mkdtemp(folder));
-}
-
-static void remove_place(const char *folder)
-{
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    assert_int_equal(system(command), 0);
-}
 
 typedef struct {
     job_t job;
@@ -94,7 +82,7 @@ static void any_layout_loads_any(void **state)
     for (int from = 0; from < KINDS; from++) {
         job_t job = {.layout = (tt_layout_t)(from / RANKS_MAX), .step = from};
         bool is_saved = false;
-        make_place(job.folder);
+        tt_place_make(job.folder);
         for (int to = 0; to < KINDS; to++) {
             if (!tt_test_takes((uint64_t)(from * KINDS + to))) {
                 continue;
@@ -111,7 +99,7 @@ static void any_layout_loads_any(void **state)
                          tutti_last_error());
             }
         }
-        remove_place(job.folder);
+        tt_place_remove(job.folder);
     }
 }
 
@@ -139,7 +127,7 @@ static void all_ranks_learn_of_a_mistake(void **state)
 {
     (void)state;
     job_t job = {.layout = TT_LAYOUT_rows};
-    make_place(job.folder);
+    tt_place_make(job.folder);
     assert_int_equal(run(fail_rank, 3, &job), TUTTI_OK);
     assert_int_equal(rmdir(job.folder), 0); /* nothing was begun */
 }
@@ -150,7 +138,7 @@ static void copies_are_dealt_out(void **state)
     (void)state;
     job_t job = {.layout = TT_LAYOUT_replicated, .step = 1};
     static const int blocks[] = {6, 1, 3}; /* the embedding; counts; cube, row and scalar */
-    make_place(job.folder);
+    tt_place_make(job.folder);
     assert_int_equal(run(save_rank, 3, &job), TUTTI_OK);
     for (int rank = 0; rank < 3; rank++) {
         char path[160];
@@ -159,7 +147,7 @@ static void copies_are_dealt_out(void **state)
         assert_int_equal(stat(path, &about), 0);
         assert_int_equal(about.st_size, 16 * blocks[rank]);
     }
-    remove_place(job.folder);
+    tt_place_remove(job.folder);
 }
 
 /* ---- damage ---------------------------------------------------------------------------------- */
@@ -173,7 +161,7 @@ typedef struct {
 
 static void begin_alone(alone_t *a, tt_layout_t layout)
 {
-    make_place(a->job.folder);
+    tt_place_make(a->job.folder);
     tt_lay(&a->laid, layout, 0, 1);
     assert_int_equal(tt_lay_all(&a->laid, tt_layout_set), TUTTI_OK);
     a->checkpoint = (tutti_checkpoint_t){
@@ -183,7 +171,7 @@ static void begin_alone(alone_t *a, tt_layout_t layout)
 static void end_alone(alone_t *a)
 {
     tt_lay_end(&a->laid);
-    remove_place(a->job.folder);
+    tt_place_remove(a->job.folder);
 }
 
 /* The small ones of the tensors, to be quick. */
@@ -348,7 +336,7 @@ static void no_checkpoint_is_no_failure(void **state)
     int64_t step = 77;
     begin_small(&a);
     assert_int_equal(tutti_checkpoint_load(&a.checkpoint, &step), TUTTI_END);
-    remove_place(a.job.folder);
+    tt_place_remove(a.job.folder);
     assert_int_equal(tutti_checkpoint_load(&a.checkpoint, &step), TUTTI_END);
     assert_int_equal(step, 77);
     assert_int_equal(mkdir(a.job.folder, 0700), 0);

@@ -1,6 +1,5 @@
 /* The texts of checkpoints: scaler, loader, optimizer, shards, and the caller's own. */
 #include <stdlib.h>
-#include <unistd.h>
 
 #include <tutti/checkpoint.h>
 #include <tutti/data.h>
@@ -8,21 +7,8 @@
 #include <tutti/nn_layers.h>
 
 #include "core/base/log.h"
-#include "core/base/testing.h"
+#include "core/base/place_testing.h"
 #include "runtime/checkpoint/manifest.h"
-
-static void make_place(char folder[64])
-{
-    snprintf(folder, 64, "/tmp/tutti-texts-XXXXXX");
-    assert_non_null(mkdtemp(folder));
-}
-
-static void remove_place(const char *folder)
-{
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    assert_int_equal(system(command), 0);
-}
 
 static void expect_text(const tutti_checkpoint_text_t *text, const char *want)
 {
@@ -33,13 +19,13 @@ static void expect_text(const tutti_checkpoint_text_t *text, const char *want)
 static void texts_come_back(void **state)
 {
     (void)state;
-    char folder[64];
+    char folder[TT_PLACE_BYTES];
     int64_t step;
     tutti_checkpoint_text_t texts[] = {
         {.name = "notes", .saved = tutti_text("a \"line\"\n\xc3\xa4")},
         {.name = "empty", .saved = tutti_text("")}};
     tutti_checkpoint_t checkpoint = {.folder = folder, .texts = texts, .text_count = 2};
-    make_place(folder);
+    tt_place_make(folder);
     assert_int_equal(tutti_checkpoint_save(&checkpoint, 1), TUTTI_OK);
     for (int i = 0; i < 2; i++) { /* the second one takes the first one's place */
         assert_int_equal(tutti_checkpoint_load(&checkpoint, &step), TUTTI_OK);
@@ -48,30 +34,30 @@ static void texts_come_back(void **state)
     }
     tutti_buffer_release(&texts[0].loaded);
     tutti_buffer_release(&texts[1].loaded);
-    remove_place(folder);
+    tt_place_remove(folder);
 }
 
 static void a_text_that_is_not_there_is_named(void **state)
 {
     (void)state;
-    char folder[64];
+    char folder[TT_PLACE_BYTES];
     int64_t step;
     tutti_checkpoint_text_t texts[] = {{.name = "notes", .saved = tutti_text("x")},
                                        {.name = "more"}};
     tutti_checkpoint_t checkpoint = {.folder = folder, .texts = texts, .text_count = 2};
-    make_place(folder);
+    tt_place_make(folder);
     assert_int_equal(tutti_checkpoint_save(&checkpoint, 1), TUTTI_OK);
     assert_int_equal(tutti_checkpoint_load(&checkpoint, &step), TUTTI_ERR_MISMATCH);
     assert_string_equal(tutti_last_error(),
                         "checkpoint of step 1: 1 text does not fit; text \"more\" is not in it");
     assert_null(texts[0].loaded.data);
-    remove_place(folder);
+    tt_place_remove(folder);
 }
 
 static void texts_that_cannot_be_are_refused(void **state)
 {
     (void)state;
-    char folder[64];
+    char folder[TT_PLACE_BYTES];
     const tutti_checkpoint_text_t wrong[] = {
         {.name = "tutti.scaler", .saved = tutti_text("1")},
         {.name = "", .saved = tutti_text("1")},
@@ -80,36 +66,36 @@ static void texts_that_cannot_be_are_refused(void **state)
         {.name = "bytes", .saved = tutti_text("\xff")},
         {.name = "zero", .saved = tutti_bytes_of("a\0b", 3)},
     };
-    make_place(folder);
+    tt_place_make(folder);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         tutti_checkpoint_text_t text = wrong[i];
         tutti_checkpoint_t checkpoint = {.folder = folder, .texts = &text, .text_count = 1};
         assert_int_equal(tutti_checkpoint_save(&checkpoint, 1), TUTTI_ERR_ARG);
         tt_expect_error("text \"");
     }
-    remove_place(folder);
+    tt_place_remove(folder);
 }
 
 static void a_text_without_a_name_is_not_loaded(void **state)
 {
     (void)state;
-    char folder[64];
+    char folder[TT_PLACE_BYTES];
     int64_t step = 77;
     tutti_checkpoint_text_t texts[] = {{.name = "notes", .saved = tutti_text("x")}, {0}};
     tutti_checkpoint_t checkpoint = {.folder = folder, .texts = texts, .text_count = 1};
-    make_place(folder);
+    tt_place_make(folder);
     assert_int_equal(tutti_checkpoint_save(&checkpoint, 1), TUTTI_OK);
     checkpoint.text_count = 2;
     assert_int_equal(tutti_checkpoint_load(&checkpoint, &step), TUTTI_ERR_ARG);
     tt_expect_error("checkpoint: text 1 has no name");
     assert_int_equal(step, 77);
-    remove_place(folder);
+    tt_place_remove(folder);
 }
 
 /* ---- what the library writes ----------------------------------------------------------------- */
 
 typedef struct {
-    char folder[64];
+    char folder[TT_PLACE_BYTES];
     tutti_context_t *ctx;
     tutti_module_t *net;
     tutti_optim_t *opt;
@@ -161,10 +147,10 @@ static void a_training_is_put_back(void **state)
 {
     (void)state;
     static training_t first, second;
-    char folder[64];
+    char folder[TT_PLACE_BYTES];
     int64_t step = 0;
     const tutti_scaler_state_t scale = {.scale = 0.1, .growth_tracker = 7, .skipped = 3};
-    make_place(folder);
+    tt_place_make(folder);
     begin(&first, folder, &tutti_adamw, 2);
     begin(&second, folder, &tutti_adamw, 2);
     assert_int_equal(tutti_scaler_set_state(first.scaler, scale), TUTTI_OK);
@@ -178,16 +164,16 @@ static void a_training_is_put_back(void **state)
     assert_int_equal(tutti_dataloader_epoch(second.loader), 5);
     end(&second);
     end(&first);
-    remove_place(folder);
+    tt_place_remove(folder);
 }
 
 static void another_optimizer_or_loader_is_refused(void **state)
 {
     (void)state;
     static training_t first, other;
-    char folder[64];
+    char folder[TT_PLACE_BYTES];
     int64_t step = 77;
-    make_place(folder);
+    tt_place_make(folder);
     begin(&first, folder, &tutti_adamw, 2);
     assert_int_equal(tutti_checkpoint_save(&first.checkpoint, 1), TUTTI_OK);
     begin(&other, folder, &tutti_adam, 2);
@@ -200,7 +186,7 @@ static void another_optimizer_or_loader_is_refused(void **state)
     assert_int_equal(step, 77);
     end(&other);
     end(&first);
-    remove_place(folder);
+    tt_place_remove(folder);
 }
 
 static void count_shards(tt_log_level_t level, const char *line, void *user)
@@ -211,11 +197,11 @@ static void count_shards(tt_log_level_t level, const char *line, void *user)
 static void other_shards_are_logged(void **state)
 {
     (void)state;
-    char folder[64];
+    char folder[TT_PLACE_BYTES];
     int64_t step;
     int lines = 0;
     tutti_checkpoint_t checkpoint = {.folder = folder, .shards = 2};
-    make_place(folder);
+    tt_place_make(folder);
     assert_int_equal(tutti_checkpoint_save(&checkpoint, 1), TUTTI_OK);
     tt_log_set_sink(count_shards, &lines);
     assert_int_equal(tutti_checkpoint_load(&checkpoint, &step), TUTTI_OK);
@@ -224,7 +210,7 @@ static void other_shards_are_logged(void **state)
     assert_int_equal(tutti_checkpoint_load(&checkpoint, &step), TUTTI_OK);
     tt_log_set_sink(NULL, NULL);
     assert_int_equal(lines, 1);
-    remove_place(folder);
+    tt_place_remove(folder);
 }
 
 /* What readers find. */
@@ -232,10 +218,10 @@ static void hyperparameters_are_written_down(void **state)
 {
     (void)state;
     static training_t t;
-    char folder[64], command[256];
+    char folder[TT_PLACE_BYTES], command[256];
     const tutti_schedule_t schedule = {
         .kind = TUTTI_SCHEDULE_COSINE, .lr = 0.5, .total_steps = 10, .min_ratio = 0.25};
-    make_place(folder);
+    tt_place_make(folder);
     begin(&t, folder, &tutti_adamw, 2);
     tutti_optim_set_lr(t.opt, 0.125);
     t.checkpoint.schedule = &schedule;
@@ -249,7 +235,7 @@ static void hyperparameters_are_written_down(void **state)
         assert_int_equal(system(command), 0);
     }
     end(&t);
-    remove_place(folder);
+    tt_place_remove(folder);
 }
 
 /* ---- ranks ----------------------------------------------------------------------------------- */
@@ -288,13 +274,13 @@ static tutti_status_t save_texts(const tutti_spawned_t *self)
 static void any_rank_may_have_a_text(void **state)
 {
     (void)state;
-    char folder[64];
-    make_place(folder);
+    char folder[TT_PLACE_BYTES];
+    tt_place_make(folder);
     assert_int_equal(
         tutti_spawn(save_texts, 2,
                     &(tutti_spawn_options_t){.argument = tutti_text(folder), .threads = true}),
         TUTTI_OK);
-    remove_place(folder);
+    tt_place_remove(folder);
 }
 
 int main(void)

@@ -17,7 +17,7 @@
 #include <tutti/tensor.h>
 
 #include "core/base/folder.h"
-#include "core/base/testing.h"
+#include "core/base/place_testing.h"
 
 static bool folders_cannot_be_read;
 
@@ -32,7 +32,7 @@ struct dirent *readdir(DIR *folder)
 }
 
 typedef struct {
-    char folder[64];
+    char folder[TT_PLACE_BYTES];
     tutti_context_t *ctx;
     tutti_module_t *net;
     tutti_optim_t *opt;
@@ -94,25 +94,12 @@ static void digest(training_t *t, char text[TUTTI_DIGEST_BYTES])
     assert_int_equal(tutti_module_digest(t->net, text), 0);
 }
 
-static void make_place(char place[64])
-{
-    snprintf(place, 64, "/tmp/tutti_checkpoints_XXXXXX");
-    assert_non_null(mkdtemp(place));
-}
-
 static bool has(const char *place, const char *name)
 {
     char path[256];
     struct stat about;
     snprintf(path, sizeof path, "%s/%s", place, name);
     return stat(path, &about) == 0;
-}
-
-static void remove_place(const char *place)
-{
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf %s", place);
-    assert_int_equal(system(command), 0);
 }
 
 static void save(training_t *t, int64_t step)
@@ -131,9 +118,9 @@ static void a_training_goes_on_with_the_same_bits(void **state)
 {
     (void)state;
     training_t t;
-    char place[64], want[TUTTI_DIGEST_BYTES], got[TUTTI_DIGEST_BYTES];
+    char place[TT_PLACE_BYTES], want[TUTTI_DIGEST_BYTES], got[TUTTI_DIGEST_BYTES];
     int64_t step = 77;
-    make_place(place);
+    tt_place_make(place);
     open_training(&t, place);
     assert_int_equal(tutti_checkpoint_load(&t.checkpoint, &step), TUTTI_END);
     assert_int_equal(step, 77);
@@ -150,7 +137,7 @@ static void a_training_goes_on_with_the_same_bits(void **state)
     digest(&t, got);
     assert_string_equal(got, want);
     close_training(&t);
-    remove_place(place);
+    tt_place_remove(place);
 }
 
 /* What earlier versions wrote: three files, and no manifest. */
@@ -174,9 +161,9 @@ static void a_training_goes_on_from_a_snapshot_of_earlier_versions(void **state)
 {
     (void)state;
     training_t t;
-    char place[64], want[TUTTI_DIGEST_BYTES], got[TUTTI_DIGEST_BYTES];
+    char place[TT_PLACE_BYTES], want[TUTTI_DIGEST_BYTES], got[TUTTI_DIGEST_BYTES];
     int64_t step = 0;
-    make_place(place);
+    tt_place_make(place);
     open_training(&t, place);
     train(&t, 0, 4);
     write_snapshot(&t, 4);
@@ -196,15 +183,15 @@ static void a_training_goes_on_from_a_snapshot_of_earlier_versions(void **state)
     digest(&t, got);
     assert_string_equal(got, want);
     close_training(&t);
-    remove_place(place);
+    tt_place_remove(place);
 }
 
 static void the_newest_are_kept(void **state)
 {
     (void)state;
     training_t t;
-    char place[64];
-    make_place(place);
+    char place[TT_PLACE_BYTES];
+    tt_place_make(place);
     open_training(&t, place);
     train(&t, 0, 1);
     for (int64_t step = 8; step < 13; step++) {
@@ -218,16 +205,16 @@ static void the_newest_are_kept(void **state)
     save(&t, 13);
     assert_false(has(place, "step-000000000012"));
     close_training(&t);
-    remove_place(place);
+    tt_place_remove(place);
 }
 
 static void what_a_crash_left_is_neither_loaded_nor_kept(void **state)
 {
     (void)state;
     training_t t;
-    char place[64], path[128];
+    char place[TT_PLACE_BYTES], path[128];
     int64_t step;
-    make_place(place);
+    tt_place_make(place);
     open_training(&t, place);
     train(&t, 0, 1);
     save(&t, 1);
@@ -240,16 +227,16 @@ static void what_a_crash_left_is_neither_loaded_nor_kept(void **state)
     save(&t, 2);
     assert_false(has(place, ".half-000000000007"));
     close_training(&t);
-    remove_place(place);
+    tt_place_remove(place);
 }
 
 static void a_damaged_one_is_passed_over(void **state)
 {
     (void)state;
     training_t t;
-    char place[64];
+    char place[TT_PLACE_BYTES];
     int64_t step;
-    make_place(place);
+    tt_place_make(place);
     open_training(&t, place);
     train(&t, 0, 2);
     save(&t, 2);
@@ -262,16 +249,16 @@ static void a_damaged_one_is_passed_over(void **state)
     assert_int_equal(tutti_checkpoint_load(&t.checkpoint, &step), TUTTI_ERR_FORMAT);
     tt_expect_error("step-000000000003/rank-00000-0.digests"); /* the newest is reported */
     close_training(&t);
-    remove_place(place);
+    tt_place_remove(place);
 }
 
 static void mistakes_are_told(void **state)
 {
     (void)state;
     training_t t, other;
-    char place[64];
+    char place[TT_PLACE_BYTES];
     int64_t step;
-    make_place(place);
+    tt_place_make(place);
     open_training(&t, place);
     open_width(&other, place, 6);
     train(&t, 0, 1);
@@ -286,7 +273,7 @@ static void mistakes_are_told(void **state)
     assert_int_equal(tutti_checkpoint_save(&t.checkpoint, 1), TUTTI_ERR_ARG);
     close_training(&other);
     close_training(&t);
-    remove_place(place);
+    tt_place_remove(place);
 }
 
 /* Steps are numbered from 0. */
@@ -294,15 +281,15 @@ static void the_first_step_counts(void **state)
 {
     (void)state;
     training_t t;
-    char place[64];
+    char place[TT_PLACE_BYTES];
     int64_t step = 77;
-    make_place(place);
+    tt_place_make(place);
     open_training(&t, place);
     save(&t, 0);
     assert_int_equal(tutti_checkpoint_load(&t.checkpoint, &step), TUTTI_OK);
     assert_int_equal(step, 0);
     close_training(&t);
-    remove_place(place);
+    tt_place_remove(place);
 }
 
 /* No descriptor is left to look into it. */
@@ -310,10 +297,10 @@ static void a_folder_that_cannot_be_looked_into_is_told(void **state)
 {
     (void)state;
     training_t t;
-    char place[64];
+    char place[TT_PLACE_BYTES];
     int64_t step;
     struct rlimit limit;
-    make_place(place);
+    tt_place_make(place);
     open_training(&t, place);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
     setrlimit(RLIMIT_NOFILE, &(struct rlimit){.rlim_cur = 0, .rlim_max = limit.rlim_max});
@@ -325,7 +312,7 @@ static void a_folder_that_cannot_be_looked_into_is_told(void **state)
     tt_expect_error(place);
     close_training(&t);
     assert_false(has(place, ".half-000000000001")); /* nothing was begun */
-    remove_place(place);
+    tt_place_remove(place);
 }
 
 /* Else a training would begin again from step 0. */
@@ -333,9 +320,9 @@ static void a_folder_that_cannot_be_read_is_not_an_empty_one(void **state)
 {
     (void)state;
     training_t t;
-    char place[64];
+    char place[TT_PLACE_BYTES];
     int64_t step = 77;
-    make_place(place);
+    tt_place_make(place);
     open_training(&t, place);
     save(&t, 1);
     folders_cannot_be_read = true;
@@ -346,7 +333,7 @@ static void a_folder_that_cannot_be_read_is_not_an_empty_one(void **state)
     assert_int_equal(step, 77);
     assert_int_equal(tutti_checkpoint_load(&t.checkpoint, &step), TUTTI_OK);
     close_training(&t);
-    remove_place(place);
+    tt_place_remove(place);
 }
 
 /* The nth allocation fails, for every n: the checkpoint before is still there. */
@@ -354,9 +341,9 @@ static void memory_that_runs_out_costs_no_checkpoint(void **state)
 {
     (void)state;
     training_t t;
-    char place[64];
+    char place[TT_PLACE_BYTES];
     int64_t step;
-    make_place(place);
+    tt_place_make(place);
     open_training(&t, place);
     train(&t, 0, 1);
     save(&t, 1);
@@ -379,7 +366,7 @@ static void memory_that_runs_out_costs_no_checkpoint(void **state)
         assert_int_equal(loaded, has_failed ? TUTTI_ERR_NOMEM : TUTTI_OK);
     }
     close_training(&t);
-    remove_place(place);
+    tt_place_remove(place);
 }
 
 /* All learn of a mistake of rank 1. */
@@ -434,13 +421,13 @@ static tutti_status_t checkpoint_together(const tutti_spawned_t *self)
 static void ranks_agree(void **state)
 {
     (void)state;
-    char place[64];
-    make_place(place);
+    char place[TT_PLACE_BYTES];
+    tt_place_make(place);
     assert_int_equal(
         tutti_spawn(checkpoint_together, 3,
                     &(tutti_spawn_options_t){.argument = tutti_text(place), .threads = true}),
         TUTTI_OK);
-    remove_place(place);
+    tt_place_remove(place);
 }
 
 int main(void)

@@ -4,28 +4,28 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "comm/group/rank_testing.h"
 #include "core/base/log.h"
-#include "core/base/testing.h"
+#include "core/base/place_testing.h"
 #include "runtime/checkpoint/folder_lock.h"
 
 enum { TEXT_BYTES = 512 };
 
-static char folder[64];
+static char folder[TT_PLACE_BYTES];
 
 static int begin(void **state)
 {
     (void)state;
-    snprintf(folder, sizeof folder, "/tmp/tutti-lock-XXXXXX");
+    tt_place_make(folder);
     setenv("TUTTI_CHECKPOINT_WAIT_MS", "20", 1);
-    return mkdtemp(folder) != NULL ? 0 : -1;
+    return 0;
 }
 
 static int end(void **state)
 {
     (void)state;
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command);
+    tt_place_remove(folder);
+    return 0;
 }
 
 /* ---- other processes ------------------------------------------------------------------------- */
@@ -41,10 +41,7 @@ typedef struct {
 static void launch(const char *attempt)
 {
     if (attempt != NULL) {
-        setenv("RANK", "0", 1);
-        setenv("WORLD_SIZE", "2", 1);
-        setenv("MASTER_ADDR", "127.0.0.1", 1);
-        setenv("MASTER_PORT", "29500", 1);
+        tt_be_rank(0, 2, 29500);
         setenv("TORCHELASTIC_RUN_ID", "symphony", 1);
         setenv("TORCHELASTIC_RESTART_COUNT", attempt, 1);
     }

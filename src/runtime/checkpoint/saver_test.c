@@ -1,6 +1,5 @@
 /* Saves in the background: what was copied is what is saved, failures are told once. */
 #include <errno.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -10,6 +9,7 @@
 #include <tutti/launch.h>
 
 #include "core/base/log.h"
+#include "core/base/place_testing.h"
 #include "runtime/checkpoint/layout_testing.h"
 
 static _Atomic int failing = -1; /* the rank whose files cannot be flushed; -1: none */
@@ -26,19 +26,6 @@ int fsync(int fd)
         return -1;
     }
     return (int)syscall(SYS_fsync, fd);
-}
-
-static void make_place(char folder[64])
-{
-    snprintf(folder, 64, "/tmp/tutti-saver-XXXXXX");
-    assert_non_null(mkdtemp(folder));
-}
-
-static void remove_place(const char *folder)
-{
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    assert_int_equal(system(command), 0);
 }
 
 static void forget(const tt_laid_t *laid)
@@ -99,13 +86,13 @@ static void what_was_copied_is_saved(void **state)
 {
     (void)state;
     for (int ranks = 1; ranks <= 3; ranks += 2) {
-        char folder[64];
-        make_place(folder);
+        char folder[TT_PLACE_BYTES];
+        tt_place_make(folder);
         assert_int_equal(
             tutti_spawn(save_and_load, ranks,
                         &(tutti_spawn_options_t){.argument = tutti_text(folder), .threads = true}),
             TUTTI_OK);
-        remove_place(folder);
+        tt_place_remove(folder);
     }
 }
 
@@ -152,22 +139,22 @@ static tutti_status_t fail_once(const tutti_spawned_t *self)
 static void a_rank_that_cannot_write_is_named_by_all(void **state)
 {
     (void)state;
-    char folder[64], half[128];
+    char folder[TT_PLACE_BYTES], half[128];
     struct stat about;
-    make_place(folder);
+    tt_place_make(folder);
     assert_int_equal(
         tutti_spawn(fail_once, 3,
                     &(tutti_spawn_options_t){.argument = tutti_text(folder), .threads = true}),
         TUTTI_OK);
     snprintf(half, sizeof half, "%s/.half-000000000002", folder);
     assert_int_equal(stat(half, &about), -1);
-    remove_place(folder);
+    tt_place_remove(folder);
 }
 
 /* ---- alone ----------------------------------------------------------------------------------- */
 
 typedef struct {
-    char place[64], folder[80];
+    char place[TT_PLACE_BYTES], folder[80];
     tutti_tensor_t *x;
     tutti_slice_t slice;
     tutti_checkpoint_t checkpoint;
@@ -176,7 +163,7 @@ typedef struct {
 
 static void begin(alone_t *a)
 {
-    make_place(a->place);
+    tt_place_make(a->place);
     snprintf(a->folder, sizeof a->folder, "%s", a->place);
     assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(5), &a->x), TUTTI_OK);
     a->slice = tutti_slice_whole("x", a->x);
@@ -189,7 +176,7 @@ static void end(alone_t *a)
 {
     tutti_saver_release(a->saver);
     tutti_tensor_release(a->x);
-    remove_place(a->place);
+    tt_place_remove(a->place);
 }
 
 static void a_failure_is_told_by_the_next_call_and_then_over(void **state)

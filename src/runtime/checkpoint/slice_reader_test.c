@@ -1,17 +1,15 @@
 /* Reading slices: how often files are opened, what is read beside, what is refused. */
-#include <stdlib.h>
-#include <unistd.h>
 
 #include <tutti/checkpoint.h>
 
-#include "core/base/testing.h"
+#include "core/base/place_testing.h"
 #include "core/tensor/tensor_impl.h"
 #include "runtime/checkpoint/checkpoint_impl.h"
 #include "runtime/checkpoint/slice_reader.h"
 #include "runtime/checkpoint/step_folders.h"
 
 typedef struct {
-    char folder[64];
+    char folder[TT_PLACE_BYTES];
     tt_path_t step;
     tt_manifest_t *manifest;
 } saved_t;
@@ -20,8 +18,7 @@ typedef struct {
 static void save(const tutti_slice_t *slices, size_t count, saved_t *saved)
 {
     tt_path_t path;
-    snprintf(saved->folder, sizeof saved->folder, "/tmp/tutti-slices-XXXXXX");
-    assert_non_null(mkdtemp(saved->folder));
+    tt_place_make(saved->folder);
     const tutti_checkpoint_t checkpoint = {
         .folder = saved->folder, .slices = slices, .slice_count = count};
     assert_int_equal(tutti_checkpoint_save(&checkpoint, 1), TUTTI_OK);
@@ -32,10 +29,8 @@ static void save(const tutti_slice_t *slices, size_t count, saved_t *saved)
 
 static void forget(saved_t *saved)
 {
-    char command[128];
     tt_manifest_release(saved->manifest);
-    snprintf(command, sizeof command, "rm -rf %s", saved->folder);
-    assert_int_equal(system(command), 0);
+    tt_place_remove(saved->folder);
 }
 
 static tutti_tensor_t *make(tutti_dtype_t dtype, tutti_shape_t shape)

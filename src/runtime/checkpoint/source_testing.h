@@ -2,33 +2,29 @@
 #ifndef TT_SOURCE_TESTING_H
 #define TT_SOURCE_TESTING_H
 
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <tutti/safetensors.h>
 
 #include "core/base/little_endian.h"
-#include "core/base/testing.h"
+#include "core/base/place_testing.h"
 #include "core/tensor/tensor_impl.h"
 #include "runtime/checkpoint/slice_reader.h"
 #include "runtime/checkpoint/source.h"
 
 typedef struct {
-    char folder[64];
+    char folder[TT_PLACE_BYTES];
 } tt_place_of_files_t;
 
 static inline void tt_begin_files(tt_place_of_files_t *place)
 {
-    snprintf(place->folder, sizeof place->folder, "/tmp/tutti-source-XXXXXX");
-    assert_non_null(mkdtemp(place->folder));
+    tt_place_make(place->folder);
 }
 
 static inline void tt_end_files(const tt_place_of_files_t *place)
 {
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf %s", place->folder);
-    assert_int_equal(system(command), 0);
+    tt_place_remove(place->folder);
 }
 
 static inline const char *tt_file_of(const tt_place_of_files_t *place, const char *name)

@@ -1,16 +1,15 @@
 /* Folders of steps among what others have put beside them: links, files, folders. */
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/base/folder.h"
 #include "core/base/log.h"
-#include "core/base/testing.h"
+#include "core/base/place_testing.h"
 #include "runtime/checkpoint/step_folders.h"
 
 enum { PATH_BYTES = 192, SECONDS_MAX = 20 };
 
-static char place[64], folder[96];
+static char place[TT_PLACE_BYTES], folder[96];
 static int lines;
 
 static void count(tt_log_level_t level, const char *line, void *user)
@@ -22,8 +21,7 @@ static void count(tt_log_level_t level, const char *line, void *user)
 static int begin(void **state)
 {
     (void)state;
-    snprintf(place, sizeof place, "/tmp/tutti-steps-XXXXXX");
-    assert_non_null(mkdtemp(place));
+    tt_place_make(place);
     snprintf(folder, sizeof folder, "%s/run", place);
     assert_int_equal(tt_folder_make(folder), TUTTI_OK);
     lines = 0;
@@ -35,11 +33,10 @@ static int begin(void **state)
 static int end(void **state)
 {
     (void)state;
-    char command[128];
     alarm(0);
     tt_log_set_sink(NULL, NULL);
-    snprintf(command, sizeof command, "rm -rf %s", place);
-    return system(command);
+    tt_place_remove(place);
+    return 0;
 }
 
 static const char *path_of(const char *name)

@@ -6,6 +6,7 @@
 #     make check-all   everything: sanitizers, torture, fuzzing, both compilers
 #     make check-long  searches that take an hour or more
 #     make bench       measure side by side with other systems
+#     make check-peers  files to and from the newest torch, safetensors and transformers, from PyPI
 #     make peers       install the newest of these systems from PyPI, into build/peers
 #     make install     to $(DESTDIR)$(prefix), which is /usr/local unless told
 #     make golden      recompute the golden test values with PyTorch
@@ -39,6 +40,9 @@ check-all: packages-check packages-check-all build
 check-long: packages-check packages-check-all build
 	ctest --test-dir build -L long --output-on-failure -V
 
+check-peers: packages-check packages-bench build
+	ctest --test-dir build -R '^peers_long_test$$' --output-on-failure -V
+
 peers: packages-bench
 	tools/peers
 
@@ -68,4 +72,4 @@ docs: packages-docs
 clean:
 	rm -rf build
 
-.PHONY: all build demo check check-all check-long bench peers install golden format lint docs clean
+.PHONY: all build demo check check-all check-long check-peers bench peers install golden format lint docs clean

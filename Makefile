@@ -72,4 +72,5 @@ docs: packages-docs
 clean:
 	rm -rf build
 
-.PHONY: all build demo check check-all check-long check-peers bench peers install golden format lint docs clean
+.PHONY: all build demo check check-all check-long check-peers bench peers install golden format
+.PHONY: lint docs clean

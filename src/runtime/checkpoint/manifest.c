@@ -3,7 +3,6 @@
 
 #include <inttypes.h>
 #include <limits.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -13,6 +12,7 @@
 #include "core/base/alloc.h"
 #include "core/base/buffer.h"
 #include "core/base/clock.h"
+#include "runtime/checkpoint/spans.h"
 
 enum { ROOM_FIRST = 16 };
 
@@ -137,56 +137,21 @@ tutti_status_t tt_manifest_add_slice(tt_saved_tensor_t *tensor, const tt_saved_s
 
 /* ---- what slices are together ---------------------------------------------------------------- */
 
-/* Of a slice, in the dimension in which the tensor is cut most. */
-typedef struct {
-    int64_t begin, end;
-    const tt_box_t *box;
-} span_t;
-
-static int by_begin(const void *a, const void *b)
-{
-    const span_t *x = a, *y = b;
-    return (x->begin > y->begin) - (x->begin < y->begin);
-}
-
-static int find_cut(const tt_saved_tensor_t *tensor)
-{
-    int cut = 0;
-    double least = INFINITY;
-    for (int d = 0; d < tensor->shape.rank; d++) {
-        double share = 0;
-        for (size_t i = 0; i < tensor->slice_count; i++) {
-            share += (double)tensor->slices[i].box.size[d] / (double)tensor->shape.dims[d];
-        }
-        cut = share < least ? d : cut;
-        least = share < least ? share : least;
-    }
-    return cut;
-}
-
-/* Those that begin before another one ends are compared. */
 static tutti_status_t check_apart(const char *what, const tt_saved_tensor_t *tensor)
 {
-    const int cut = find_cut(tensor);
     const size_t count = tensor->slice_count;
-    span_t *spans = tt_alloc_array(count + 1, sizeof *spans, "manifest");
+    const tt_saved_slice_t *pair[2];
+    tutti_status_t status = TUTTI_OK;
+    tt_span_t *spans = tt_alloc_array(count, sizeof *spans, "manifest");
     TT_TRY_ALLOC(spans);
     for (size_t i = 0; i < count; i++) {
-        const tt_box_t *box = &tensor->slices[i].box;
-        spans[i] = (span_t){box->offset[cut], box->offset[cut] + box->size[cut], box};
+        spans[i].slice = &tensor->slices[i];
     }
-    qsort(spans, count, sizeof *spans, by_begin);
-    tutti_status_t status = TUTTI_OK;
-    for (size_t i = 0; i < count && status >= 0; i++) {
-        for (size_t k = i + 1; k < count && spans[k].begin < spans[i].end && status >= 0; k++) {
-            tt_box_t both;
-            char a[160], b[160];
-            if (tt_box_intersect(spans[i].box, spans[k].box, &both)) {
-                status = TT_FAIL(TUTTI_ERR_FORMAT, "%s: tensor \"%s\": slices %s and %s overlap",
-                                 what, tensor->name, tt_box_format(spans[i].box, a, sizeof a),
-                                 tt_box_format(spans[k].box, b, sizeof b));
-            }
-        }
+    if (tt_spans_overlap(spans, count, tensor->shape, pair)) {
+        char a[160], b[160];
+        status = TT_FAIL(TUTTI_ERR_FORMAT, "%s: tensor \"%s\": slices %s and %s overlap", what,
+                         tensor->name, tt_box_format(&pair[0]->box, a, sizeof a),
+                         tt_box_format(&pair[1]->box, b, sizeof b));
     }
     tt_free(spans);
     return status;

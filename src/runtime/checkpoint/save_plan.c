@@ -1,4 +1,4 @@
-/* The plan of a save. Cost: a sort of all slices; per tensor the square of its slices. */
+/* The plan of a save. Cost: a sort of all slices, and a sweep over those that differ. */
 #include "runtime/checkpoint/save_plan.h"
 
 #include <inttypes.h>
@@ -7,6 +7,7 @@
 
 #include "core/base/alloc.h"
 #include "core/base/buffer.h"
+#include "runtime/checkpoint/spans.h"
 
 tutti_status_t tt_save_plan_add(tt_manifest_t *plan, const tt_manifest_t *of_rank)
 {
@@ -54,33 +55,54 @@ static tutti_status_t fail_overlap(const tt_saved_tensor_t *tensor, const tt_sav
                    tt_box_format(&b->box, other, sizeof other), b->rank);
 }
 
-/* Different slices share nothing, and are all of it together. */
-static tutti_status_t check_cover(const tt_saved_tensor_t *tensor)
+/* Of slices in order: each that is not like the one before it. Equal ones are of several ranks. */
+static tutti_status_t list_different(const tt_saved_tensor_t *tensor, tt_span_t *spans,
+                                     size_t *count)
 {
-    const int64_t numel = tutti_shape_numel(tensor->shape);
-    int64_t covered = 0;
+    *count = 0;
     for (size_t i = 0; i < tensor->slice_count; i++) {
-        const tt_saved_slice_t *a = &tensor->slices[i];
-        bool is_new = true;
-        for (size_t k = 0; k < i; k++) {
-            const tt_saved_slice_t *b = &tensor->slices[k];
-            tt_box_t both;
-            if (tt_box_equal(&a->box, &b->box)) {
-                is_new = false;
-                if (a->rank == b->rank) {
-                    return fail_overlap(tensor, b, a);
-                }
-            } else if (tt_box_intersect(&a->box, &b->box, &both)) {
-                return fail_overlap(tensor, b, a);
-            }
+        const tt_saved_slice_t *slice = &tensor->slices[i];
+        if (i == 0 || !tt_box_equal(&slice->box, &slice[-1].box)) {
+            spans[(*count)++].slice = slice;
+        } else if (slice->rank == slice[-1].rank) {
+            return fail_overlap(tensor, &slice[-1], slice);
         }
-        covered += is_new ? tt_box_numel(&a->box) : 0;
     }
-    return covered == numel ? TUTTI_OK
-                            : TT_FAIL(TUTTI_ERR_ARG,
-                                      "checkpoint: tensor \"%s\": %" PRId64 " of %" PRId64
-                                      " elements are in no rank's slice",
-                                      tensor->name, numel - covered, numel);
+    return TUTTI_OK;
+}
+
+/* Different slices share nothing, and are all of it together. `spans` [slice_count] */
+static tutti_status_t check_cover(const tt_saved_tensor_t *tensor, tt_span_t *spans)
+{
+    const tt_saved_slice_t *pair[2];
+    size_t count;
+    TT_TRY(list_different(tensor, spans, &count));
+    if (tt_spans_overlap(spans, count, tensor->shape, pair)) {
+        const bool is_swapped = pair[0]->rank > pair[1]->rank;
+        return fail_overlap(tensor, pair[is_swapped], pair[!is_swapped]);
+    }
+    int64_t left = tutti_shape_numel(tensor->shape);
+    const int64_t numel = left;
+    for (size_t i = 0; i < count; i++) {
+        left -= tt_box_numel(&spans[i].slice->box);
+    }
+    return left == 0 ? TUTTI_OK
+                     : TT_FAIL(TUTTI_ERR_ARG,
+                               "checkpoint: tensor \"%s\": %" PRId64 " of %" PRId64
+                               " elements are in no rank's slice",
+                               tensor->name, left, numel);
+}
+
+static tutti_status_t sort_and_check(tt_saved_tensor_t *tensor)
+{
+    if (tensor->slice_count > 1) {
+        qsort(tensor->slices, tensor->slice_count, sizeof *tensor->slices, by_box_and_rank);
+    }
+    tt_span_t *spans = tt_alloc_array(tensor->slice_count + 1, sizeof *spans, "checkpoint");
+    TT_TRY_ALLOC(spans);
+    const tutti_status_t status = check_cover(tensor, spans);
+    tt_free(spans);
+    return status;
 }
 
 /* ---- writers --------------------------------------------------------------------------------- */
@@ -220,12 +242,8 @@ tutti_status_t tt_save_plan_assign(tt_manifest_t *plan)
 {
     size_t slices = 0;
     for (size_t i = 0; i < plan->tensor_count; i++) {
-        tt_saved_tensor_t *tensor = &plan->tensors[i];
-        TT_TRY(check_cover(tensor));
-        if (tensor->slice_count > 1) {
-            qsort(tensor->slices, tensor->slice_count, sizeof *tensor->slices, by_box_and_rank);
-        }
-        slices += tensor->slice_count;
+        TT_TRY(sort_and_check(&plan->tensors[i]));
+        slices += plan->tensors[i].slice_count;
     }
     copies_t *list = tt_alloc_array(slices + 1, sizeof *list, "checkpoint");
     uint64_t *written = tt_alloc_array((size_t)plan->ranks, sizeof *written, "checkpoint");

@@ -437,6 +437,15 @@ class Merge(Checkpoints):
                                                  index["weight_map"].items() if where == file])
         self.assertEqual(self.json("diff", path, out)["same"], True)
 
+    def test_units_of_sizes(self):
+        path = save(self.folder)
+        files = {"88060": 1, "88059B": 2, "89kb": 1, "88KB": 2, "86KiB": 1, "85KiB": 2, "1MB": 1,
+                 "1MiB": 1, "1GB": 1, "1GiB": 1}
+        for size, count in files.items():
+            out = self.folder + "/" + size
+            self.tutti("merge", path, out, "--shard-size", size)
+            self.assertEqual(sum(name.endswith(".safetensors") for name in os.listdir(out)), count)
+
     def test_a_folder_with_one_file(self):
         path, out = save(self.folder), self.folder + "/model"
         os.mkdir(out)
@@ -480,13 +489,13 @@ class Merge(Checkpoints):
 
 class Split(Checkpoints):
     def test_rows_of_each_rank(self):
-        path = save(self.folder, "in_turn", 2, 40, "text", "words", "a b c")
+        path = save(self.folder, "in_turn", 2, 40, "text", "words", "a b c", "text", "more", "")
         out = self.folder + "/out"
         self.assertEqual(self.json("split", path, out, "--ranks", "3"),
                          {"from": path, "format": "checkpoint", "step": 40, "to": out})
         found = self.json("show", out)
         self.assertEqual((found["path"], found["step"], found["ranks"], found["texts"]),
-                         (step_of(out, 40), 40, 3, {"words": "a b c"}))
+                         (step_of(out, 40), 40, 3, {"words": "a b c", "more": ""}))
         parts = {one["name"]: [(part["rank"], part["offset"], part["size"])
                                for part in one["slices"]] for one in found["tensors"]}
         self.assertEqual(parts, {

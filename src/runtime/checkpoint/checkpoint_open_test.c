@@ -7,6 +7,7 @@
 
 #include "core/base/folder.h"
 #include "runtime/checkpoint/layout_testing.h"
+#include "runtime/checkpoint/saved_impl.h"
 
 static char folder[64], step_folder[96];
 
@@ -108,6 +109,7 @@ static void mistakes_are_told(void **state)
     tutti_saved_t *saved;
     tutti_saved_tensor_t tensor;
     tutti_saved_part_t part;
+    tutti_tensor_t *x;
     assert_int_equal(tutti_saved_open(step_folder, &saved), TUTTI_OK);
     expect_refused(saved, "embeding", TUTTI_F32, TUTTI_SHAPE(1, 1), TUTTI_ERR_NOT_FOUND,
                    "no tensor \"embeding\": the nearest is \"embedding\"");
@@ -117,6 +119,8 @@ static void mistakes_are_told(void **state)
     assert_int_equal(tutti_saved_find(saved, "cube", &tensor), TUTTI_OK);
     assert_int_equal(tensor.bytes, 144);
     assert_int_equal(tutti_saved_find(saved, "cub", &tensor), TUTTI_ERR_NOT_FOUND);
+    assert_int_equal(tt_saved_fetch(saved, "cub", NULL, TUTTI_SHAPE(3, 4, 6), &x),
+                     TUTTI_ERR_NOT_FOUND);
     assert_int_equal(tutti_saved_at(saved, TT_LAYOUT_TENSORS, &tensor), TUTTI_END);
     assert_int_equal(tutti_saved_part_at(saved, 0, 1, &part), TUTTI_END);
     assert_int_equal(tutti_saved_part_at(saved, TT_LAYOUT_TENSORS, 0, &part), TUTTI_END);

@@ -139,6 +139,18 @@ static void what_cannot_be_removed_is_left(void **state)
     assert_true(is_there("run/step-000000000003"));
 }
 
+/* Only a step that is there makes an old one superfluous. */
+static void an_old_one_that_cannot_come_back_is_kept(void **state)
+{
+    (void)state;
+    assert_int_equal(tt_folder_make(path_of("run/.old-000000000002")), TUTTI_OK);
+    put_file("run/.old-000000000002/weights");
+    put_file("run/step-000000000002");
+    assert_int_equal(tt_steps_recover(folder), TUTTI_ERR_IO);
+    tt_expect_error("/run/step-000000000002: Not a directory");
+    assert_true(is_there("run/.old-000000000002/weights"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -147,6 +159,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_link_to_nothing_is_removed, begin, end),
         cmocka_unit_test_setup_teardown(a_file_of_a_steps_name_is_removed, begin, end),
         cmocka_unit_test_setup_teardown(what_cannot_be_removed_is_left, begin, end),
+        cmocka_unit_test_setup_teardown(an_old_one_that_cannot_come_back_is_kept, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -3,6 +3,7 @@ safetensors package and transformers read what we write, and we read what they w
 
 Runs itself again under the Python of build/peers/torch, where `tools/peers torch` (`make peers`)
 puts them: 6 GB, minutes. Where they cannot be had the test is left out and says why."""
+import json
 import os
 import re
 import subprocess
@@ -96,6 +97,20 @@ class Written(Peers):
         dcp.load(state, storage_reader=HuggingFaceStorageReader(checkpoint + ".folder"))
         self.same(state, {name: whole[name] for name in state})
 
+    def test_each_tensor_in_one_file(self):
+        whole = {name: value_of(name) for name in TENSORS}
+        for layout in LAYOUTS:
+            with self.subTest(layout=layout):
+                run(SAVE, self.path(layout), layout, "3", "7", "whole")
+                step, found = self.path(layout, "step-000000000007"), {}
+                self.check_files(step, whole)
+                for name in os.listdir(step):
+                    if name.endswith(".safetensors"):
+                        for tensor, x in safetensors.torch.load_file(f"{step}/{name}").items():
+                            self.assertNotIn(tensor, found)
+                            found[tensor] = x
+                self.same(found, whole)
+
     def test_every_layout(self):
         whole = {name: value_of(name) for name in TENSORS}
         filled = {name: x for name, x in whole.items() if x.numel() > 0}
@@ -168,6 +183,30 @@ class Gpt2(Peers):
         self.model.config.save_pretrained(self.path("back"))
         back = transformers.GPT2LMHeadModel.from_pretrained(self.path("back"))
         self.same(back.state_dict(), self.model.state_dict())
+
+    def test_split_and_merged(self):
+        run(TUTTI, "checkpoint", "split", self.path("theirs"), self.path("split"), "-n", "2")
+        run(TUTTI, "checkpoint", "merge", self.path("split"), self.path("merged"), "--shard-size",
+            "50kB")
+        self.model.config.save_pretrained(self.path("merged"))
+        merged = transformers.GPT2LMHeadModel.from_pretrained(self.path("merged"))
+        self.same(merged.state_dict(), self.model.state_dict())
+
+    def test_saved_whole(self):
+        """The index of a step names the file of each of the model's tensors."""
+        run(TUTTI, "run", "-n", "2", GPT, "--data", self.path("text"), "--steps", "2", "--batch",
+            "1", "--checkpoint", self.path("steps"), "--every", "2", "--whole", *self.SIZES)
+        run(TUTTI, "checkpoint", "merge", self.path("steps"), self.path("one.safetensors"))
+        step = self.path("steps", "step-000000000002")
+        with open(os.path.join(step, "model.safetensors.index.json")) as file:
+            places = json.load(file)["weight_map"]
+        one = safetensors.torch.load_file(self.path("one.safetensors"))
+        self.assertEqual(set(one) - set(places), {"seconds", "losses"})
+        self.same({name: safetensors.torch.load_file(os.path.join(step, place))[name]
+                   for name, place in places.items()}, {name: one[name] for name in places})
+        state = {name: torch.zeros_like(x) for name, x in one.items()}
+        dcp.load(state, storage_reader=HuggingFaceStorageReader(step))
+        self.same(state, one)
 
     def test_trained_further_by_us(self):
         run(TUTTI, "checkpoint", "convert", self.path("theirs"), self.path("ours.safetensors"),

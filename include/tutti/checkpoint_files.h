@@ -177,10 +177,12 @@ typedef struct tutti_saved_watch {
 } tutti_saved_watch_t;
 
 /**
- * Whether all files of a checkpoint are there, as long as they must be. Nothing is read.
+ * Whether all files of a checkpoint are there, as long as they must be. Nothing is read, but for
+ * Hugging Face's index where tensors were saved whole.
  *
  * @thread  any
- * @errors  IO (names the file that is not there), FORMAT (names the one that is too short), NOMEM
+ * @errors  IO (names the file that is not there), FORMAT (names the one that is too short, or an
+ *          index that is not the manifest's), NOMEM
  */
 TUTTI_API tutti_status_t tutti_saved_check(const tutti_saved_t *saved);
 

@@ -52,7 +52,8 @@ static tutti_status_t run_rank(const tutti_spawned_t *self)
                                            .group = world,
                                            .slices = laid.slices,
                                            .slice_count = laid.count,
-                                           .keep = job.keep};
+                                           .keep = job.keep,
+                                           .whole = job.step % 2 == 0};
     TT_TRY(job.is_loading ? TUTTI_OK : tt_lay_all(&laid, tt_layout_set));
     *m = (met_t){.step = job.step};
     if (job.victim == self->rank) {

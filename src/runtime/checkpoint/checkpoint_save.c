@@ -236,29 +236,14 @@ static tutti_status_t check_files(const tt_saving_t *save)
     return TUTTI_OK;
 }
 
-/* Of the model's tensors. */
-static tutti_status_t write_index(const tt_saving_t *save)
-{
-    const tt_manifest_t *plan = save->plan;
-    tt_hf_index_t index;
-    tt_hf_index_begin(&index);
-    for (size_t i = 0; i < plan->tensor_count; i++) {
-        const tt_saved_tensor_t *tensor = &plan->tensors[i];
-        if (tensor->is_model) {
-            tt_hf_index_add(&index, tensor->name, plan->files[tensor->slices[0].file].name,
-                            (uint64_t)tutti_shape_numel(tensor->shape) *
-                                tutti_dtype_bytes(tensor->dtype));
-        }
-    }
-    return tt_hf_index_end(&index, save->half);
-}
-
 tutti_status_t tt_saving_publish(const tt_saving_t *save)
 {
     const tutti_checkpoint_t *c = save->checkpoint;
+    tt_hf_index_t index;
     tt_path_t path;
     TT_TRY(check_files(save));
-    TT_TRY(save->plan->is_whole ? write_index(save) : TUTTI_OK);
+    tt_hf_index_of(save->plan, &index);
+    TT_TRY(tt_hf_index_end(&index, save->half));
     tt_steps_file(save->half, TT_MANIFEST_NAME, path);
     TT_TRY(tt_manifest_write(path, save->plan));
     TT_TRY(tt_steps_publish(c->folder, save->step));

@@ -18,6 +18,7 @@
 
 #include "core/base/alloc.h"
 #include "core/base/file.h"
+#include "runtime/checkpoint/hf_index.h"
 #include "runtime/checkpoint/saved_impl.h"
 
 enum { WINDOW_BLOCKS = 64, PROBLEM_BYTES = 512 };
@@ -319,6 +320,20 @@ static tutti_status_t check_file(void *user, const part_t *parts, size_t count)
     return status;
 }
 
+/* For other programs: our own reads the manifest. Errors: NOMEM. */
+static tutti_status_t check_index(verify_t *v)
+{
+    tt_path_t path;
+    tt_hf_index_t index;
+    tt_hf_index_of(v->saved->source.manifest, &index);
+    tt_steps_file(v->saved->source.folder, TT_HF_INDEX_NAME, path);
+    const tutti_status_t status = tt_hf_index_check(&index, v->saved->source.folder);
+    if (status < 0 && status != TUTTI_ERR_NOMEM) {
+        tell(v, (tutti_saved_damage_t){.file = path}, "%s", tutti_last_error());
+    }
+    return status == TUTTI_ERR_NOMEM ? status : TUTTI_OK;
+}
+
 tutti_status_t tutti_saved_verify(const tutti_saved_t *saved, const tutti_saved_watch_t *watch,
                                   size_t *damage)
 {
@@ -329,6 +344,7 @@ tutti_status_t tutti_saved_verify(const tutti_saved_t *saved, const tutti_saved_
     if (v != NULL && window != NULL) {
         *v = (verify_t){.saved = saved, .watch = watch == NULL ? &nobody : watch, .window = window};
         status = for_each_file(saved, check_file, v);
+        status = status < 0 ? status : check_index(v);
         *damage = status < 0 ? *damage : v->damage;
     }
     tt_free(window);
@@ -369,5 +385,8 @@ static tutti_status_t check_lengths(void *user, const part_t *parts, size_t coun
 
 tutti_status_t tutti_saved_check(const tutti_saved_t *saved)
 {
+    tt_hf_index_t index;
+    tt_hf_index_of(saved->source.manifest, &index);
+    TT_TRY(tt_hf_index_check(&index, saved->source.folder));
     return for_each_file(saved, check_lengths, (void *)(uintptr_t)saved);
 }

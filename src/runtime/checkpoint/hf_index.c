@@ -18,6 +18,69 @@ void tt_hf_index_add(tt_hf_index_t *index, const char *name, const char *file, u
         index->is_whole && json_object_set_new(index->map, name, json_string(file)) == 0;
 }
 
+void tt_hf_index_of(const tt_manifest_t *manifest, tt_hf_index_t *index)
+{
+    tt_hf_index_begin(index);
+    for (size_t i = 0; i < manifest->tensor_count && manifest->is_whole; i++) {
+        const tt_saved_tensor_t *tensor = &manifest->tensors[i];
+        if (tensor->is_model && tensor->slice_count == 1 && tensor->slices[0].file != TT_NO_FILE) {
+            tt_hf_index_add(index, tensor->name, manifest->files[tensor->slices[0].file].name,
+                            (uint64_t)tutti_shape_numel(tensor->shape) *
+                                tutti_dtype_bytes(tensor->dtype));
+        }
+    }
+}
+
+/* ---- the file -------------------------------------------------------------------------------- */
+
+/* Takes the map over; NULL: out of memory. */
+static json_t *pack(tt_hf_index_t *index)
+{
+    json_t *json = index->is_whole ? json_pack("{s:{s:I}, s:O}", "metadata", "total_size",
+                                               (json_int_t)index->bytes, "weight_map", index->map)
+                                   : NULL;
+    json_decref(index->map);
+    return json;
+}
+
+static bool is_empty(const tt_hf_index_t *index)
+{
+    return index->is_whole && json_object_size(index->map) == 0;
+}
+
+static tutti_status_t fail_memory(const char *path)
+{
+    return TT_FAIL(TUTTI_ERR_NOMEM, "out of memory, or a name that is not UTF-8: %s", path);
+}
+
+static tutti_status_t compare(const char *path, const json_t *expected)
+{
+    json_error_t error;
+    json_t *json = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+    const bool is_same = json_equal(json, expected);
+    const tutti_status_t status =
+        json == NULL ? TT_FAIL(TUTTI_ERR_FORMAT, "%s: %s", path, error.text)
+        : is_same
+            ? TUTTI_OK
+            : TT_FAIL(TUTTI_ERR_FORMAT,
+                      "%s: it does not say of the model's tensors what the manifest says", path);
+    json_decref(json);
+    return status;
+}
+
+tutti_status_t tt_hf_index_check(tt_hf_index_t *index, const char *folder)
+{
+    tt_path_t path;
+    const bool is_wanted = !is_empty(index);
+    json_t *expected = pack(index);
+    tt_steps_file(folder, TT_HF_INDEX_NAME, path);
+    const tutti_status_t status = expected == NULL ? fail_memory(path)
+                                  : is_wanted      ? compare(path, expected)
+                                                   : TUTTI_OK;
+    json_decref(expected);
+    return status;
+}
+
 static tutti_status_t write_text(const char *path, const json_t *json, size_t bytes)
 {
     tt_new_file_t file;
@@ -39,19 +102,13 @@ static tutti_status_t write_text(const char *path, const json_t *json, size_t by
 tutti_status_t tt_hf_index_end(tt_hf_index_t *index, const char *folder)
 {
     tt_path_t path;
-    if (index->is_whole && json_object_size(index->map) == 0) {
-        json_decref(index->map);
-        return TUTTI_OK;
-    }
-    json_t *json = index->is_whole ? json_pack("{s:{s:I}, s:O}", "metadata", "total_size",
-                                               (json_int_t)index->bytes, "weight_map", index->map)
-                                   : NULL;
+    const bool is_wanted = !is_empty(index);
+    json_t *json = pack(index);
     tt_steps_file(folder, TT_HF_INDEX_NAME, path);
     const tutti_status_t status =
-        json == NULL
-            ? TT_FAIL(TUTTI_ERR_NOMEM, "out of memory, or a name that is not UTF-8: %s", path)
-            : write_text(path, json, json_dumpb(json, NULL, 0, JSON_INDENT(2)));
+        json == NULL ? fail_memory(path)
+        : is_wanted  ? write_text(path, json, json_dumpb(json, NULL, 0, JSON_INDENT(2)))
+                     : TUTTI_OK;
     json_decref(json);
-    json_decref(index->map);
     return status;
 }

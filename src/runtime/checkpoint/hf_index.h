@@ -12,12 +12,9 @@
 #ifndef TT_HF_INDEX_H
 #define TT_HF_INDEX_H
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include <jansson.h>
 
-#include "core/base/fail.h"
+#include "runtime/checkpoint/manifest.h"
 
 #define TT_HF_INDEX_NAME "model.safetensors.index.json"
 
@@ -31,6 +28,13 @@ void tt_hf_index_begin(tt_hf_index_t *index);
 
 /* A tensor, its file, and its bytes. */
 void tt_hf_index_add(tt_hf_index_t *index, const char *name, const char *file, uint64_t bytes);
+
+/* The model's tensors of a checkpoint, if these are saved whole. */
+void tt_hf_index_of(const tt_manifest_t *manifest, tt_hf_index_t *index);
+
+/* Whether the folder's says the same; one of nothing need not be there. Releases the index in any
+ * case. Errors: FORMAT (it is not there, or says something else; names it), NOMEM. */
+tutti_status_t tt_hf_index_check(tt_hf_index_t *index, const char *folder);
 
 /* Written into the folder, flushed; an index of nothing is not. Releases the index in any case.
  * Errors: NOMEM (also a name that is not UTF-8), IO. */

@@ -96,6 +96,7 @@ endforeach()
 
 # Layouts of checkpoints: a random share of all pairs is quick, all of them are full.
 set_property(TEST checkpoint_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=16")
+set_property(TEST checkpoint_hosts_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=16")
 set_property(TEST checkpoint_memory_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=48")
 set_property(TEST checkpoint_whole_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=4")
 tutti_test(checkpoint_full checkpoint_test)

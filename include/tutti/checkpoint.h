@@ -52,6 +52,11 @@
  * compared with its digest first. Files are safetensors, with the offsets of slices as PyTorch's
  * HuggingFaceStorageReader expects them.
  *
+ * Hosts without a common file system have a folder each, with .per_host: ranks write on their own
+ * host's disk, whose first rank publishes there. A step counts if its files, whoever has them, are
+ * all there; a rank that lacks some gets them from the others. What is on one disk alone is lost
+ * with it.
+ *
  * A folder is one job's: whoever has saved or loaded there holds it until its process ends. Another
  * job, such as the next attempt after a crash, waits until the last rank of the one before has
  * ended, 10 s at most (TUTTI_CHECKPOINT_WAIT_MS); a folder that this user may not write is read
@@ -154,8 +159,10 @@ typedef struct tutti_checkpoint {
     int64_t shards; /**< of the training, on which its bits depend: a load by a training with
                          another number says so in the log; 0: not told */
     const tutti_schedule_t *schedule; /**< written down for those who read the manifest */
-    bool whole; /**< a save puts each tensor into one file, those of the module into files that
-                     Hugging Face's model.safetensors.index.json names; any load reads either */
+    bool whole;    /**< a save puts each tensor into one file, those of the module into files that
+                        Hugging Face's model.safetensors.index.json names; any load reads either */
+    bool per_host; /**< hosts have disks of their own, each with a folder of this name; as `whole`
+                        alike on all ranks */
 } tutti_checkpoint_t;
 
 /**
@@ -163,18 +170,19 @@ typedef struct tutti_checkpoint {
  * written in the folder is removed, and so are the oldest checkpoints.
  *
  * @param step  how many steps are done, at least 0
- * @thread      the context's; a collective call; the folder must be the same on every host
+ * @thread      the context's; a collective call; the folder must be the same on every host, or
+ *              per_host be set
  * @cost        each rank writes what it alone has, and its share of what several have, and waits
  *              for the disk; slices that do not lie contiguous in the host's memory are copied, one
  *              at a time. With `whole` tensors that no rank has whole are dealt out by their bytes,
  *              and are in the memory of the rank that writes them until the call returns, with
  *              8 MiB beside them
  * @errors      on every rank, and nothing is changed: ARG (slices that overlap, leave a gap, or are
- *              no part of their tensor: names tensor and ranks), MISMATCH (ranks have other shapes
- *              or dtypes of it, other texts of a name, another step, or another `whole`), STATE (a
- *              slice lies on meta; the data loader is within a step; another job has the folder:
- *              says which), IO (the disk is full; a rank's folder is another one …), NOMEM; PEER,
- *              TIMEOUT
+ *              no part of their tensor: names tensor and ranks; per_host where hosts have a common
+ *              folder), MISMATCH (ranks have other shapes or dtypes of it, other texts of a name,
+ *              another step, or another `whole`), STATE (a slice lies on meta; the data loader is
+ *              within a step; another job has the folder: says which), IO (the disk is full; a
+ *              rank's folder is another one …), NOMEM; PEER, TIMEOUT
  * @source      torch.distributed.checkpoint.save
  */
 TUTTI_API tutti_status_t tutti_checkpoint_save(const tutti_checkpoint_t *checkpoint, int64_t step);
@@ -185,8 +193,11 @@ TUTTI_API tutti_status_t tutti_checkpoint_save(const tutti_checkpoint_t *checkpo
  *
  * @param step  out: its step
  * @return      END: there is none; nothing is changed
- * @thread      the context's; a collective call; the folder must be the same on every host
- * @cost        each rank reads the blocks of 16 KiB in which its slices are
+ * @thread      the context's; a collective call; the folder must be the same on every host, or
+ *              per_host be set: also for what hosts with a common folder have saved, and on other
+ *              hosts than those that saved, as long as all files are on some of them
+ * @cost        each rank reads the blocks of 16 KiB in which its slices are; with per_host what its
+ *              host has not comes from ranks of others, and takes 32 MiB at a time there and here
  * @errors      STATE (a slice lies on meta; another job has the folder), MISMATCH (it lacks tensors
  *              or texts, has some that no rank has, or others of their names: lists those of all
  *              ranks; the state of another optimizer, or of a loader of other samples), IO or

@@ -38,21 +38,38 @@ static tutti_status_t read_manifest(const char *folder, int64_t step, tt_manifes
     return TT_FAIL(TUTTI_ERR_FORMAT, "%s: is of step %" PRId64, folder, found);
 }
 
-static tutti_status_t read_step(const tutti_checkpoint_t *c, int64_t step)
+static tutti_status_t open_step(const tutti_checkpoint_t *c, const tt_disks_t *disks, int64_t step,
+                                tt_loaded_t *loaded, tt_holders_t *holders)
+{
+    tt_manifest_t *manifest = NULL;
+    if (disks->count > 1) {
+        loaded->holders = holders;
+        TT_TRY(tt_host_steps_open(c, disks, step, &manifest, holders));
+    } else {
+        const tutti_status_t status = tt_manifest_share(
+            c->group, is_root(c) ? read_manifest(loaded->folder, step, &manifest) : TUTTI_OK,
+            "the manifest of rank 0", &manifest);
+        if (status < 0) {
+            tt_manifest_release(manifest);
+            return status;
+        }
+    }
+    loaded->manifest = manifest;
+    return TUTTI_OK;
+}
+
+static tutti_status_t read_step(const tutti_checkpoint_t *c, const tt_disks_t *disks, int64_t step)
 {
     tt_path_t folder;
-    tt_manifest_t *manifest = NULL;
+    char what[64];
+    tt_holders_t holders = {0};
+    tt_loaded_t loaded = {.what = what, .folder = folder};
     tt_steps_name(c->folder, step, folder);
-    tutti_status_t status =
-        tt_manifest_share(c->group, is_root(c) ? read_manifest(folder, step, &manifest) : TUTTI_OK,
-                          "the manifest of rank 0", &manifest);
-    if (status >= 0) {
-        char what[64];
-        snprintf(what, sizeof what, "checkpoint of step %lld", (long long)step);
-        status =
-            tt_load_state(c, &(tt_loaded_t){.what = what, .folder = folder, .manifest = manifest});
-    }
-    tt_manifest_release(manifest);
+    snprintf(what, sizeof what, "checkpoint of step %lld", (long long)step);
+    TT_TRY(open_step(c, disks, step, &loaded, &holders));
+    const tutti_status_t status = tt_load_state(c, &loaded);
+    tt_manifest_release((tt_manifest_t *)(uintptr_t)loaded.manifest);
+    tt_holders_release(&holders);
     return status;
 }
 
@@ -65,10 +82,14 @@ static bool is_damage(tutti_status_t status)
 }
 
 /* Rank 0's newest one below a step, on every rank; TT_NO_STEP. */
-static tutti_status_t choose(const tutti_checkpoint_t *c, int64_t below, int64_t *found)
+static tutti_status_t choose(const tutti_checkpoint_t *c, const tt_disks_t *disks, int64_t below,
+                             int64_t *found)
 {
     tutti_buffer_t shared;
     *found = TT_NO_STEP;
+    if (disks->count > 1) {
+        return tt_host_steps_newest(c, disks, below, found);
+    }
     TT_TRY(
         tt_group_agree(c->group, is_root(c) ? tt_steps_newest(c->folder, below, found) : TUTTI_OK));
     if (c->group == NULL) {
@@ -85,9 +106,9 @@ static tutti_status_t choose(const tutti_checkpoint_t *c, int64_t below, int64_t
 }
 
 /* Who may not write here reads what has its name. */
-static void recover(const tutti_checkpoint_t *c)
+static void recover(const tutti_checkpoint_t *c, const tt_disks_t *disks)
 {
-    if (is_root(c) && tt_steps_recover(c->folder) < 0) {
+    if (disks->is_first && tt_steps_recover(c->folder) < 0) {
         tt_log(TT_LOG_WARN, "checkpoint: %s", tutti_last_error());
     }
 }
@@ -102,19 +123,19 @@ static tutti_status_t check(const tutti_checkpoint_t *c)
     return TUTTI_OK;
 }
 
-tutti_status_t tutti_checkpoint_load(const tutti_checkpoint_t *checkpoint, int64_t *step)
+static tutti_status_t load_newest(const tutti_checkpoint_t *checkpoint, const tt_disks_t *disks,
+                                  int64_t *step)
 {
     tutti_status_t first = TUTTI_END; /* of the newest */
     char text[TT_ERROR_TEXT_BYTES] = "";
-    TT_TRY(tt_group_agree(checkpoint->group, check(checkpoint)));
-    TT_TRY(tt_folder_lock(checkpoint->folder, checkpoint->group, false));
-    recover(checkpoint);
+    TT_TRY(tt_folder_lock_each(checkpoint->folder, checkpoint->group, disks->is_first, false));
+    recover(checkpoint, disks);
     for (int64_t found, below = INT64_MAX;; below = found) {
-        TT_TRY(choose(checkpoint, below, &found));
+        TT_TRY(choose(checkpoint, disks, below, &found));
         if (found == TT_NO_STEP) {
             return first < 0 ? tt_fail_again(first, text) : TUTTI_END;
         }
-        const tutti_status_t status = read_step(checkpoint, found);
+        const tutti_status_t status = read_step(checkpoint, disks, found);
         if (status >= 0) {
             *step = found;
             return TUTTI_OK;
@@ -129,6 +150,16 @@ tutti_status_t tutti_checkpoint_load(const tutti_checkpoint_t *checkpoint, int64
             snprintf(text, sizeof text, "%s", tutti_last_error());
         }
     }
+}
+
+tutti_status_t tutti_checkpoint_load(const tutti_checkpoint_t *checkpoint, int64_t *step)
+{
+    tt_disks_t disks;
+    TT_TRY(tt_group_agree(checkpoint->group, check(checkpoint)));
+    TT_TRY(tt_disks_find(checkpoint, &disks));
+    const tutti_status_t status = load_newest(checkpoint, &disks, step);
+    tt_disks_release(&disks);
+    return status;
 }
 
 tutti_status_t tutti_checkpoint_newest(const char *folder, int64_t *step)

@@ -11,23 +11,18 @@
  * all have the first failure, and nobody waits for one that has gone.
  */
 #include <stdio.h>
-#include <unistd.h>
 
 #include "comm/group/agree.h"
 #include "core/base/alloc.h"
 #include "core/base/buffer.h"
 #include "core/base/folder.h"
-#include "core/base/log.h"
 #include "runtime/checkpoint/checkpoint_impl.h"
 #include "runtime/checkpoint/checkpoint_texts.h"
 #include "runtime/checkpoint/folder_lock.h"
-#include "runtime/checkpoint/hf_index.h"
 #include "runtime/checkpoint/pieces_exchange.h"
 #include "runtime/checkpoint/rank_files.h"
 #include "runtime/checkpoint/save_plan.h"
 #include "runtime/checkpoint/saving.h"
-
-enum { KEEP_DEFAULT = 3 };
 
 /* ---- between ranks --------------------------------------------------------------------------- */
 
@@ -108,21 +103,25 @@ static tutti_status_t describe(tt_saving_t *save)
     return TUTTI_OK;
 }
 
+/* A disk is known by the folder on it. */
 static tutti_status_t make_plan(tt_saving_t *save)
 {
     if (save->rank == 0) {
         TT_TRY(tt_manifest_create(save->step, save->ranks, &save->plan));
         save->plan->is_whole = save->checkpoint->whole;
     }
-    return TUTTI_OK;
+    return save->checkpoint->per_host ? tt_folder_make(save->checkpoint->folder) : TUTTI_OK;
 }
 
-/* What was shared is who has what. */
-static tutti_status_t make_whole(tt_saving_t *save)
+/* What was shared is who has what, and where nothing is to be moved the plan. */
+static tutti_status_t finish_plan(tt_saving_t *save)
 {
-    save->has = save->plan;
-    save->plan = NULL;
-    return tt_save_plan_whole(save->has, &save->plan);
+    if (save->plan->is_whole) {
+        save->has = save->plan;
+        save->plan = NULL;
+        TT_TRY(tt_save_plan_whole(save->has, &save->plan));
+    }
+    return tt_disks_mark(&save->disks, save->plan);
 }
 
 static tutti_status_t plan_together(tt_saving_t *save)
@@ -130,12 +129,13 @@ static tutti_status_t plan_together(tt_saving_t *save)
     tutti_group_t *group = save->checkpoint->group;
     TT_TRY(tt_group_agree(group, describe(save)));
     TT_TRY(tt_group_agree(group, make_plan(save)));
+    TT_TRY(tt_disks_find(save->checkpoint, &save->disks));
     tutti_status_t status = gather(save, save->own, tt_save_plan_add);
     if (status >= 0 && save->rank == 0) {
         status = tt_save_plan_assign(save->plan);
     }
     TT_TRY(tt_manifest_share(group, status, "the plan of rank 0", &save->plan));
-    return save->plan->is_whole ? tt_group_agree(group, make_whole(save)) : TUTTI_OK;
+    return tt_group_agree(group, finish_plan(save));
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
@@ -188,8 +188,12 @@ tutti_status_t tt_saving_begin(tt_saving_t *save)
     tutti_group_t *group = save->checkpoint->group;
     const char *folder = save->checkpoint->folder;
     tt_steps_half(folder, save->step, save->half);
-    TT_TRY(tt_folder_lock(folder, group, true));
-    TT_TRY(tt_group_agree(group, save->rank == 0 ? tt_steps_begin(folder, save->step) : TUTTI_OK));
+    const bool is_first = save->disks.is_first;
+    TT_TRY(tt_folder_lock_each(folder, group, is_first, true));
+    if (save->disks.count > 1) {
+        return tt_saving_begin_hosts(save);
+    }
+    TT_TRY(tt_group_agree(group, is_first ? tt_steps_begin(folder, save->step) : TUTTI_OK));
     save->is_begun = true;
     return TUTTI_OK;
 }
@@ -216,52 +220,6 @@ tutti_status_t tt_saving_write(tt_saving_t *save, tt_manifest_t **report)
 tutti_status_t tt_saving_take(tt_saving_t *save, const tt_manifest_t *report)
 {
     return take_report(save->plan, report);
-}
-
-/* ---- publishing ------------------------------------------------------------------------------ */
-
-/* A rank may have another folder of this name, such as one of its host's own disk. */
-static tutti_status_t check_files(const tt_saving_t *save)
-{
-    for (size_t i = 0; i < save->plan->file_count; i++) {
-        tt_path_t path;
-        tt_steps_file(save->half, save->plan->files[i].name, path);
-        if (access(path, F_OK) != 0) {
-            return TT_FAIL_ERRNO(TUTTI_ERR_IO,
-                                 "%s: its rank has written it, but not here: the folder must be "
-                                 "the same on every host",
-                                 path);
-        }
-    }
-    return TUTTI_OK;
-}
-
-tutti_status_t tt_saving_publish(const tt_saving_t *save)
-{
-    const tutti_checkpoint_t *c = save->checkpoint;
-    tt_hf_index_t index;
-    tt_path_t path;
-    TT_TRY(check_files(save));
-    tt_hf_index_of(save->plan, &index);
-    TT_TRY(tt_hf_index_end(&index, save->half));
-    tt_steps_file(save->half, TT_MANIFEST_NAME, path);
-    TT_TRY(tt_manifest_write(path, save->plan));
-    TT_TRY(tt_steps_publish(c->folder, save->step));
-    if (tt_steps_prune(c->folder, save->step, c->keep > 0 ? c->keep : KEEP_DEFAULT) < 0) {
-        tt_log(TT_LOG_WARN, "checkpoint: older ones are left until the next save: %s",
-               tutti_last_error());
-    }
-    return TUTTI_OK;
-}
-
-tutti_status_t tt_saving_abandon(const tt_saving_t *save, tutti_status_t status)
-{
-    char text[TT_ERROR_TEXT_BYTES];
-    snprintf(text, sizeof text, "%s", tutti_last_error());
-    if (save->is_begun && save->rank == 0 && tt_folder_remove(save->half) < 0) {
-        tt_log(TT_LOG_WARN, "checkpoint: %s", tutti_last_error());
-    }
-    return tt_fail_again(status, text);
 }
 
 /* ---- a save, from begin to end --------------------------------------------------------------- */
@@ -302,12 +260,16 @@ void tt_saving_end(tt_saving_t *save)
     tt_manifest_release(save->own);
     tt_manifest_release(save->plan);
     tt_manifest_release(save->has);
+    tt_disks_release(&save->disks);
     *save = (tt_saving_t){0};
 }
 
-static tutti_status_t publish_together(const tt_saving_t *save, const tt_manifest_t *report)
+static tutti_status_t publish_together(tt_saving_t *save, const tt_manifest_t *report)
 {
     tutti_status_t status = gather(save, report, take_report);
+    if (save->disks.count > 1) {
+        return tt_saving_publish_hosts(save, status);
+    }
     if (save->rank == 0 && status >= 0) {
         status = tt_saving_publish(save);
     }

@@ -263,9 +263,14 @@ static tutti_status_t lock(try_t *try)
 
 tutti_status_t tt_folder_lock(const char *folder, tutti_group_t *group, bool is_saving)
 {
-    try_t try = {.folder = folder,
-                 .is_root = group == NULL || tutti_group_rank(group) == 0,
-                 .is_saving = is_saving};
+    return tt_folder_lock_each(folder, group, group == NULL || tutti_group_rank(group) == 0,
+                               is_saving);
+}
+
+tutti_status_t tt_folder_lock_each(const char *folder, tutti_group_t *group, bool is_first,
+                                   bool is_saving)
+{
+    try_t try = {.folder = folder, .is_root = is_first, .is_saving = is_saving};
     tt_steps_file(folder, ".lock", try.path);
     TT_TRY(tt_group_agree(group, try.is_root ? lock(&try) : TUTTI_OK));
     return tt_group_agree(group, try.is_root ? TUTTI_OK : lock(&try));

@@ -27,4 +27,8 @@
  * `is_saving`); those of the group. */
 tutti_status_t tt_folder_lock(const char *folder, tutti_group_t *group, bool is_saving);
 
+/* The same, where hosts have disks of their own: the first rank of each does what rank 0 does. */
+tutti_status_t tt_folder_lock_each(const char *folder, tutti_group_t *group, bool is_first,
+                                   bool is_saving);
+
 #endif

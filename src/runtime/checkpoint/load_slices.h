@@ -10,6 +10,7 @@
 #ifndef TT_LOAD_SLICES_H
 #define TT_LOAD_SLICES_H
 
+#include "runtime/checkpoint/host_steps.h"
 #include "runtime/checkpoint/load_names.h"
 #include "runtime/checkpoint/problems.h"
 
@@ -20,6 +21,7 @@ typedef struct {
     size_t slice_count;
     const char *folder; /* of the manifest's files */
     const tt_manifest_t *manifest;
+    const tt_holders_t *holders; /* of its files; NULL: every rank has all */
     tutti_load_options_t options;
     tt_fit_t *fits; /* [slice_count] made by tt_slices_fit(); without a tensor: it stays as it is */
 } tt_slices_load_t;

@@ -5,6 +5,7 @@
 #include "core/tensor/tensor_impl.h"
 #include "runtime/checkpoint/checkpoint_state.h"
 #include "runtime/checkpoint/checkpoint_texts.h"
+#include "runtime/checkpoint/host_slices.h"
 #include "runtime/checkpoint/load_slices.h"
 
 static void miss_text(void *problems, const char *name)
@@ -57,7 +58,8 @@ static tutti_status_t read_into(const tutti_checkpoint_t *c, const tt_checkpoint
     TT_TRY(tt_slices_fit(load, &problems));
     TT_TRY(tt_group_agree(c->group, check_new(state, load)));
     TT_TRY(tt_group_agree(c->group, tt_checkpoint_texts_load(c, load->manifest)));
-    return tt_group_agree(c->group, tt_slices_read(load));
+    return load->holders == NULL ? tt_group_agree(c->group, tt_slices_read(load))
+                                 : tt_host_slices_read(load);
 }
 
 tutti_status_t tt_load_state(const tutti_checkpoint_t *c, const tt_loaded_t *from)
@@ -71,6 +73,7 @@ tutti_status_t tt_load_state(const tutti_checkpoint_t *c, const tt_loaded_t *fro
                                  .slice_count = state.slice_count,
                                  .folder = from->folder,
                                  .manifest = from->manifest,
+                                 .holders = from->holders,
                                  .options = from->options};
         status = read_into(c, &state, &load);
         tt_slices_end(&load);

@@ -4,6 +4,7 @@
 
 #include <tutti/checkpoint.h>
 
+#include "runtime/checkpoint/host_steps.h"
 #include "runtime/checkpoint/manifest.h"
 
 /* What is loaded, and how. */
@@ -11,6 +12,7 @@ typedef struct {
     const char *what;   /* for failures: a path, "checkpoint of step 3" */
     const char *folder; /* of the manifest's files */
     const tt_manifest_t *manifest;
+    const tt_holders_t *holders; /* of its files; NULL: every rank has all */
     tutti_load_options_t options;
 } tt_loaded_t;
 

@@ -43,6 +43,10 @@ void tt_manifest_release(tt_manifest_t *manifest)
         tt_free((char *)(uintptr_t)manifest->files[i].digests);
     }
     tt_free(manifest->files);
+    for (int i = 0; i < manifest->host_count; i++) {
+        tt_free(manifest->hosts[i]);
+    }
+    tt_free(manifest->hosts);
     for (size_t i = 0; i < manifest->text_count; i++) {
         tt_free((char *)(uintptr_t)manifest->texts[i].name);
         tutti_buffer_release(&manifest->texts[i].text);
@@ -232,6 +236,18 @@ tutti_status_t tt_manifest_copy_files(tt_manifest_t *manifest, const tt_manifest
     for (size_t i = 0; i < from->file_count; i++) {
         TT_TRY(tt_manifest_add_file(manifest, from->files[i].name, from->files[i].digests));
     }
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_manifest_add_host(tt_manifest_t *manifest, const char *name)
+{
+    const size_t count = (size_t)manifest->host_count;
+    char **hosts = tt_realloc(manifest->hosts, (count + 1) * sizeof *hosts, "manifest");
+    TT_TRY_ALLOC(hosts);
+    manifest->hosts = hosts;
+    hosts[count] = tt_strdup(name, "manifest");
+    TT_TRY_ALLOC(hosts[count]);
+    manifest->host_count++;
     return TUTTI_OK;
 }
 

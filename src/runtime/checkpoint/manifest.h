@@ -9,7 +9,8 @@
  *      "texts": {"tutti.shards": "6", "tokenizer": "bytes"},
  *      "digest": "…of all bytes before this member"}
  *
- * Files of others are described in the same way, without digests (source.h).
+ * Files of others are described in the same way, without digests (source.h). Where each host has
+ * its own disk, "hosts" are their names, and a file's "host" is the number of its own.
  */
 #ifndef TT_MANIFEST_H
 #define TT_MANIFEST_H
@@ -33,6 +34,8 @@ typedef struct {
      * that it begins with, and that say what is where, and their digest. 0: nothing is known. */
     uint64_t head_bytes;
     tt_digest_t head;
+
+    int host; /* of the manifest's hosts: whose rank has written it; without hosts 0 */
 } tt_saved_file_t;
 
 typedef struct {
@@ -66,6 +69,8 @@ struct tt_manifest {
     bool is_whole; /* each tensor is in one file, those of the model in files that an index names */
     tt_saved_file_t *files;
     size_t file_count, file_room;
+    char **hosts; /* [host_count] names, where each host has a disk of its own; none: one disk */
+    int host_count;
     tt_saved_tensor_t *tensors; /* in the order in which they were added */
     size_t tensor_count, tensor_room;
     size_t *table; /* of names: numbers of tensors, from 1 on; a power of two of places */
@@ -98,6 +103,9 @@ tutti_status_t tt_manifest_add_file(tt_manifest_t *manifest, const char *name, c
 
 /* The files of another one. */
 tutti_status_t tt_manifest_copy_files(tt_manifest_t *manifest, const tt_manifest_t *from);
+
+/* One more host, with the next number. Errors: NOMEM. */
+tutti_status_t tt_manifest_add_host(tt_manifest_t *manifest, const char *name);
 
 /* One of a name; NULL: there is none. Errors of adding: MISMATCH (there is another one of that
  * name), NOMEM. */

@@ -120,11 +120,23 @@ static void print_files(printer_t *p, const tt_manifest_t *manifest)
         const tt_saved_file_t *file = &manifest->files[i];
         print(p, "%s", i > 0 ? "," : "");
         const bool has_head = file->head_bytes > 0;
-        print_json(p, json_pack("{s:s, s:s*, s:s*, s:o*}", "name", file->name, "digests",
-                                file->digests, "head",
-                                has_head ? tt_digest_format(file->head, head) : NULL, "head_bytes",
-                                has_head ? json_integer((json_int_t)file->head_bytes) : NULL));
+        print_json(p,
+                   json_pack("{s:s, s:s*, s:s*, s:o*, s:o*}", "name", file->name, "digests",
+                             file->digests, "head",
+                             has_head ? tt_digest_format(file->head, head) : NULL, "head_bytes",
+                             has_head ? json_integer((json_int_t)file->head_bytes) : NULL, "host",
+                             manifest->host_count > 0 ? json_integer(file->host) : NULL));
     }
+}
+
+/* Missing where there is one disk. */
+static void print_hosts(printer_t *p, const tt_manifest_t *manifest)
+{
+    for (int i = 0; i < manifest->host_count; i++) {
+        print(p, i == 0 ? ",\"hosts\":[" : ",");
+        print_json(p, json_string(manifest->hosts[i]));
+    }
+    print(p, manifest->host_count > 0 ? "]" : "");
 }
 
 static void print_texts(printer_t *p, const tt_manifest_t *manifest)
@@ -142,6 +154,7 @@ static void print_all(printer_t *p, const tt_manifest_t *manifest)
 {
     print(p, "{\"format\":\"%s\",\"version\":%d,\"step\":%" PRId64 ",\"ranks\":%d", format_name,
           VERSION, manifest->step, manifest->ranks);
+    print_hosts(p, manifest);
     print(p, "%s,\"files\":[", manifest->is_whole ? ",\"whole\":true" : "");
     print_files(p, manifest);
     print(p, "],\"tensors\":{");
@@ -327,6 +340,32 @@ static tutti_status_t read_head_of(const parser_t *parser, const json_t *file, s
                : fail_parse(parser, TUTTI_ERR_FORMAT, "\"head\": expected 32 hexadecimal digits");
 }
 
+/* Where each host has its own disk. */
+static tutti_status_t read_hosts(const parser_t *parser, const json_t *json)
+{
+    const json_t *hosts = json_object_get(json, "hosts");
+    for (size_t i = 0; i < json_array_size(hosts); i++) {
+        const char *name = json_string_value(json_array_get(hosts, i));
+        if (name == NULL) {
+            return fail_parse(parser, TUTTI_ERR_FORMAT, "\"hosts\": expected names");
+        }
+        TT_TRY(tt_manifest_add_host(parser->manifest, name));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t read_host_of(const parser_t *parser, const json_t *file, size_t number)
+{
+    const tt_manifest_t *manifest = parser->manifest;
+    int64_t host;
+    if (manifest->host_count == 0) {
+        return TUTTI_OK;
+    }
+    TT_TRY(read_number(parser, file, "host", 0, manifest->host_count - 1, &host));
+    manifest->files[number].host = (int)host;
+    return TUTTI_OK;
+}
+
 static tutti_status_t read_files(const parser_t *parser, const json_t *json)
 {
     const json_t *files = json_object_get(json, "files");
@@ -348,6 +387,7 @@ static tutti_status_t read_files(const parser_t *parser, const json_t *json)
                        : status;
         }
         TT_TRY(read_head_of(parser, file, i));
+        TT_TRY(read_host_of(parser, file, i));
     }
     return TUTTI_OK;
 }
@@ -408,7 +448,10 @@ static tutti_status_t read_manifest(parser_t *parser, json_t *json)
     TT_TRY(read_head(parser, json, &step, &ranks));
     TT_TRY(tt_manifest_create(step, (int)ranks, &parser->manifest));
     parser->manifest->is_whole = json_is_true(json_object_get(json, "whole"));
-    tutti_status_t status = read_files(parser, json);
+    tutti_status_t status = read_hosts(parser, json);
+    if (status >= 0) {
+        status = read_files(parser, json);
+    }
     if (status >= 0) {
         status = read_tensors(parser, json);
     }

@@ -2,6 +2,7 @@
 #include "runtime/checkpoint/open_files.h"
 
 #include <inttypes.h>
+#include <unistd.h>
 
 #include "core/base/alloc.h"
 #include "runtime/checkpoint/step_folders.h"
@@ -75,6 +76,13 @@ static tutti_status_t open_file(tt_open_files_t *files, int number, tt_file_role
     tt_path_t path;
     tt_file_t file;
     tt_steps_file(files->folder, role == TT_FILE_DATA ? saved->name : saved->digests, path);
+    if (files->manifest->host_count > 0 && access(path, F_OK) != 0) {
+        return TT_FAIL_ERRNO(TUTTI_ERR_IO,
+                             "%s: of a checkpoint with a disk for each host: it is on host %s; "
+                             "tutti_checkpoint_load() with per_host loads it, or copy the files of "
+                             "all hosts into one folder",
+                             path, files->manifest->hosts[saved->host]);
+    }
     TT_TRY(tt_file_open(path, &file));
     if (role == TT_FILE_DATA && saved->head_bytes > 0) {
         const tutti_status_t status = check_head(&file, saved);

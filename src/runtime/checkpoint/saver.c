@@ -8,8 +8,13 @@
  * thread may use, under a prefix of the saver's own:
  *
  *     <number of the save>/report/<rank>    "0\n" and the rank's manifest, or a failure
+ *     <number of the save>/complete         "0\n" and the manifest of all, or a failure
+ *     <number of the save>/complete/<rank>  "0\n", or a failure
+ *     <number of the save>/rename …         as complete, without a manifest
  *     <number of the save>/outcome          "0\n", or a failure
  *
+ * of which complete and rename are for the first ranks of hosts that have a disk each
+ * (saving_hosts.c),
  * where a failure is its number, a newline and its text.
  */
 #include <tutti/checkpoint.h>
@@ -52,6 +57,23 @@ struct tutti_saver {
 static tutti_bytes_t report_key(const tutti_saver_t *saver, int rank, char key[KEY_BYTES])
 {
     snprintf(key, KEY_BYTES, "%" PRId64 "/report/%d", saver->number, rank);
+    return tutti_text(key);
+}
+
+/* Of hosts with disks of their own. */
+typedef enum { COMPLETE, RENAME } phase_t;
+
+static const char *const phases[] = {"complete", "rename"};
+
+/* `rank`: who did it; 0: the root, which wants it done. */
+static tutti_bytes_t phase_key(const tutti_saver_t *saver, phase_t phase, int rank,
+                               char key[KEY_BYTES])
+{
+    if (rank == 0) {
+        snprintf(key, KEY_BYTES, "%" PRId64 "/%s", saver->number, phases[phase]);
+    } else {
+        snprintf(key, KEY_BYTES, "%" PRId64 "/%s/%d", saver->number, phases[phase], rank);
+    }
     return tutti_text(key);
 }
 
@@ -112,6 +134,127 @@ static tutti_status_t hear(const tutti_saver_t *saver, tutti_bytes_t key, int ra
     return TUTTI_OK;
 }
 
+/* ---- hosts with disks of their own ----------------------------------------------------------- */
+
+/* This rank's part of a phase. */
+static tutti_status_t do_phase(const tutti_saver_t *saver, phase_t phase)
+{
+    return phase == COMPLETE ? tt_saving_complete(&saver->saving)
+                             : tt_steps_publish(saver->checkpoint.folder, saver->saving.step);
+}
+
+/* The failure of the lowest rank that has one is that of all; `status`: rank 0's own. */
+static tutti_status_t hear_phase(const tutti_saver_t *saver, phase_t phase, tutti_status_t status)
+{
+    char key[KEY_BYTES], text[TT_ERROR_TEXT_BYTES];
+    snprintf(text, sizeof text, "%s", status < 0 ? tutti_last_error() : "");
+    for (int disk = 1; disk < saver->saving.disks.count; disk++) {
+        const int rank = tt_disks_rank(&saver->saving.disks, disk, 0);
+        tutti_buffer_t said = {0};
+        tutti_status_t told;
+        tutti_status_t heard = hear(saver, phase_key(saver, phase, rank, key), rank, &told, &said);
+        if (heard >= 0 && told < 0) {
+            heard = TT_FAIL(told, "rank %d: %s", rank, (const char *)said.data);
+        }
+        if (heard < 0 && status >= 0) {
+            status = heard;
+            snprintf(text, sizeof text, "%s", tutti_last_error());
+        }
+        tutti_buffer_release(&said);
+        (void)tutti_store_delete(saver->group->store, phase_key(saver, phase, rank, key), NULL);
+    }
+    return status < 0 ? tt_fail_again(status, text) : TUTTI_OK;
+}
+
+/* A phase on all hosts; `status` is how it went until now. */
+static tutti_status_t lead_phase(tutti_saver_t *saver, phase_t phase, tutti_status_t status,
+                                 tutti_bytes_t said)
+{
+    char key[KEY_BYTES];
+    const tutti_bytes_t all = phase_key(saver, phase, 0, key);
+    if (status < 0) {
+        return tell_failure(saver, all, status);
+    }
+    TT_TRY(tell(saver, all, TUTTI_OK, said));
+    return hear_phase(saver, phase, do_phase(saver, phase));
+}
+
+static tutti_status_t lead_hosts(tutti_saver_t *saver, tutti_status_t status)
+{
+    tutti_buffer_t text = {0};
+    if (status >= 0) {
+        status = tt_manifest_print(saver->saving.plan, &text);
+    }
+    status = lead_phase(saver, COMPLETE, status, tt_buffer_view(&text));
+    tutti_buffer_release(&text);
+    return lead_phase(saver, RENAME, status, tutti_text(""));
+}
+
+/* Of rank 0, which knows where all slices are. */
+static tutti_status_t take_plan(tutti_saver_t *saver, const tutti_buffer_t *text)
+{
+    tt_manifest_t *plan;
+    TT_TRY(tt_manifest_parse("the manifest of rank 0", tt_buffer_view(text), &plan));
+    tt_manifest_release(saver->saving.plan);
+    saver->saving.plan = plan;
+    return TUTTI_OK;
+}
+
+/* What rank 0 wants to be done, unless it failed elsewhere: END. */
+static tutti_status_t follow_phase(tutti_saver_t *saver, phase_t phase)
+{
+    char key[KEY_BYTES];
+    tutti_buffer_t text;
+    tutti_status_t status;
+    TT_TRY(hear(saver, phase_key(saver, phase, 0, key), 0, &status, &text));
+    if (status < 0) {
+        tutti_buffer_release(&text);
+        return TUTTI_END;
+    }
+    status = phase == COMPLETE ? take_plan(saver, &text) : TUTTI_OK;
+    tutti_buffer_release(&text);
+    status = status < 0 ? status : do_phase(saver, phase);
+    const tutti_bytes_t own = phase_key(saver, phase, saver->saving.rank, key);
+    return status < 0 ? tell_failure(saver, own, status)
+                      : tell(saver, own, TUTTI_OK, tutti_text(""));
+}
+
+/* On the first rank of a host; how it went is told to rank 0, and comes back as the outcome. */
+static void follow_host(tutti_saver_t *saver)
+{
+    if (follow_phase(saver, COMPLETE) == TUTTI_OK) {
+        (void)follow_phase(saver, RENAME);
+    }
+}
+
+/* What has failed on this rank, and told, goes when all have ended: others of the host may still be
+ * writing. */
+static tutti_status_t fail_host(tutti_saver_t *saver, tutti_status_t status)
+{
+    char key[KEY_BYTES], text[TT_ERROR_TEXT_BYTES];
+    tutti_buffer_t outcome = {0};
+    tutti_status_t told;
+    if (!saver->saving.disks.is_first) {
+        return status;
+    }
+    snprintf(text, sizeof text, "%s", tutti_last_error());
+    (void)hear(saver, outcome_key(saver, key), 0, &told, &outcome);
+    tutti_buffer_release(&outcome);
+    return tt_saving_abandon(&saver->saving, tt_fail_again(status, text));
+}
+
+/* The outcome on a host's disk. */
+static tutti_status_t end_host(const tutti_saver_t *saver, tutti_status_t status)
+{
+    if (status < 0) {
+        return tt_saving_abandon(&saver->saving, status);
+    }
+    if (saver->saving.disks.count > 1 && saver->saving.disks.is_first) {
+        tt_saving_prune(&saver->saving);
+    }
+    return TUTTI_OK;
+}
+
 /* ---- the thread ------------------------------------------------------------------------------ */
 
 static tutti_status_t hear_report(tutti_saver_t *saver, int rank)
@@ -144,8 +287,13 @@ static tutti_status_t lead(tutti_saver_t *saver, tutti_status_t status)
         }
         (void)tutti_store_delete(saver->group->store, report_key(saver, rank, key), NULL);
     }
-    status = status < 0 ? tt_fail_again(status, first) : tt_saving_publish(&saver->saving);
-    status = status < 0 ? tt_saving_abandon(&saver->saving, status) : status;
+    status = status < 0 ? tt_fail_again(status, first) : TUTTI_OK;
+    if (saver->saving.disks.count > 1) {
+        status = lead_hosts(saver, status);
+    } else if (status >= 0) {
+        status = tt_saving_publish(&saver->saving);
+    }
+    status = end_host(saver, status);
     if (saver->saving.ranks == 1) {
         return status;
     }
@@ -172,13 +320,17 @@ static tutti_status_t follow(tutti_saver_t *saver, tutti_status_t status,
         tutti_buffer_release(&text);
     }
     if (status < 0) {
-        return tell_failure(saver, own, status);
+        return fail_host(saver, tell_failure(saver, own, status));
+    }
+    if (saver->saving.disks.is_first) {
+        follow_host(saver);
+        saver->is_shared = false;
     }
     TT_TRY(hear(saver, outcome_key(saver, key), 0, &status, &text));
     saver->is_shared = true;
     status = status < 0 ? tt_fail_again(status, text.data) : TUTTI_OK;
     tutti_buffer_release(&text);
-    return status;
+    return end_host(saver, status);
 }
 
 static void *write_all(void *user)
@@ -247,8 +399,8 @@ static tutti_status_t prepare(tutti_saver_t *saver, int64_t step)
     char key[KEY_BYTES];
     tt_saving_t *saving = &saver->saving;
     TT_TRY(tt_saving_plan(saving, &saver->checkpoint, step));
-    TT_TRY(tt_saving_begin(saving));
-    tutti_status_t status = tt_saving_move(saving);
+    tutti_status_t status = tt_saving_begin(saving);
+    status = status < 0 ? status : tt_saving_move(saving);
     if (status >= 0) {
         status = tt_group_agree(saver->checkpoint.group, tt_saving_copy(saving));
     }
@@ -257,6 +409,8 @@ static tutti_status_t prepare(tutti_saver_t *saver, int64_t step)
     }
     if (saver->group != NULL && saving->rank == 0 && saver->number > 0) { /* all have heard it */
         (void)tutti_store_delete(saver->group->store, outcome_key(saver, key), NULL);
+        (void)tutti_store_delete(saver->group->store, phase_key(saver, COMPLETE, 0, key), NULL);
+        (void)tutti_store_delete(saver->group->store, phase_key(saver, RENAME, 0, key), NULL);
     }
     return TUTTI_OK;
 }

@@ -5,11 +5,15 @@
  *     copy           perhaps: so that what is saved may change
  *     write          each rank alone, from any thread
  *     take, publish  rank 0, from any thread, when all have written; or abandon
+ *
+ * Where each host has its own disk, the last step is of all ranks: the first of each publishes
+ * there (saving_hosts.c).
  */
 #ifndef TT_SAVING_H
 #define TT_SAVING_H
 
 #include "runtime/checkpoint/checkpoint_state.h"
+#include "runtime/checkpoint/disks.h"
 #include "runtime/checkpoint/pieces.h"
 #include "runtime/checkpoint/step_folders.h"
 
@@ -21,8 +25,9 @@ typedef struct {
     tt_pieces_t pieces;
     tt_manifest_t *own, *plan; /* what this rank has; of all, what is written */
     tt_manifest_t *has;        /* of whole tensors: of all, the parts and who has them; NULL */
-    tt_path_t half;            /* the folder that is filled */
-    bool is_begun;             /* it is there */
+    tt_disks_t disks;
+    tt_path_t half; /* the folder that is filled */
+    bool is_begun;  /* it is there */
 } tt_saving_t;
 
 /* Who writes what; a collective call. Fills `save` in, also where it fails. */
@@ -42,8 +47,20 @@ tutti_status_t tt_saving_copy(tt_saving_t *save);
 tutti_status_t tt_saving_write(tt_saving_t *save, tt_manifest_t **report);
 tutti_status_t tt_saving_take(tt_saving_t *save, const tt_manifest_t *report);
 
-/* On rank 0. Returns OK when the checkpoint has its name. */
+/* On the first rank of a disk: all that is to be there is, and so is the manifest. */
+tutti_status_t tt_saving_complete(const tt_saving_t *save);
+
+/* Older ones go, but not the save if they cannot. */
+void tt_saving_prune(const tt_saving_t *save);
+
+/* On rank 0, of one disk. Returns OK when the checkpoint has its name. */
 tutti_status_t tt_saving_publish(const tt_saving_t *save);
+
+/* Of a disk for each host, collective calls: the folders for the files, if they are on disks apart,
+ * where what a crash between two of them has left goes; and publishing, if taking what all have
+ * written went well. */
+tutti_status_t tt_saving_begin_hosts(tt_saving_t *save);
+tutti_status_t tt_saving_publish_hosts(tt_saving_t *save, tutti_status_t taken);
 
 /* What was begun goes; the failure stays, with its text. */
 tutti_status_t tt_saving_abandon(const tt_saving_t *save, tutti_status_t status);

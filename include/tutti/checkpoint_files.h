@@ -245,7 +245,8 @@ typedef struct tutti_merge_options {
  *                 and model.safetensors.index.json
  * @param options  borrowed; NULL: defaults
  * @thread         one at a time per checkpoint that is open
- * @cost           reads and writes each byte once; memory for the longest tensor
+ * @cost           reads and writes each byte once, what is transposed more than once; a window of
+ *                 16 MiB, and as much again of what is transposed
  * @errors         ARG (there is a model in the folder, or a training's steps), IO, FORMAT (damaged:
  *                 names file, offset and tensor), NOMEM; of several files none stays
  */
@@ -260,7 +261,7 @@ TUTTI_API tutti_status_t tutti_saved_merge(tutti_saved_t *saved, const char *pat
  * @param ranks   1 to 99999
  * @param watch   borrowed; NULL: nobody is told
  * @thread        one at a time per checkpoint that is open
- * @cost          reads and writes each byte once; memory for the longest slice
+ * @cost          as tutti_saved_merge()
  * @errors        ARG, IO, FORMAT (damaged: names file, offset and tensor), STATE (another job has
  *                the folder: names it), NOMEM
  */

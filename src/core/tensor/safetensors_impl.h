@@ -38,13 +38,14 @@ typedef struct {
     tutti_status_t (*writes)(void *user, const tutti_named_tensor_t *tensor, uint64_t at,
                              const void *data, size_t bytes);
     void *user;
-    /* Its values, of its dtype and shape, contiguous in the host's memory; owned by the caller.
-     * NULL: the tensor has them. Otherwise tensors may lie on meta, and only one at a time is in
-     * memory. */
-    tutti_status_t (*fetch)(void *user, const tutti_named_tensor_t *tensor, tutti_tensor_t **out);
+    /* Its elements from `first` on, in row-major order, as many as the window has: [n], of its
+     * dtype, contiguous in the host's memory. NULL: the tensor has its values. Otherwise tensors
+     * may lie on meta, and of them TT_SAFETENSORS_WINDOW_BYTES at a time are in memory. */
+    tutti_status_t (*fetch)(void *user, const tutti_named_tensor_t *tensor, int64_t first,
+                            tutti_tensor_t *window);
 } tt_safetensors_watch_t;
 
-enum { TT_SAFETENSORS_PART_BYTES = 1 << 20 };
+enum { TT_SAFETENSORS_PART_BYTES = 1 << 20, TT_SAFETENSORS_WINDOW_BYTES = 16 << 20 };
 
 /* tutti_safetensors_save(), watched; NULL: by nobody. A failure of its functions, either of which
  * may be NULL, ends it. */

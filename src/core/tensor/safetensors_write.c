@@ -182,20 +182,48 @@ static tutti_status_t write_part(writer_t *writer, const tutti_named_tensor_t *n
     return write_bytes(writer, data, bytes);
 }
 
-static tutti_status_t write_tensor(void *user, const tutti_named_tensor_t *named)
+static tutti_status_t write_parts(writer_t *writer, const tutti_named_tensor_t *named,
+                                  const tutti_tensor_t *host)
 {
-    const tt_safetensors_watch_t *watch = ((writer_t *)user)->watch;
-    tutti_tensor_t *host;
-    TT_TRY(watch->fetch != NULL ? watch->fetch(watch->user, named, &host)
-                                : tt_tensor_on_host(named->tensor, &host));
     const char *data = tutti_tensor_data(host);
     const size_t bytes = tutti_tensor_bytes(host), part = TT_SAFETENSORS_PART_BYTES;
     size_t at = 0;
-    tutti_status_t status;
     do { /* of a tensor without elements one part without bytes */
-        status = write_part(user, named, data + at, bytes - at < part ? bytes - at : part);
+        TT_TRY(write_part(writer, named, data + at, bytes - at < part ? bytes - at : part));
         at += part;
-    } while (at < bytes && status >= 0);
+    } while (at < bytes);
+    return TUTTI_OK;
+}
+
+static tutti_status_t write_windows(writer_t *writer, const tutti_named_tensor_t *named)
+{
+    const tt_safetensors_watch_t *watch = writer->watch;
+    const tutti_dtype_t dtype = tutti_tensor_dtype(named->tensor);
+    const int64_t numel = tutti_tensor_numel(named->tensor);
+    const int64_t room = TT_SAFETENSORS_WINDOW_BYTES / (int64_t)tutti_dtype_bytes(dtype);
+    int64_t first = 0;
+    tutti_status_t status;
+    do {
+        tutti_tensor_t *window;
+        const int64_t count = numel - first < room ? numel - first : room;
+        TT_TRY(tt_tensor_new(NULL, dtype, TUTTI_SHAPE(count), false, &window));
+        status = count > 0 ? watch->fetch(watch->user, named, first, window) : TUTTI_OK;
+        status = status < 0 ? status : write_parts(writer, named, window);
+        tutti_tensor_release(window);
+        first += room;
+    } while (first < numel && status >= 0);
+    return status;
+}
+
+static tutti_status_t write_tensor(void *user, const tutti_named_tensor_t *named)
+{
+    writer_t *writer = user;
+    tutti_tensor_t *host;
+    if (writer->watch->fetch != NULL) {
+        return write_windows(writer, named);
+    }
+    TT_TRY(tt_tensor_on_host(named->tensor, &host));
+    const tutti_status_t status = write_parts(writer, named, host);
     tutti_tensor_release(host);
     return status;
 }

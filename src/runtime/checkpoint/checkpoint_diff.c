@@ -90,44 +90,42 @@ static int64_t window_elements(const tutti_saved_tensor_t *tensor)
     return numel <= room ? numel : row <= room ? room / row * row : room;
 }
 
-static tutti_status_t compare_windows(diff_t *diff, tutti_saved_difference_t *difference,
-                                      int64_t step, tutti_tensor_t *const windows[2])
+/* Elements from `first` on, of both. */
+static tutti_status_t compare_window(diff_t *diff, tutti_saved_difference_t *difference,
+                                     int64_t first, int64_t count)
 {
-    const tt_saved_tensor_t *a, *b;
-    const int64_t numel = tutti_shape_numel(difference->a->shape);
-    TT_TRY(tt_saved_find(diff->a, difference->a->name, &a));
-    TT_TRY(tt_saved_find(diff->b, difference->a->name, &b));
+    const char *name = difference->a->name;
+    tutti_saved_t *const both[2] = {diff->a, diff->b};
+    tutti_tensor_t *windows[2] = {NULL, NULL};
+    tutti_status_t status = TUTTI_OK;
+    for (int i = 0; i < 2 && status >= 0; i++) {
+        status = tt_tensor_new(NULL, difference->a->dtype, TUTTI_SHAPE(count), false, &windows[i]);
+        status = status < 0 ? status : tt_saved_read_window(both[i], name, NULL, first, windows[i]);
+    }
+    if (status >= 0) {
+        compare(difference, first, count, windows);
+    }
+    tutti_tensor_release(windows[0]);
+    tutti_tensor_release(windows[1]);
+    return status;
+}
+
+static tutti_status_t compare_tensors(diff_t *diff, tutti_saved_difference_t *difference)
+{
+    const tutti_saved_tensor_t *a = difference->a;
+    const int64_t numel = tutti_shape_numel(a->shape), step = numel > 0 ? window_elements(a) : 1;
     for (int64_t first = 0; first < numel; first += step) {
         const int64_t count = step < numel - first ? step : numel - first;
-        TT_TRY(tt_saved_read_interval(diff->a, a, first, count, windows[0]));
-        TT_TRY(tt_saved_read_interval(diff->b, b, first, count, windows[1]));
-        compare(difference, first, count, windows);
+        TT_TRY(compare_window(diff, difference, first, count));
         diff->done += (uint64_t)count * tutti_dtype_bytes(a->dtype);
         if (diff->watch->progress != NULL) {
             diff->watch->progress(diff->watch->user, diff->done, diff->all);
         }
     }
-    return TUTTI_OK;
-}
-
-static tutti_status_t compare_tensors(diff_t *diff, tutti_saved_difference_t *difference)
-{
-    tutti_tensor_t *windows[2] = {NULL, NULL};
-    if (difference->a->bytes == 0) {
-        return TUTTI_OK;
-    }
-    const int64_t step = window_elements(difference->a);
-    tutti_status_t status = TUTTI_OK;
-    for (int i = 0; i < 2 && status >= 0; i++) {
-        status = tt_tensor_new(NULL, difference->a->dtype, TUTTI_SHAPE(step), false, &windows[i]);
-    }
-    status = status < 0 ? status : compare_windows(diff, difference, step, windows);
-    tutti_tensor_release(windows[0]);
-    tutti_tensor_release(windows[1]);
-    if (status >= 0 && difference->count > 0) {
+    if (difference->count > 0) {
         tell(diff, difference);
     }
-    return status;
+    return TUTTI_OK;
 }
 
 static bool is_alike(const tutti_saved_tensor_t *a, const tutti_saved_tensor_t *b)

@@ -5,8 +5,8 @@
  *     OUT/model.safetensors                                       what fits into one file
  *     OUT/model-00001-of-00003.safetensors … model.safetensors.index.json
  *
- * Tensors stand for theirs on meta: each is read when it is written, so that one of them is in
- * memory at a time.
+ * Tensors stand for theirs on meta: they are read when they are written, a window of 16 MiB at a
+ * time.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -89,11 +89,12 @@ static void end_merge(merge_t *merge)
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-static tutti_status_t fetch(void *user, const tutti_named_tensor_t *named, tutti_tensor_t **out)
+static tutti_status_t fetch(void *user, const tutti_named_tensor_t *named, int64_t first,
+                            tutti_tensor_t *window)
 {
     merge_t *merge = user;
-    TT_TRY(tt_saved_fetch(merge->saved, named->name, NULL, tutti_tensor_shape(named->tensor), out));
-    merge->done += tutti_tensor_bytes(*out);
+    TT_TRY(tt_saved_read_window(merge->saved, named->name, NULL, first, window));
+    merge->done += tutti_tensor_bytes(window);
     if (merge->watch->progress != NULL) {
         merge->watch->progress(merge->watch->user, merge->done, merge->bytes);
     }

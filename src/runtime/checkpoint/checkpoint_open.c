@@ -123,8 +123,8 @@ static tutti_status_t fail_missing(const tutti_saved_t *saved, const char *name)
                          saved->path, name, manifest->tensors[nearest].name);
 }
 
-tutti_status_t tt_saved_find(const tutti_saved_t *saved, const char *name,
-                             const tt_saved_tensor_t **out)
+static tutti_status_t find(const tutti_saved_t *saved, const char *name,
+                           const tt_saved_tensor_t **out)
 {
     *out = tt_manifest_find(tt_saved_names(saved), name);
     return *out != NULL ? TUTTI_OK : fail_missing(saved, name);
@@ -134,7 +134,7 @@ tutti_status_t tutti_saved_find(const tutti_saved_t *saved, const char *name,
                                 tutti_saved_tensor_t *out)
 {
     const tt_saved_tensor_t *tensor;
-    TT_TRY(tt_saved_find(saved, name, &tensor));
+    TT_TRY(find(saved, name, &tensor));
     *out = tt_saved_describe(tensor);
     return TUTTI_OK;
 }
@@ -203,7 +203,7 @@ tutti_status_t tutti_saved_read(tutti_saved_t *saved, const char *name, const in
 {
     const tt_saved_tensor_t *tensor;
     char has[160], want[160];
-    TT_TRY(tt_saved_find(saved, name, &tensor));
+    TT_TRY(find(saved, name, &tensor));
     TT_TRY(tt_tensor_check_named(to, name));
     tt_box_t box = tt_box_of(tutti_tensor_shape(to));
     if (box.rank == tensor->shape.rank) {
@@ -216,36 +216,25 @@ tutti_status_t tutti_saved_read(tutti_saved_t *saved, const char *name, const in
                          tutti_shape_format(tensor->shape, has, sizeof has));
 }
 
-tutti_status_t tt_saved_read_interval(tutti_saved_t *saved, const tt_saved_tensor_t *tensor,
-                                      int64_t first, int64_t count, tutti_tensor_t *to)
+tutti_status_t tt_saved_read_window(tutti_saved_t *saved, const char *name, const tt_box_t *box,
+                                    int64_t first, tutti_tensor_t *to)
 {
-    tt_box_t boxes[TT_INTERVAL_BOXES_MAX];
-    const int box_count = tt_box_of_interval(tensor->shape, first, count, boxes);
+    const tt_saved_tensor_t *tensor;
+    TT_TRY(find(saved, name, &tensor));
+    const tt_box_t all = box != NULL ? *box : tt_box_of(tensor->shape);
+    tt_box_t parts[TT_INTERVAL_BOXES_MAX];
+    const int count = tt_box_of_interval(tt_box_shape(&all), first, tutti_tensor_numel(to), parts);
     int64_t at = to->offset;
-    for (int i = 0; i < box_count; i++) {
+    for (int i = 0; i < count; i++) {
         tutti_tensor_t *view;
-        TT_TRY(tt_tensor_over(to->storage, to->dtype, tt_box_shape(&boxes[i]), NULL, at, &view));
-        const tutti_status_t status = read_box(saved, tensor, boxes[i], view);
+        TT_TRY(tt_tensor_over(to->storage, to->dtype, tt_box_shape(&parts[i]), NULL, at, &view));
+        for (int d = 0; d < all.rank; d++) {
+            parts[i].offset[d] += all.offset[d];
+        }
+        const tutti_status_t status = read_box(saved, tensor, parts[i], view);
         tutti_tensor_release(view);
         TT_TRY(status);
-        at += tt_box_numel(&boxes[i]);
+        at += tt_box_numel(&parts[i]);
     }
-    return TUTTI_OK;
-}
-
-tutti_status_t tt_saved_fetch(tutti_saved_t *saved, const char *name, const int64_t *offset,
-                              tutti_shape_t shape, tutti_tensor_t **out)
-{
-    static const int64_t begin[TUTTI_RANK_MAX];
-    const tt_saved_tensor_t *tensor;
-    tutti_tensor_t *x;
-    TT_TRY(tt_saved_find(saved, name, &tensor));
-    TT_TRY(tt_tensor_new(NULL, tensor->dtype, shape, false, &x));
-    const tutti_status_t status = tutti_saved_read(saved, name, offset == NULL ? begin : offset, x);
-    if (status < 0) {
-        tutti_tensor_release(x);
-        return status;
-    }
-    *out = x;
     return TUTTI_OK;
 }

@@ -1,5 +1,5 @@
 /* Whatever can be opened, as a checkpoint of ours: each of so many ranks has a part of the rows of
- * every tensor. Ranks are written one after the other, a slice at a time in memory. */
+ * every tensor. Ranks are written one after the other, a window of 16 MiB at a time in memory. */
 #include <stdio.h>
 #include <string.h>
 
@@ -67,12 +67,12 @@ static tutti_status_t make_plan(split_t *split, int ranks)
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-static tutti_status_t fetch(void *user, const tt_piece_t *piece, tutti_tensor_t **out)
+static tutti_status_t fetch(void *user, const tt_piece_t *piece, int64_t first,
+                            tutti_tensor_t *window)
 {
     split_t *split = user;
-    TT_TRY(tt_saved_fetch(split->saved, piece->name, piece->box.offset, tt_box_shape(&piece->box),
-                          out));
-    split->done += tutti_tensor_bytes(*out);
+    TT_TRY(tt_saved_read_window(split->saved, piece->name, &piece->box, first, window));
+    split->done += tutti_tensor_bytes(window);
     if (split->watch->progress != NULL) {
         split->watch->progress(split->watch->user, split->done, split->saved->bytes);
     }

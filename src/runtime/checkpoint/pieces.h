@@ -18,8 +18,10 @@ typedef struct {
 typedef struct {
     tt_piece_t *pieces; /* [count] none is empty */
     size_t count;
-    /* The values of one, when it is written; owned by the caller. NULL: its tensor has them. */
-    tutti_status_t (*fetch)(void *user, const tt_piece_t *piece, tutti_tensor_t **out);
+    /* Values of one, when they are written: those from `first` on, in row-major order, as many as
+     * the window has, which is [n]. NULL: its tensor has them. */
+    tutti_status_t (*fetch)(void *user, const tt_piece_t *piece, int64_t first,
+                            tutti_tensor_t *window);
     void *user;
 } tt_pieces_t;
 

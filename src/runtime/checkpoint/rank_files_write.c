@@ -40,10 +40,12 @@ static tutti_status_t digest(void *user, const tutti_named_tensor_t *tensor, uin
     return TUTTI_OK;
 }
 
-static tutti_status_t fetch(void *user, const tutti_named_tensor_t *tensor, tutti_tensor_t **out)
+static tutti_status_t fetch(void *user, const tutti_named_tensor_t *tensor, int64_t first,
+                            tutti_tensor_t *window)
 {
     const one_file_t *file = user;
-    return file->pieces->fetch(file->pieces->user, file->jobs[tensor - file->tensors]->piece, out);
+    return file->pieces->fetch(file->pieces->user, file->jobs[tensor - file->tensors]->piece, first,
+                               window);
 }
 
 /* Of the digests of their blocks. */

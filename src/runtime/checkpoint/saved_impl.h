@@ -24,17 +24,9 @@ void tt_saved_count_bytes(tutti_saved_t *saved);
 
 tutti_saved_tensor_t tt_saved_describe(const tt_saved_tensor_t *tensor);
 
-/* The checkpoint's own tensor. Errors: NOT_FOUND (names the nearest). */
-tutti_status_t tt_saved_find(const tutti_saved_t *saved, const char *name,
-                             const tt_saved_tensor_t **out);
-
-/* Elements [first, first + count), in row-major order, to the begin of a tensor of its dtype that
- * lies contiguous in the host's memory. Errors: those of tt_slice_reader_read(). */
-tutti_status_t tt_saved_read_interval(tutti_saved_t *saved, const tt_saved_tensor_t *tensor,
-                                      int64_t first, int64_t count, tutti_tensor_t *to);
-
-/* A box of a tensor, as a new one in the host's memory; owned by the caller. `offset`: NULL: 0. */
-tutti_status_t tt_saved_fetch(tutti_saved_t *saved, const char *name, const int64_t *offset,
-                              tutti_shape_t shape, tutti_tensor_t **out);
+/* Elements of a box of a tensor (NULL: of all of it) from `first` on, in row-major order, as many
+ * as `to` has, which is contiguous. Errors: NOT_FOUND; those of tt_slice_reader_read(). */
+tutti_status_t tt_saved_read_window(tutti_saved_t *saved, const char *name, const tt_box_t *box,
+                                    int64_t first, tutti_tensor_t *to);
 
 #endif

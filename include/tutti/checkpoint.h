@@ -279,6 +279,32 @@ TUTTI_API tutti_status_t tutti_saver_save(tutti_saver_t *saver, int64_t step);
  *  @errors those of the save that was under way; PEER, TIMEOUT */
 TUTTI_API tutti_status_t tutti_saver_wait(tutti_saver_t *saver);
 
+/** How the last save goes that was begun. */
+typedef enum tutti_save_state {
+    TUTTI_SAVE_NONE,      /**< none was begun yet */
+    TUTTI_SAVE_WRITING,   /**< it is under way */
+    TUTTI_SAVE_PUBLISHED, /**< it is on the disk, under its name */
+    TUTTI_SAVE_FAILED,    /**< tutti_saver_wait(), or the next save, says why */
+} tutti_save_state_t;
+
+/** What this rank does for a save. */
+typedef struct tutti_save_progress {
+    tutti_save_state_t state;
+    int64_t step;        /**< -1: none was begun yet */
+    uint64_t bytes, all; /**< so many of all that this rank writes are in its files; what comes then
+                              is that all ranks' are flushed, and get their name */
+    double seconds;      /**< since it began; of one that has ended: that it took */
+    double
+        held_seconds; /**< of these so many were the caller's: until tutti_saver_save() returned */
+} tutti_save_progress_t;
+
+/** How far it is, without waiting. @param progress out @thread the context's @errors none */
+TUTTI_API void tutti_saver_progress(const tutti_saver_t *saver, tutti_save_progress_t *progress);
+
+/** Whether nothing is under way on this rank, so that the next call does not wait for it. @thread
+ *  the context's @errors none: true for NULL */
+TUTTI_API bool tutti_saver_is_done(const tutti_saver_t *saver);
+
 /** End what is under way, and release the saver; other ranks are waited for 10 s at most, and a
  *  failure goes to the log: tutti_saver_wait() comes first. NULL does nothing. @thread the
  *  context's @errors none */

@@ -15,6 +15,7 @@
 #include "comm/group/agree.h"
 #include "core/base/alloc.h"
 #include "core/base/buffer.h"
+#include "core/base/clock.h"
 #include "core/base/folder.h"
 #include "runtime/checkpoint/checkpoint_impl.h"
 #include "runtime/checkpoint/checkpoint_texts.h"
@@ -213,6 +214,7 @@ tutti_status_t tt_saving_move(tt_saving_t *save)
 
 tutti_status_t tt_saving_write(tt_saving_t *save, tt_manifest_t **report)
 {
+    save->pieces.written = save->written;
     TT_TRY(tt_rank_files_write(save->half, save->plan, save->rank, &save->pieces));
     return report_own(save, report);
 }
@@ -230,7 +232,8 @@ tutti_status_t tt_saving_plan(tt_saving_t *save, const tutti_checkpoint_t *check
     *save = (tt_saving_t){.checkpoint = checkpoint,
                           .step = step,
                           .rank = group == NULL ? 0 : tutti_group_rank(group),
-                          .ranks = group == NULL ? 1 : tutti_group_size(group)};
+                          .ranks = group == NULL ? 1 : tutti_group_size(group),
+                          .begin_ns = tt_clock_ns()};
     return plan_together(save);
 }
 
@@ -287,14 +290,21 @@ static tutti_status_t write_together(tt_saving_t *save)
     return status;
 }
 
+tutti_status_t tt_saving_run(tt_saving_t *save)
+{
+    const tutti_status_t status = write_together(save);
+    if (status < 0) {
+        return tt_saving_abandon(save, status);
+    }
+    tt_saving_log(save);
+    return TUTTI_OK;
+}
+
 tutti_status_t tutti_checkpoint_save(const tutti_checkpoint_t *checkpoint, int64_t step)
 {
     tt_saving_t save;
     tutti_status_t status = tt_saving_plan(&save, checkpoint, step);
-    if (status >= 0) {
-        status = write_together(&save);
-        status = status < 0 ? tt_saving_abandon(&save, status) : status;
-    }
+    status = status < 0 ? status : tt_saving_run(&save);
     tt_saving_end(&save);
     return status;
 }

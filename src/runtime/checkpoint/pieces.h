@@ -23,6 +23,7 @@ typedef struct {
     tutti_status_t (*fetch)(void *user, const tt_piece_t *piece, int64_t first,
                             tutti_tensor_t *window);
     void *user;
+    _Atomic uint64_t *written; /* counts their bytes as they go into files; NULL: nobody asks */
 } tt_pieces_t;
 
 /* Errors: ARG (a slice is no part of its tensor, or has no name), NOMEM, those of a tensor that is

@@ -37,6 +37,9 @@ static tutti_status_t digest(void *user, const tutti_named_tensor_t *tensor, uin
     }
     tt_digest_blocks(data, bytes, file->blocks + file->block_count);
     file->block_count += tt_block_count(bytes);
+    if (file->pieces->written != NULL) {
+        *file->pieces->written += bytes;
+    }
     return TUTTI_OK;
 }
 

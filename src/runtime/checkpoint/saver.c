@@ -46,6 +46,13 @@ struct tutti_saver {
     pthread_t thread;
     _Atomic int64_t leave_by; /* the others are not waited for any longer than that; 0: they are */
 
+    /* Of the save under way, or of the last one. */
+    int64_t step, begin_ns, held_ns;
+    uint64_t all;             /* bytes that this rank writes */
+    _Atomic uint64_t written; /* of them */
+    _Atomic int64_t end_ns;   /* by the thread, before the state */
+    _Atomic int state;        /* a tutti_save_state_t */
+
     /* Of the thread. */
     tutti_status_t status;
     bool is_shared; /* all ranks know that it ended so */
@@ -333,17 +340,29 @@ static tutti_status_t follow(tutti_saver_t *saver, tutti_status_t status,
     return end_host(saver, status);
 }
 
+/* It has gone so; what is known of it now is known until the next one begins. */
+static void close_save(tutti_saver_t *saver, tutti_status_t status)
+{
+    saver->status = status;
+    atomic_store(&saver->end_ns, tt_clock_ns());
+    atomic_store(&saver->state, status < 0 ? TUTTI_SAVE_FAILED : TUTTI_SAVE_PUBLISHED);
+}
+
 static void *write_all(void *user)
 {
     tutti_saver_t *saver = user;
     tt_manifest_t *report = NULL;
     saver->is_shared = saver->saving.ranks == 1;
     const tutti_status_t status = tt_saving_write(&saver->saving, &report);
-    saver->status = saver->saving.rank == 0 ? lead(saver, status) : follow(saver, status, report);
+    const tutti_status_t ended =
+        saver->saving.rank == 0 ? lead(saver, status) : follow(saver, status, report);
     tt_manifest_release(report);
-    if (saver->status < 0) {
+    if (ended < 0) {
         snprintf(saver->error, sizeof saver->error, "%s", tutti_last_error());
+    } else {
+        tt_saving_log(&saver->saving);
     }
+    close_save(saver, ended);
     return NULL;
 }
 
@@ -354,6 +373,7 @@ tutti_status_t tutti_saver_create(const tutti_checkpoint_t *checkpoint, tutti_sa
     tutti_saver_t *saver = tt_alloc(sizeof *saver, "saver");
     TT_TRY_ALLOC(saver);
     saver->checkpoint = *checkpoint;
+    saver->step = -1;
     if (tutti_group_size(checkpoint->group) > 1) {
         const tutti_group_options_t options = {.name = "saver"};
         const tutti_status_t status =
@@ -393,6 +413,41 @@ tutti_status_t tutti_saver_wait(tutti_saver_t *saver)
     return agreed < 0 ? agreed : status < 0 ? tt_fail_again(status, saver->error) : TUTTI_OK;
 }
 
+/* ---- what the caller may ask at any time ----------------------------------------------------- */
+
+static void open_save(tutti_saver_t *saver)
+{
+    tt_saving_t *saving = &saver->saving;
+    saver->step = saving->step;
+    saver->begin_ns = saving->begin_ns;
+    saver->all = tt_saving_bytes(saving, saving->rank);
+    saver->written = 0;
+    saving->written = &saver->written;
+    saver->state = TUTTI_SAVE_WRITING;
+}
+
+void tutti_saver_progress(const tutti_saver_t *saver, tutti_save_progress_t *progress)
+{
+    const tutti_save_state_t state = (tutti_save_state_t)atomic_load(&saver->state);
+    const int64_t end_ns = state == TUTTI_SAVE_NONE      ? saver->begin_ns
+                           : state == TUTTI_SAVE_WRITING ? tt_clock_ns()
+                                                         : atomic_load(&saver->end_ns);
+    *progress =
+        (tutti_save_progress_t){.state = state,
+                                .step = saver->step,
+                                .bytes = atomic_load(&saver->written),
+                                .all = saver->all,
+                                .seconds = (double)(end_ns - saver->begin_ns) / (double)TT_NS_PER_S,
+                                .held_seconds = (double)saver->held_ns / (double)TT_NS_PER_S};
+}
+
+bool tutti_saver_is_done(const tutti_saver_t *saver)
+{
+    return saver == NULL || atomic_load(&saver->state) != TUTTI_SAVE_WRITING;
+}
+
+/* ---- a save ---------------------------------------------------------------------------------- */
+
 /* What all ranks do before the thread begins. */
 static tutti_status_t prepare(tutti_saver_t *saver, int64_t step)
 {
@@ -415,17 +470,33 @@ static tutti_status_t prepare(tutti_saver_t *saver, int64_t step)
     return TUTTI_OK;
 }
 
+/* In the call, where the threads could not speak to each other. */
+static tutti_status_t save_now(tutti_saver_t *saver, int64_t step)
+{
+    tutti_status_t status = tt_saving_plan(&saver->saving, &saver->checkpoint, step);
+    if (status >= 0) {
+        open_save(saver);
+        status = tt_saving_run(&saver->saving);
+        close_save(saver, status);
+        saver->held_ns = saver->end_ns - saver->begin_ns;
+    }
+    tt_saving_end(&saver->saving);
+    return status;
+}
+
 tutti_status_t tutti_saver_save(tutti_saver_t *saver, int64_t step)
 {
     TT_TRY(tutti_saver_wait(saver));
     if (saver->group != NULL && saver->group->store == NULL) { /* a world of MPI */
-        return tutti_checkpoint_save(&saver->checkpoint, step);
+        return save_now(saver, step);
     }
     const tutti_status_t status = prepare(saver, step);
     if (status < 0) {
         tt_saving_end(&saver->saving);
         return status;
     }
+    open_save(saver);
+    saver->held_ns = saver->saving.held_ns = tt_clock_ns() - saver->begin_ns;
     saver->number++;
     saver->is_under_way = true;
     saver->has_thread = tt_thread_start(write_all, saver, "saver", &saver->thread) >= 0;

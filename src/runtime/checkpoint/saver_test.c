@@ -1,5 +1,6 @@
 /* Saves in the background: what was copied is what is saved, failures are told once. */
 #include <errno.h>
+#include <sched.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -14,11 +15,16 @@
 
 static _Atomic int failing = -1; /* the rank whose files cannot be flushed; -1: none */
 
+static _Atomic int holding; /* a flush does not return */
+
 /* Takes the place of the C library's: the disk of a rank fails, in whatever thread. */
 int fsync(int fd)
 {
     char link[40], path[256] = "", name[24];
     const int rank = failing;
+    while (holding) {
+        sched_yield();
+    }
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     snprintf(name, sizeof name, "rank-%05d-", rank);
     if (rank >= 0 && readlink(link, path, sizeof path - 1) > 0 && strstr(path, name) != NULL) {
@@ -232,6 +238,86 @@ static void a_failure_that_nobody_asked_for_is_logged(void **state)
     assert_int_equal(lines, 1);
 }
 
+/* ---- progress -------------------------------------------------------------------------------- */
+
+static tutti_save_progress_t progress_of(const alone_t *a)
+{
+    tutti_save_progress_t progress;
+    tutti_saver_progress(a->saver, &progress);
+    return progress;
+}
+
+static void how_far_it_is_can_be_asked_at_any_time(void **state)
+{
+    (void)state;
+    static alone_t a;
+    begin(&a);
+    assert_int_equal(progress_of(&a).state, TUTTI_SAVE_NONE);
+    assert_int_equal(progress_of(&a).step, -1);
+    assert_true(progress_of(&a).seconds == 0);
+    assert_true(tutti_saver_is_done(a.saver));
+    assert_true(tutti_saver_is_done(NULL));
+    holding = 1;
+    assert_int_equal(tutti_saver_save(a.saver, 4), TUTTI_OK);
+    while (progress_of(&a).bytes < 20) { /* it stands in the flush behind them */
+        sched_yield();
+    }
+    assert_int_equal(progress_of(&a).state, TUTTI_SAVE_WRITING);
+    assert_int_equal(progress_of(&a).step, 4);
+    assert_int_equal(progress_of(&a).bytes, 20);
+    assert_int_equal(progress_of(&a).all, 20);
+    assert_false(tutti_saver_is_done(a.saver));
+    holding = 0;
+    while (!tutti_saver_is_done(a.saver)) {
+        sched_yield();
+    }
+    assert_int_equal(progress_of(&a).state, TUTTI_SAVE_PUBLISHED);
+    assert_true(progress_of(&a).held_seconds > 0);
+    assert_true(progress_of(&a).seconds > progress_of(&a).held_seconds);
+    assert_true(progress_of(&a).seconds == progress_of(&a).seconds); /* the clock stands */
+    assert_int_equal(tutti_saver_wait(a.saver), TUTTI_OK);
+    failing = 0;
+    assert_int_equal(tutti_saver_save(a.saver, 5), TUTTI_OK);
+    while (!tutti_saver_is_done(a.saver)) {
+        sched_yield();
+    }
+    failing = -1;
+    assert_int_equal(progress_of(&a).state, TUTTI_SAVE_FAILED);
+    assert_int_equal(tutti_saver_wait(a.saver), TUTTI_ERR_IO);
+    assert_int_equal(progress_of(&a).state, TUTTI_SAVE_FAILED);
+    assert_int_equal(progress_of(&a).step, 5);
+    assert_int_equal(tutti_saver_save(a.saver, -1), TUTTI_ERR_ARG); /* was not begun */
+    assert_int_equal(progress_of(&a).step, 5);
+    end(&a);
+}
+
+static void find_line(tt_log_level_t level, const char *line, void *user)
+{
+    *(int *)user += level == TT_LOG_INFO && strstr(line, "checkpoint of step ") != NULL &&
+                    strstr(line, ": 20 B in ") != NULL &&
+                    (strstr(line, " of it in the step") != NULL) == (strstr(line, " 1: ") != NULL);
+}
+
+static void a_save_is_told_in_the_log(void **state)
+{
+    (void)state;
+    static alone_t a;
+    int lines = 0;
+    setenv("TUTTI_LOG", "info", 1);
+    begin(&a);
+    tt_log_set_sink(find_line, &lines);
+    assert_int_equal(tutti_saver_save(a.saver, 1), TUTTI_OK);
+    assert_int_equal(tutti_saver_wait(a.saver), TUTTI_OK);
+    assert_int_equal(lines, 1);
+    assert_int_equal(tutti_checkpoint_save(&a.checkpoint, 2), TUTTI_OK);
+    assert_int_equal(lines, 2);
+    tt_log_set_sink(NULL, NULL);
+    unsetenv("TUTTI_LOG");
+    end(&a);
+}
+
+/* ---- where it fails -------------------------------------------------------------------------- */
+
 /* The copy is made of what the device's stream has by then. */
 static void tensors_of_a_device_are_copied(void **state)
 {
@@ -285,6 +371,8 @@ int main(void)
         cmocka_unit_test(a_failure_is_told_by_the_next_call_and_then_over),
         cmocka_unit_test(what_can_be_seen_at_once_is_told_at_once),
         cmocka_unit_test(a_failure_that_nobody_asked_for_is_logged),
+        cmocka_unit_test(how_far_it_is_can_be_asked_at_any_time),
+        cmocka_unit_test(a_save_is_told_in_the_log),
         cmocka_unit_test(tensors_of_a_device_are_copied),
         cmocka_unit_test(memory_that_runs_out_leaves_the_saver_usable),
     };

@@ -28,6 +28,9 @@ typedef struct {
     tt_disks_t disks;
     tt_path_t half; /* the folder that is filled */
     bool is_begun;  /* it is there */
+    int64_t begin_ns;
+    int64_t held_ns;           /* of the caller, if it goes on before the end */
+    _Atomic uint64_t *written; /* this rank's bytes on their way to files; NULL: nobody asks */
 } tt_saving_t;
 
 /* Who writes what; a collective call. Fills `save` in, also where it fails. */
@@ -61,6 +64,16 @@ tutti_status_t tt_saving_publish(const tt_saving_t *save);
  * written went well. */
 tutti_status_t tt_saving_begin_hosts(tt_saving_t *save);
 tutti_status_t tt_saving_publish_hosts(tt_saving_t *save, tutti_status_t taken);
+
+/* Rank 0 tells the log that it has its name, and how long that took. */
+void tt_saving_log(const tt_saving_t *save);
+
+/* Bytes of the plan that a rank writes; of TT_ALL_RANKS all do. */
+enum { TT_ALL_RANKS = -1 };
+uint64_t tt_saving_bytes(const tt_saving_t *save, int rank);
+
+/* All that follows the plan, together, at once. */
+tutti_status_t tt_saving_run(tt_saving_t *save);
 
 /* What was begun goes; the failure stays, with its text. */
 tutti_status_t tt_saving_abandon(const tt_saving_t *save, tutti_status_t status);

@@ -227,6 +227,29 @@ TUTTI_API tutti_status_t tutti_saved_diff(tutti_saved_t *a, tutti_saved_t *b,
 TUTTI_API tutti_status_t tutti_saved_rename(tutti_saved_t *saved, const tutti_load_rule_t *rules,
                                             size_t rule_count, bool to_stored);
 
+/**
+ * Keep some of its tensors: those of a name that one of `include` matches, and none of `exclude`.
+ * Names are those that they have now; a later tutti_saved_rename() is of all of them again.
+ *
+ * @param include  [include_count] borrowed; patterns as in a shell, `*` `?` `[…]`; none: all
+ * @param exclude  [exclude_count] borrowed
+ * @thread         one at a time per checkpoint that is open
+ * @errors         ARG (a pattern is NULL), NOT_FOUND (none is left), NOMEM; all stay
+ */
+TUTTI_API tutti_status_t tutti_saved_select(tutti_saved_t *saved, const char *const *include,
+                                            size_t include_count, const char *const *exclude,
+                                            size_t exclude_count);
+
+/**
+ * Give its floating tensors another dtype: what is read and written of them is converted, as by
+ * tutti_tensor_copy(). A later tutti_saved_rename() gives them their own again.
+ *
+ * @param dtype  f32, f64, f16 or bf16
+ * @thread       one at a time per checkpoint that is open
+ * @errors       DTYPE (not a floating one), NOMEM
+ */
+TUTTI_API tutti_status_t tutti_saved_cast(tutti_saved_t *saved, tutti_dtype_t dtype);
+
 /* ---- into other files ------------------------------------------------------------------------ */
 
 /** Zero means default. */

@@ -30,6 +30,20 @@ typedef struct {
 int tt_checkpoint_parse(const tt_checkpoint_form_t *form, int argc, char **argv, void *flags,
                         const char *arguments[TT_CHECKPOINT_ARGUMENTS_MAX]);
 
+/* What of a checkpoint is written: as the options say. */
+typedef struct {
+    const char *include, *exclude; /* patterns with commas between them; NULL: all, none */
+    int dtype;                     /* number in tt_checkpoint_dtypes */
+} tt_checkpoint_choice_t;
+
+extern const char *const tt_checkpoint_dtypes[]; /* for options; the first keeps what there is */
+
+/* Returns -1, or the exit code, behind a mistake that has been printed. */
+int tt_checkpoint_check_choice(const char *verb, const tt_checkpoint_choice_t *choice);
+
+/* Of one that is open. Errors: those of tutti_saved_select() and tutti_saved_cast(). */
+tutti_status_t tt_checkpoint_choose(tutti_saved_t *saved, const tt_checkpoint_choice_t *choice);
+
 /* The last failure, on stderr. Returns TT_EXIT_USAGE. */
 int tt_checkpoint_fail(const char *name);
 

@@ -13,6 +13,7 @@ typedef struct {
     int64_t ranks;
     bool is_all, is_json;
     int to, names; /* of convert */
+    tt_checkpoint_choice_t choice;
 } flags_t;
 
 #define FIELD(name) .offset = offsetof(flags_t, name)
@@ -27,6 +28,21 @@ typedef struct {
     {                                                                                              \
         .name = "ranks", .alias = 'n', .kind = TUTTI_OPTION_INT, FIELD(ranks), .argument = "N",    \
         .min = 1, .max = 99999, .about = text                                                      \
+    }
+#define CHOICE_OPTIONS                                                                             \
+    {.name = "include",                                                                            \
+     .kind = TUTTI_OPTION_TEXT,                                                                    \
+     FIELD(choice.include),                                                                        \
+     .argument = "PATTERN[,…]",                                                                    \
+     .about = "tensors whose names match one, as in a shell; the optimizer's, too"},               \
+        {.name = "exclude",                                                                        \
+         .kind = TUTTI_OPTION_TEXT,                                                                \
+         FIELD(choice.exclude),                                                                    \
+         .argument = "PATTERN[,…]",                                                                \
+         .about = "none whose names match one, as in 'optim.*'"},                                  \
+    {                                                                                              \
+        .name = "dtype", .kind = TUTTI_OPTION_CHOICE, FIELD(choice.dtype),                         \
+        .choices = tt_checkpoint_dtypes, .about = "what floating tensors are converted to"         \
     }
 #define JSON_OPTION                                                                                \
     {                                                                                              \
@@ -62,6 +78,7 @@ static const tutti_option_t merge_table[] = {
     {.name = "all",
      FIELD(is_all),
      .about = "also what belongs to the optimizer: names that begin with \"optim.\""},
+    CHOICE_OPTIONS,
     JSON_OPTION,
     {0}};
 
@@ -102,6 +119,10 @@ static int run(const char *verb, const char *const *arguments, const flags_t *fl
         snprintf(name, sizeof name, "checkpoint %s", verb);
         return tt_cli_refuse(name, "shard-size", flags->shard_size, "a size, as in 5GB or 512MiB");
     }
+    const int mistake = tt_checkpoint_check_choice(verb, &flags->choice);
+    if (mistake >= 0) {
+        return mistake;
+    }
     if (tutti_saved_open(arguments[0], &saved) < 0) {
         return tt_checkpoint_fail(verb);
     }
@@ -116,8 +137,10 @@ static int run(const char *verb, const char *const *arguments, const flags_t *fl
 static tutti_status_t merge(tutti_saved_t *saved, const char *out, const flags_t *flags,
                             const tutti_saved_watch_t *watch)
 {
-    const tutti_merge_options_t options = {
-        .shard_bytes = parse_size(flags->shard_size), .is_all = flags->is_all, .watch = watch};
+    const tutti_merge_options_t options = {.shard_bytes = parse_size(flags->shard_size),
+                                           .is_all = flags->is_all || flags->choice.include != NULL,
+                                           .watch = watch};
+    TUTTI_CHECK(tt_checkpoint_choose(saved, &flags->choice));
     return tutti_saved_merge(saved, out, &options);
 }
 
@@ -134,11 +157,12 @@ int tt_checkpoint_merge(int argc, char **argv)
 /* ---- split ----------------------------------------------------------------------------------- */
 
 static const tutti_option_t split_table[] = {
-    RANKS_OPTION("each has a part of the rows of every tensor"), JSON_OPTION, {0}};
+    RANKS_OPTION("each has a part of the rows of every tensor"), CHOICE_OPTIONS, JSON_OPTION, {0}};
 
 static tutti_status_t split(tutti_saved_t *saved, const char *out, const flags_t *flags,
                             const tutti_saved_watch_t *watch)
 {
+    TUTTI_CHECK(tt_checkpoint_choose(saved, &flags->choice));
     return tutti_saved_split(saved, out, (int)flags->ranks, watch);
 }
 
@@ -177,6 +201,7 @@ static const tutti_option_t convert_table[] = {
     {.name = "all",
      FIELD(is_all),
      .about = "also what belongs to the optimizer, which a checkpoint always holds"},
+    CHOICE_OPTIONS,
     JSON_OPTION,
     {0}};
 

@@ -110,5 +110,44 @@ class Convert(Checkpoints):
                          {"tok.weight", "head.weight"})
 
 
+class Choice(Checkpoints):
+    def names(self, path):
+        return {one["name"]: one["dtype"] for one in self.json("show", path)["tensors"]}
+
+    def test_patterns_choose_what_is_written(self):
+        path = save(self.folder, "rows", 2, 1, "name", "cube", "optim.cube", "text", "words", "a")
+        out = self.folder + "/x.safetensors"
+        for verb in ("merge", "convert"):
+            self.tutti(verb, path, out, "--include", "optim.*,[cr]ow*", "--exclude", "row")
+            self.assertEqual(self.names(out), {"optim.cube": "bf16"})
+            self.tutti(verb, path, out, "--exclude", "e*,optim.*", "--all")
+            self.assertEqual(set(self.names(out)), {"row", "scalar", "counts"})
+        self.tutti("split", path, self.folder + "/y", "--exclude", "optim.*")
+        self.assertEqual(self.json("show", self.folder + "/y")["texts"], {"words": "a"})
+        self.assertNotIn("optim.cube", self.names(self.folder + "/y"))
+
+    def test_floating_tensors_are_converted(self):
+        path, out = save(self.folder, "rows", 2), self.folder + "/x.safetensors"
+        for dtype in ("f64", "bf16", "f16", "f32"):
+            self.tutti("merge", path, out, "--dtype", dtype)
+            self.assertEqual(self.names(out), {
+                **dict.fromkeys(("embedding", "cube", "row", "scalar", "empty"), dtype),
+                "counts": "i64"})
+            self.tutti("split", out, self.folder + "/back", "--dtype", "f64", "-n", "3")
+        self.tutti("merge", path, out, "--dtype", "f64")  # all values are whole, and small
+        self.assertIs(self.json("diff", out, self.folder + "/back")["same"], True)
+
+    def test_mistakes(self):
+        path = save(self.folder)
+        for args, text in ((("--include", "none*"), "of its 6 tensors none is left"),
+                           (("--exclude", "*"), "of its 6 tensors none is left"),
+                           (("--include", "a,,b"), "--include a,,b: want up to 64 patterns"),
+                           (("--exclude", ""), "--exclude : want up to 64 patterns"),
+                           (("--dtype", "i64"), "i64")):
+            for verb in ("merge", "split", "convert"):
+                self.assertIn(text, self.tutti(verb, path, self.folder + "/out", *args, code=2))
+        self.assertFalse(os.path.exists(self.folder + "/out"))
+
+
 if __name__ == "__main__":
     unittest.main()

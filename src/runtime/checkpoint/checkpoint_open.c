@@ -31,7 +31,7 @@ const tt_manifest_t *tt_saved_names(const tutti_saved_t *saved)
     return saved->names != NULL ? saved->names : saved->source.manifest;
 }
 
-void tt_saved_count_bytes(tutti_saved_t *saved)
+static void count_bytes(tutti_saved_t *saved)
 {
     const tt_manifest_t *names = tt_saved_names(saved);
     saved->bytes = 0;
@@ -40,13 +40,28 @@ void tt_saved_count_bytes(tutti_saved_t *saved)
     }
 }
 
+void tt_saved_set_names(tutti_saved_t *saved, tt_manifest_t *names, tt_fit_t *fits)
+{
+    tt_manifest_release(saved->names);
+    tt_free(saved->fits);
+    saved->names = names;
+    saved->fits = fits;
+    count_bytes(saved);
+}
+
+tt_fit_t tt_saved_fit(const tutti_saved_t *saved, const tt_saved_tensor_t *tensor)
+{
+    return saved->names == NULL ? (tt_fit_t){tensor, false}
+                                : saved->fits[tensor - saved->names->tensors];
+}
+
 static tutti_status_t open_saved(const char *path, tutti_saved_t *saved)
 {
     TT_TRY(tt_source_open(path, &saved->source));
     const bool is_ours = strcmp(saved->source.format, "checkpoint") == 0;
     snprintf(saved->path, sizeof saved->path, "%s", is_ours ? saved->source.folder : path);
     TT_TRY(check_written(saved));
-    tt_saved_count_bytes(saved);
+    count_bytes(saved);
     return tt_slice_reader_open(&saved->reader, saved->source.folder, saved->source.manifest);
 }
 
@@ -180,12 +195,9 @@ static void swap(int64_t numbers[2])
 static tutti_status_t read_box(tutti_saved_t *saved, const tt_saved_tensor_t *tensor, tt_box_t box,
                                tutti_tensor_t *to)
 {
-    if (saved->names == NULL) {
-        return tt_slice_reader_read(&saved->reader, tensor, &box, to);
-    }
-    const tt_fit_t *fit = &saved->fits[tensor - saved->names->tensors];
-    if (!fit->is_transposed) {
-        return tt_slice_reader_read(&saved->reader, fit->saved, &box, to);
+    const tt_fit_t fit = tt_saved_fit(saved, tensor);
+    if (!fit.is_transposed) {
+        return tt_slice_reader_read(&saved->reader, fit.saved, &box, to);
     }
     int64_t strides[2] = {to->strides[0], to->strides[1]};
     tutti_tensor_t *view;
@@ -193,7 +205,7 @@ static tutti_status_t read_box(tutti_saved_t *saved, const tt_saved_tensor_t *te
     swap(box.offset);
     swap(box.size);
     TT_TRY(tt_tensor_over(to->storage, to->dtype, tt_box_shape(&box), strides, to->offset, &view));
-    const tutti_status_t status = tt_slice_reader_read(&saved->reader, fit->saved, &box, view);
+    const tutti_status_t status = tt_slice_reader_read(&saved->reader, fit.saved, &box, view);
     tutti_tensor_release(view);
     return status;
 }

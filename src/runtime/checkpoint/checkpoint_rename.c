@@ -119,10 +119,6 @@ tutti_status_t tutti_saved_rename(tutti_saved_t *saved, const tutti_load_rule_t 
         tt_free(r.fits);
         return status;
     }
-    tt_manifest_release(saved->names);
-    tt_free(saved->fits);
-    saved->names = r.names;
-    saved->fits = r.fits;
-    tt_saved_count_bytes(saved);
+    tt_saved_set_names(saved, r.names, r.fits);
     return TUTTI_OK;
 }

@@ -20,7 +20,11 @@ struct tutti_saved {
 /* What the tensors are called: `names`, or the source's manifest. */
 const tt_manifest_t *tt_saved_names(const tutti_saved_t *saved);
 
-void tt_saved_count_bytes(tutti_saved_t *saved);
+/* Names, and what each of them is in the source, in place of those before; both are taken over. */
+void tt_saved_set_names(tutti_saved_t *saved, tt_manifest_t *names, tt_fit_t *fits);
+
+/* What one of tt_saved_names() is in the source. */
+tt_fit_t tt_saved_fit(const tutti_saved_t *saved, const tt_saved_tensor_t *tensor);
 
 tutti_saved_tensor_t tt_saved_describe(const tt_saved_tensor_t *tensor);
 

@@ -341,7 +341,9 @@ typedef struct tutti_load_options {
     const tutti_load_rule_t *rules; /**< [rule_count] the first that leads to a tensor there holds;
                                          none: it has its own name */
     size_t rule_count;
-    bool cast;          /**< dtypes may differ: values are converted */
+    bool cast;          /**< dtypes may differ: values are converted, as by tutti_tensor_copy(); one
+                             that is beyond the range here, or not finite and an integer here, is
+                             an error */
     bool allow_missing; /**< what is not there stays as it is; of a parameter's state in the
                              optimizer all or nothing is loaded */
     bool allow_surplus; /**< what no rank has is not read */
@@ -364,9 +366,10 @@ typedef struct tutti_load_options {
  * @errors            ARG (options), STATE (a slice lies on meta, or a tensor of the module that
  *                    nothing is loaded into), MISMATCH (tensors that are missing, too many, or of
  *                    another shape or dtype: lists those of all ranks, and nothing is changed; an
- *                    optimizer of another kind), IO, FORMAT and UNSUPPORTED (name file, offset,
- *                    tensor; what is in memory may be a part of it), NOT_FOUND (a folder without
- *                    any of the above), NOMEM; PEER, TIMEOUT
+ *                    optimizer of another kind), IO, FORMAT, UNSUPPORTED (name file, offset,
+ *                    tensor) and DTYPE (a value that cannot be converted: names tensor, element and
+ *                    value): what is in memory may be a part of it then; NOT_FOUND (a folder
+ *                    without any of the above), NOMEM; PEER, TIMEOUT
  * @source            torch.distributed.checkpoint.load, transformers' from_pretrained
  */
 TUTTI_API tutti_status_t tutti_checkpoint_load_from(const tutti_checkpoint_t *checkpoint,

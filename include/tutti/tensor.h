@@ -138,7 +138,10 @@ TUTTI_API char *tutti_tensor_describe(const tutti_tensor_t *x, char *text, size_
 /** Set every element. @thread one at a time per tensor @errors STATE */
 TUTTI_API tutti_status_t tutti_tensor_fill(tutti_tensor_t *x, double value);
 /** Copy values; equal shapes, any dtypes and strides. Both may share memory, and are then copied by
- *  way of more. @thread one at a time @errors SHAPE, STATE, NOMEM */
+ *  way of more. A float that becomes an integer is cut to an i64 first: its fraction goes, NaN is
+ * 0, what is larger is the largest one. Of an integer a narrower one keeps the low bits; a float
+ * that is too large for its dtype is infinite (as in PyTorch, where the first is undefined).
+ *  @thread one at a time @errors SHAPE, STATE, NOMEM */
 TUTTI_API tutti_status_t tutti_tensor_copy(tutti_tensor_t *to, const tutti_tensor_t *from);
 /** Copy numel contiguous elements of x's dtype from memory. @thread one at a time @errors STATE */
 TUTTI_API tutti_status_t tutti_tensor_copy_from(tutti_tensor_t *x, const void *data);

@@ -12,10 +12,12 @@
 #include "runtime/checkpoint/slice_reader.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/base/alloc.h"
 #include "core/tensor/tensor_impl.h"
+#include "runtime/checkpoint/cast_check.h"
 
 enum { WINDOW_BLOCKS = 32, BESIDE_BYTES = 16 << 20 };
 
@@ -219,12 +221,46 @@ static tutti_status_t read_box(tt_slice_reader_t *reader, const tt_saved_tensor_
                                reader->files.folder, saved->name, left);
 }
 
+/* The element of a box at a place in its row-major order, as "[3, 0, 7]" into text. */
+static void format_element(const tt_box_t *box, size_t at, char text[160])
+{
+    int64_t index[TUTTI_RANK_MAX];
+    size_t bytes = 0;
+    for (int d = box->rank; d-- > 0; at /= (size_t)box->size[d]) {
+        index[d] = box->offset[d] + (int64_t)(at % (size_t)box->size[d]);
+    }
+    for (int d = 0; d < box->rank; d++) {
+        bytes += (size_t)snprintf(text + bytes, 160 - bytes, "%s%" PRId64, d == 0 ? "[" : ", ",
+                                  index[d]);
+    }
+    snprintf(text + bytes, 160 - bytes, box->rank == 0 ? "[]" : "]");
+}
+
+/* What another dtype would change into something else. */
+static tutti_status_t check_cast(const tt_slice_reader_t *reader, const tt_saved_tensor_t *saved,
+                                 const tt_box_t *box, const tutti_tensor_t *host,
+                                 tutti_dtype_t dtype)
+{
+    size_t at;
+    double value;
+    char element[160];
+    if (!tt_cast_loses(saved->dtype, tt_tensor_data(host), (size_t)tt_box_numel(box), dtype, &at,
+                       &value)) {
+        return TUTTI_OK;
+    }
+    format_element(box, at, element);
+    return TT_FAIL(TUTTI_ERR_DTYPE,
+                   "%s: tensor \"%s\": element %s, %.15g, is beyond the range of %s",
+                   reader->files.folder, saved->name, element, value, tutti_dtype_name(dtype));
+}
+
 static tutti_status_t read_beside(tt_slice_reader_t *reader, const tt_saved_tensor_t *saved,
                                   const tt_box_t *box, tutti_tensor_t *x)
 {
     tutti_tensor_t *host;
     TT_TRY(tutti_tensor_create(saved->dtype, tt_box_shape(box), &host));
     tutti_status_t status = read_box(reader, saved, box, tt_tensor_data(host));
+    status = status < 0 ? status : check_cast(reader, saved, box, host, tutti_tensor_dtype(x));
     if (status >= 0) {
         status = tutti_tensor_copy(x, host);
     }

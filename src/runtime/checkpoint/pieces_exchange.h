@@ -30,7 +30,7 @@ enum { TT_EXCHANGE_BYTES = 4 << 20 };
  * `has`.
  *
  * Cost: two small calls, and one for each TT_EXCHANGE_BYTES of the rank that sends or receives
- * most; memory for `received`, and for twice TT_EXCHANGE_BYTES.
+ * most; memory for `received`, and for what is sent and received at a time.
  *
  * Errors, on all ranks: STATE (a slice is wanted of which no rank has all), NOMEM, those of the
  * tensors' devices; PEER, TIMEOUT. */

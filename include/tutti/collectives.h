@@ -498,6 +498,12 @@ TUTTI_API tutti_status_t tutti_reduce_scatter_contributions(tutti_group_t *group
                                                             tutti_reduction_t op,
                                                             tutti_work_t **work);
 
+/** The same where rank r's part is counts[r] rows. @param counts [size], equal on all ranks
+ *  @thread one at a time per group @errors as all_reduce_contributions, reduce_scatter_uneven */
+TUTTI_API tutti_status_t tutti_reduce_scatter_contributions_uneven(
+    tutti_group_t *group, const tutti_contributions_t *leaves, tutti_tensor_t *output,
+    const int64_t *counts, tutti_reduction_t op, tutti_work_t **work);
+
 #ifdef __cplusplus
 }
 #endif

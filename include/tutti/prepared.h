@@ -151,6 +151,12 @@ TUTTI_API tutti_status_t tutti_prepare_reduce_scatter_contributions(
     tutti_group_t *group, const tutti_contributions_t *leaves, tutti_tensor_t *output,
     tutti_reduction_t op, tutti_prepared_t **out);
 
+/** tutti_reduce_scatter_contributions_uneven() @thread the group's @errors those of the call; NOMEM
+ */
+TUTTI_API tutti_status_t tutti_prepare_reduce_scatter_contributions_uneven(
+    tutti_group_t *group, const tutti_contributions_t *leaves, tutti_tensor_t *output,
+    const int64_t *counts, tutti_reduction_t op, tutti_prepared_t **out);
+
 /** tutti_scan() @thread the group's @errors those of the call; NOMEM */
 TUTTI_API tutti_status_t tutti_prepare_scan(tutti_group_t *group, tutti_tensor_t *x,
                                             tutti_reduction_t op, tutti_prepared_t **out);

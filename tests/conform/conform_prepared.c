@@ -65,7 +65,8 @@ static const char *name_of(form_t form)
 static tutti_status_t call_or_prepare(const args_t *a, form_t form, tutti_prepared_t **out)
 {
     const tutti_reduce_options_t with = {.factor = &a->factor, .root = a->root};
-    const tutti_contributions_t leaves = leaves_of(a, &a->part), wide = leaves_of(a, &a->all);
+    const tutti_contributions_t leaves = leaves_of(a, &a->part), wide = leaves_of(a, &a->all),
+                                long_leaves = leaves_of(a, &a->all_rows);
     switch (form) {
 #define X(name, ...)                                                                               \
     case FORM_##name:                                                                              \

@@ -18,7 +18,7 @@ HANDLES = {"tutti_group_t": "world", "tutti_store_t": "store", "tutti_mesh_t": "
            "tutti_work_t": "work", "tutti_prepared_t": "prepared"}
 DEADLINE = 100
 # The forms of a call have the call's own name in their texts.
-FORMS = re.compile(r"^prepare_|_(uneven|list|with|contributions)$")
+FORMS = re.compile(r"^prepare_|(_contributions)?(_(uneven|list|with))?$")
 # These take handles, and NULL has a meaning there.
 NULL_IS_FINE = {"tutti_trace_release"}
 SAFE = {"tutti_group_rank": -1, "tutti_group_size": 0, "tutti_group_local_rank": -1,

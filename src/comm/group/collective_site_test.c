@@ -118,6 +118,14 @@ static void reduce_scatter_contributions(desk_t *d)
     CALL(tutti_reduce_scatter_contributions(d->g, &leaves, d->x, TUTTI_SUM, NULL));
 }
 
+static void reduce_scatter_contributions_uneven(desk_t *d)
+{
+    tutti_contributions_t leaves = d->leaves;
+    leaves.pieces = &d->all;
+    CALL(
+        tutti_reduce_scatter_contributions_uneven(d->g, &leaves, d->x, d->counts, TUTTI_SUM, NULL));
+}
+
 static void broadcast(desk_t *d)
 {
     CALL(tutti_broadcast(d->g, d->x, 0, NULL));
@@ -245,6 +253,7 @@ static const case_t collectives[] = {
     {"reduce_scatter_uneven", reduce_scatter_uneven},
     {"reduce_scatter_list", reduce_scatter_list},
     {"reduce_scatter_contributions", reduce_scatter_contributions},
+    {"reduce_scatter_contributions_uneven", reduce_scatter_contributions_uneven},
     {"broadcast", broadcast},
     {"all_gather", all_gather},
     {"all_gather_uneven", all_gather_uneven},

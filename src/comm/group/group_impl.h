@@ -368,6 +368,9 @@ static inline uint64_t tt_group_tag(const tutti_group_t *group)
                : group->tag;
 }
 
+/* Room for counts of parts, [2 size], unless there is some: the group's, until the next request. */
+tutti_status_t tt_group_take_counts(tutti_group_t *group, size_t **counts);
+
 /* ---- group_leaves.c ---- */
 
 /* This rank's pieces are as many as its leaves want. */
@@ -376,7 +379,7 @@ tutti_status_t tt_group_check_leaves(const char *name, const tutti_group_t *grou
 
 tutti_status_t tt_group_reduce_leaves(tutti_group_t *group, const tt_request_t *request,
                                       tutti_work_t **work);
-tutti_status_t tt_group_describe_leaves(const tutti_group_t *group, const tt_request_t *request,
+tutti_status_t tt_group_describe_leaves(tutti_group_t *group, const tt_request_t *request,
                                         tt_described_t *out);
 
 /* ---- group_prepared.c ---- */

@@ -50,6 +50,66 @@ tutti_status_t tt_group_check_leaves(const char *name, const tutti_group_t *grou
     return TUTTI_OK;
 }
 
+/* ---- this rank's part ------------------------------------------------------------------------ */
+
+/* Elements: of what a rank passes, of that before this rank's part, and of a part. */
+typedef struct {
+    size_t all, before, count;
+    const size_t *counts; /* [size] of each part; NULL: even */
+} parts_t;
+
+static tutti_status_t measure_uneven(tutti_group_t *group, const tt_request_t *request,
+                                     parts_t *parts)
+{
+    const char *name = tt_collective_name(request->collective);
+    const tutti_tensor_t *out = request->output;
+    const int64_t *rows = request->input_counts;
+    size_t *counts = request->counts;
+    TT_WANT(name, rows);
+    if (tutti_tensor_rank(out) == 0) {
+        return TT_FAIL(TUTTI_ERR_SHAPE, "%s: the result is a scalar, which has no rows", name);
+    }
+    TT_TRY(tt_group_take_counts(group, &counts));
+    tutti_shape_t row = tutti_tensor_shape(out);
+    row.dims[0] = 1;
+    for (int i = 0; i < group->size; i++) {
+        if (rows[i] < 0) {
+            return TT_FAIL(TUTTI_ERR_ARG, "%s: counts[%d] is %lld", name, i, (long long)rows[i]);
+        }
+        counts[i] = (size_t)rows[i] * (size_t)tutti_shape_numel(row);
+        parts->before += i < group->rank ? counts[i] : 0;
+        parts->all += counts[i];
+    }
+    if (tutti_tensor_dim(out, 0) != rows[group->rank]) {
+        char text[128];
+        return TT_FAIL(TUTTI_ERR_SHAPE,
+                       "%s: the result %s must have %lld rows, as the counts say of this rank",
+                       name, tutti_tensor_describe(out, text, sizeof text),
+                       (long long)rows[group->rank]);
+    }
+    parts->counts = counts;
+    parts->count = parts->all / (size_t)group->size; /* what stands for the call: the same on all */
+    return TUTTI_OK;
+}
+
+static tutti_status_t measure_parts(tutti_group_t *group, const tt_request_t *request,
+                                    parts_t *parts)
+{
+    const size_t count = numel(request->output);
+    *parts = (parts_t){.all = count, .count = count};
+    if (request->is_uneven) {
+        parts->all = 0;
+        return measure_uneven(group, request, parts);
+    }
+    if (request->collective == TT_REDUCE_SCATTER) {
+        parts->all = count * (size_t)group->size;
+        parts->before = count * (size_t)group->rank;
+    }
+    return TUTTI_OK;
+}
+
+/* ---- pieces ---------------------------------------------------------------------------------- */
+
 static tutti_status_t check_pieces(const char *name, const tutti_contributions_t *leaves,
                                    const tutti_tensor_t *out, size_t elements)
 {
@@ -74,12 +134,13 @@ static tutti_status_t check_pieces(const char *name, const tutti_contributions_t
 
 /* Pieces are read while the result is written: only an element that is read by nobody but its own
  * sum may be written over. Pieces may share memory with each other. */
-static tutti_status_t check_overlap(const tutti_group_t *group, const tt_request_t *request)
+static tutti_status_t check_overlap(const tutti_group_t *group, const tt_request_t *request,
+                                    const parts_t *parts)
 {
     const tutti_contributions_t *leaves = request->leaves;
     const tutti_tensor_t *out = request->output;
     const bool is_scatter = request->collective == TT_REDUCE_SCATTER;
-    const size_t own = is_scatter ? (size_t)group->rank * tutti_tensor_bytes(out) : 0;
+    const size_t own = parts->before * tutti_dtype_bytes(leaves->dtype);
     for (int i = 0; i < leaves->piece_count; i++) {
         const tutti_tensor_t *piece = leaves->pieces[i];
         const bool is_own =
@@ -96,7 +157,7 @@ static tutti_status_t check_overlap(const tutti_group_t *group, const tt_request
     return TUTTI_OK;
 }
 
-tutti_status_t tt_group_describe_leaves(const tutti_group_t *group, const tt_request_t *request,
+tutti_status_t tt_group_describe_leaves(tutti_group_t *group, const tt_request_t *request,
                                         tt_described_t *out)
 {
     const tt_collective_t collective = request->collective;
@@ -107,10 +168,10 @@ tutti_status_t tt_group_describe_leaves(const tutti_group_t *group, const tt_req
     TT_WANT(name, leaves);
     TT_TRY(tt_group_check_tensor(name, "the result", x));
     TT_TRY(tt_group_check_leaves(name, group, leaves));
-    const size_t count = numel(x);
-    TT_TRY(check_pieces(name, leaves, x,
-                        collective == TT_REDUCE_SCATTER ? count * (size_t)group->size : count));
-    TT_TRY(check_overlap(group, request));
+    parts_t parts;
+    TT_TRY(measure_parts(group, request, &parts));
+    TT_TRY(check_pieces(name, leaves, x, parts.all));
+    TT_TRY(check_overlap(group, request, &parts));
     out->tensors[0] = x;
     for (int i = 0; i < leaves->piece_count; i++) {
         out->pieces[i] = tutti_tensor_data(leaves->pieces[i]);
@@ -122,14 +183,15 @@ tutti_status_t tt_group_describe_leaves(const tutti_group_t *group, const tt_req
                                   .reduction = request->op,
                                   .dtype = leaves->dtype,
                                   .out_dtype = tutti_tensor_dtype(x),
-                                  .count = count,
+                                  .count = parts.count,
+                                  .counts = parts.counts,
                                   .leaves = leaves->count,
                                   .first = leaves->first,
                                   .pieces = out->pieces,
                                   .piece_count = leaves->piece_count,
                                   .out = tutti_tensor_data(x),
                                   .site = request->site};
-    return tt_combine_check_part(name, tutti_tensor_dtype(x), request->op, count);
+    return tt_combine_check_part(name, tutti_tensor_dtype(x), request->op, numel(x));
 }
 
 tutti_status_t tt_group_reduce_leaves(tutti_group_t *group, const tt_request_t *request,

@@ -2,8 +2,9 @@
  *
  *     direct      the start is as it was described; only memory is replaced (rebind)
  *     streamed    tensors of a device: the request is kept, and handed to the family's stream
- *     on request  lists, counts and factors: the request is kept, and checked and packed at each
- *                 start, as its tensors may have moved beside each other or apart
+ *     on request  lists, factors and counts, but for those of leaves: the request is kept, and
+ *                 checked and packed at each start, as its tensors may have moved beside each other
+ *                 or apart
  *
  * A prepared call is in its group's list, from which the group's release takes it: it does not hold
  * the group, for that would keep the group open after its owner has left it. A started call is a
@@ -17,7 +18,7 @@
 #include "core/base/alloc.h"
 #include "core/tensor/tensor_impl.h"
 
-enum { OWNED_MAX = 6 };
+enum { OWNED_MAX = 7 };
 
 struct tutti_prepared {
     tt_prepared_entry_t entry;
@@ -34,6 +35,7 @@ struct tutti_prepared {
     tt_message_t message;
     const void **pieces;
     const int *first;
+    const size_t *counts;
     tutti_tensor_t **tensors; /* [tensor_count] retained, of the start or the request */
     const void **memory;      /* [tensor_count] where those of the start lay */
     int tensor_count;
@@ -110,6 +112,7 @@ static tutti_status_t own_request(tutti_prepared_t *prepared, const tt_request_t
     request->inputs = own(prepared, from->inputs, size, list);
     request->outputs = own(prepared, from->outputs, size, list);
     prepared->first = own(prepared, call->first, size + 1, sizeof *call->first);
+    prepared->counts = own(prepared, call->counts, size, sizeof *call->counts);
     prepared->pieces = own(prepared, call->pieces, (size_t)call->piece_count, sizeof(void *));
     prepared->group_name = tt_strdup(prepared->entry.group->name, "prepared call");
     if (prepared->is_streamed && from->leaves != NULL) {
@@ -179,6 +182,7 @@ static void take(tutti_prepared_t *prepared, const tt_described_t *described)
     }
     prepared->start.call.pieces = prepared->pieces;
     prepared->start.call.first = prepared->first;
+    prepared->start.call.counts = prepared->counts;
     prepared->start.call.custom = prepared->request.custom;
     prepared->start.call.prepared = prepared->entry.found;
 }
@@ -226,8 +230,8 @@ static tutti_status_t open_prepared(tutti_prepared_t *prepared, const tt_request
     TT_TRY_ALLOC(prepared->memory);
     TT_TRY(own_request(prepared, request, &described->start.call));
     TT_TRY(prepare_backend(prepared, &described->start.call));
-    prepared->is_direct = !prepared->is_streamed && !request->is_list && !request->is_uneven &&
-                          request->factor == NULL;
+    prepared->is_direct = !prepared->is_streamed && !request->is_list &&
+                          (!request->is_uneven || request->is_leaves) && request->factor == NULL;
     take(prepared, described);
     hold_list(prepared, request->outputs, prepared->entry.group->size);
     hold_list(prepared, request->inputs, prepared->entry.group->size);

@@ -506,17 +506,23 @@ static tutti_status_t check_whole(const check_t *c)
     return TUTTI_OK;
 }
 
+tutti_status_t tt_group_take_counts(tutti_group_t *group, size_t **counts)
+{
+    if (*counts == NULL && group->counts == NULL) { /* the backend copies what it keeps */
+        group->counts = tt_alloc_array(2 * (size_t)group->size, sizeof(size_t), "counts");
+        TT_TRY_ALLOC(group->counts);
+    }
+    *counts = *counts != NULL ? *counts : group->counts;
+    return TUTTI_OK;
+}
+
 static tutti_status_t check_parts(check_t *c)
 {
     tutti_group_t *group = c->group;
     if (!c->request->is_uneven && !c->request->is_list) {
         return check_even(c);
     }
-    if (c->counts == NULL && group->counts == NULL) { /* the backend copies what it keeps */
-        group->counts = tt_alloc_array(2 * (size_t)group->size, sizeof(size_t), "counts");
-        TT_TRY_ALLOC(group->counts);
-    }
-    c->counts = c->counts != NULL ? c->counts : group->counts;
+    TT_TRY(tt_group_take_counts(group, &c->counts));
     return c->request->is_uneven ? check_uneven(c) : check_list(c);
 }
 

@@ -62,6 +62,8 @@ static const tutti_reduce_options_t to_root = {.root = ROOT};
 #define GIVEN_all_to_all_list (g->out_list, g->in_list), OUT_LIST, OUT_LIST
 #define GIVEN_all_reduce_contributions (&g->leaves, g->x, TUTTI_SUM), IN_PLACE, IN_PLACE
 #define GIVEN_reduce_scatter_contributions (&g->leaves, g->out_part, TUTTI_SUM), OUT_PART, OUT_PART
+#define GIVEN_reduce_scatter_contributions_uneven                                                  \
+    (&g->leaves, g->out_part, counts, TUTTI_SUM), OUT_PART, OUT_PART
 #define GIVEN_send (g->in_whole, g->other, 0), NOTHING, NOTHING
 #define GIVEN_recv (g->x, g->other, 0), IN_PLACE, IN_PLACE
 

@@ -149,16 +149,18 @@ static tutti_status_t launch_measures(tutti_optim_t *opt, bool is_largest, const
     for (size_t i = 0; i < opt->slot_count; i++) {
         tutti_tensor_t *grad;
         TT_TRY(tt_optim_flat_grad(opt, &opt->slots[i], &grad));
-        TT_TRY(grad != NULL ? measure_grad(opt, grad, is_largest, number_of(numbers, grad, i))
-                            : TUTTI_OK);
+        TT_TRY(grad != NULL && opt->slots[i].tensor->slice == NULL
+                   ? measure_grad(opt, grad, is_largest, number_of(numbers, grad, i))
+                   : TUTTI_OK);
     }
     return TUTTI_OK;
 }
 
-/* The host adds up, in order, what it is told of each gradient. */
+/* The host adds up, in order, what it is told of each gradient; of slices, by all ranks. */
 static tutti_status_t measure_apart(tutti_optim_t *opt, bool is_largest, double *total)
 {
     numbers_t numbers;
+    const bool has_slices = tt_optim_has_slices(opt);
     tutti_status_t status = open_numbers(opt, &numbers);
     if (status >= 0) {
         status = launch_measures(opt, is_largest, &numbers);
@@ -166,10 +168,13 @@ static tutti_status_t measure_apart(tutti_optim_t *opt, bool is_largest, double 
     if (status >= 0) {
         status = read_numbers(&numbers, false);
     }
+    if (has_slices) {
+        status = tt_optim_agree(opt, status);
+        status = status < 0 ? status : tt_optim_norms_of_slices(opt, is_largest, numbers.values);
+    }
     *total = 0;
     for (size_t i = 0; i < opt->slot_count && status >= 0; i++) {
-        const double one = numbers.values[i];
-        *total = !is_largest ? *total + one : isnan(one) || one > *total ? one : *total;
+        *total = tt_flat_fold(*total, numbers.values[i], is_largest);
     }
     close_numbers(&numbers);
     return status;
@@ -253,12 +258,13 @@ tutti_status_t tutti_clip_grad_norm(tutti_optim_t *opt, double max_norm, double 
     tutti_tensor_t *first;
     bool are_several;
     TT_TRY(tt_optim_check_free(opt, "clip_grad_norm"));
-    TT_TRY(find_devices(opt, &first, &are_several));
+    TT_TRY(tt_optim_agree(opt, find_devices(opt, &first, &are_several)));
     double total = 0;
     if (first != NULL) {
-        TT_TRY(are_several ? clip_apart(opt, max_norm, p == INFINITY, &total)
-                           : clip_together(opt, first, max_norm, p == INFINITY,
-                                           norm == NULL ? NULL : &total));
+        TT_TRY(
+            are_several || tt_optim_has_slices(opt)
+                ? clip_apart(opt, max_norm, p == INFINITY, &total)
+                : clip_together(opt, first, max_norm, p == INFINITY, norm == NULL ? NULL : &total));
     }
     if (norm != NULL) {
         *norm = p == INFINITY ? total : sqrt(total);
@@ -318,7 +324,8 @@ static tutti_status_t unscale(tutti_optim_t *opt, float factor, tt_unscaled_t *o
         out->is_finite = numbers.values[i] == 0;
     }
     close_numbers(&numbers);
-    return status;
+    status = tt_optim_agree(opt, status);
+    return status < 0 ? status : tt_optim_all_agree(opt, &out->is_finite);
 }
 
 tutti_status_t tt_optim_unscale(tutti_optim_t *opt, double factor, tt_unscaled_t *out)
@@ -327,7 +334,7 @@ tutti_status_t tt_optim_unscale(tutti_optim_t *opt, double factor, tt_unscaled_t
     bool are_several;
     *out = (tt_unscaled_t){0};
     TT_TRY(tt_optim_check_free(opt, "scaler: unscale"));
-    TT_TRY(find_devices(opt, &first, &are_several));
+    TT_TRY(tt_optim_agree(opt, find_devices(opt, &first, &are_several)));
     if (first == NULL) {
         out->is_finite = true;
         return TUTTI_OK;

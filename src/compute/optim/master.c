@@ -69,7 +69,7 @@ static tutti_status_t flatten(tutti_optim_t *opt, tt_optim_slot_t *slot, tutti_t
 
 tutti_status_t tt_optim_flat_grad(tutti_optim_t *opt, tt_optim_slot_t *slot, tutti_tensor_t **out)
 {
-    tutti_tensor_t *grad = tutti_tensor_grad(slot->tensor);
+    tutti_tensor_t *grad = tt_optim_grad(slot);
     if (grad != NULL) {
         TT_TRY(tt_tensor_check_named(grad, slot->name));
         TT_TRY(tt_optim_check_dtype(opt, slot->name, slot->tensor));
@@ -110,12 +110,12 @@ static const tt_kernel_t kernel_reconcile =
 static tutti_status_t launch_reconcile(tutti_optim_t *opt, const tt_optim_slot_t *slot,
                                        tutti_tensor_t *rounded, tutti_tensor_t *exact)
 {
-    tt_exec_t *exec = tt_tensor_exec(opt->ctx, slot->tensor);
-    const reconcile_t r = {tt_tensor_data(slot->master), tt_tensor_data(rounded),
-                           tt_tensor_data(slot->tensor), tt_tensor_data(exact),
-                           slot->tensor->numel};
+    const tutti_tensor_t *x = tt_optim_weight(slot);
+    tt_exec_t *exec = tt_tensor_exec(opt->ctx, x);
+    const reconcile_t r = {tt_tensor_data(slot->master), tt_tensor_data(rounded), tt_tensor_data(x),
+                           tt_tensor_data(exact), x->numel};
     TT_TRY(convert(opt, rounded, slot->master));
-    TT_TRY(convert(opt, exact, slot->tensor));
+    TT_TRY(convert(opt, exact, x));
     return tt_launch(exec, &kernel_reconcile, &r);
 }
 
@@ -123,7 +123,7 @@ static tutti_status_t launch_reconcile(tutti_optim_t *opt, const tt_optim_slot_t
 static tutti_status_t reconcile(tutti_optim_t *opt, const tt_optim_slot_t *slot)
 {
     tutti_tensor_t *rounded, *exact;
-    const tutti_tensor_t *x = slot->tensor;
+    const tutti_tensor_t *x = tt_optim_weight(slot);
     tt_device_t *device = x->storage->device;
     TT_TRY(tt_tensor_new(device, x->dtype, x->shape, false, &rounded));
     tutti_status_t status = tt_tensor_new(device, TUTTI_F32, x->shape, false, &exact);
@@ -137,10 +137,11 @@ static tutti_status_t reconcile(tutti_optim_t *opt, const tt_optim_slot_t *slot)
 
 static tutti_status_t make_master(tutti_optim_t *opt, tt_optim_slot_t *slot)
 {
-    const tutti_tensor_t *x = slot->tensor;
+    const tutti_tensor_t *x = tt_optim_weight(slot);
     tutti_tensor_t *master;
     TT_TRY(tt_tensor_new(x->storage->device, TUTTI_F32, x->shape, false, &master));
-    const tutti_status_t status = convert(opt, master, x);
+    tutti_status_t status = tt_optim_like_part(master, x);
+    status = status < 0 ? status : convert(opt, master, x);
     if (status < 0) {
         tutti_tensor_release(master);
         return status;
@@ -151,27 +152,28 @@ static tutti_status_t make_master(tutti_optim_t *opt, tt_optim_slot_t *slot)
 
 tutti_status_t tt_optim_prepare_master(tutti_optim_t *opt, tt_optim_slot_t *slot)
 {
-    if (slot->tensor->dtype == TUTTI_F32) {
+    const tutti_tensor_t *x = tt_optim_weight(slot);
+    if (x->dtype == TUTTI_F32) {
         tutti_tensor_release(slot->master); /* of before a cast */
         slot->master = NULL;
         return TUTTI_OK;
     }
     if (slot->master == NULL) {
         TT_TRY(make_master(opt, slot));
-    } else if (slot->is_master_loaded || slot->version != slot->tensor->storage->version) {
+    } else if (slot->is_master_loaded || slot->version != x->storage->version) {
         TT_TRY(reconcile(opt, slot));
     }
     slot->is_master_loaded = false;
-    slot->version = slot->tensor->storage->version;
+    slot->version = x->storage->version;
     return TUTTI_OK;
 }
 
 tutti_status_t tt_optim_round_master(tutti_optim_t *opt, tt_optim_slot_t *slot)
 {
     if (slot->master != NULL) {
-        TT_TRY(
-            tt_tensor_convert(tt_tensor_exec(opt->ctx, slot->tensor), slot->tensor, slot->master));
-        slot->version = slot->tensor->storage->version;
+        tutti_tensor_t *x = tt_optim_weight(slot);
+        TT_TRY(tt_tensor_convert(tt_tensor_exec(opt->ctx, x), x, slot->master));
+        slot->version = x->storage->version;
     }
     return TUTTI_OK;
 }

@@ -194,7 +194,11 @@ int tt_optim_find(const tutti_optim_t *opt, const tutti_tensor_t *x)
 void tutti_optim_zero_grad(tutti_optim_t *opt)
 {
     for (size_t i = 0; i < opt->slot_count; i++) {
+        tt_tensor_slice_t *slice = opt->slots[i].tensor->slice;
         tutti_tensor_zero_grad(opt->slots[i].tensor);
+        if (slice != NULL) {
+            slice->grad = NULL;
+        }
     }
 }
 

@@ -57,7 +57,7 @@ typedef struct {
 static tutti_status_t find_kept(const tutti_optim_t *opt, const tt_optim_slot_t *slot, int i,
                                 kept_t *kept)
 {
-    kept->shape = tutti_tensor_shape(slot->tensor);
+    kept->shape = tt_optim_weight(slot)->shape;
     kept->name[0] = 0;
     if (i == MASTER) {
         kept->tensor = slot->master;
@@ -76,8 +76,10 @@ static tutti_status_t visit_new_master(const tt_optim_slot_t *slot, const kept_t
                                        tutti_tensor_visit_t visit, void *user)
 {
     tutti_tensor_t *master;
+    const tutti_tensor_t *x = tt_optim_weight(slot);
     TT_TRY(tutti_tensor_create(TUTTI_F32, kept->shape, &master));
-    tutti_status_t status = tutti_tensor_copy(master, slot->tensor);
+    tutti_status_t status = tt_optim_like_part(master, x);
+    status = status < 0 ? status : tutti_tensor_copy(master, x);
     if (status >= 0) {
         status = visit(user, kept->name, master);
     }
@@ -111,8 +113,20 @@ tutti_status_t tutti_optim_each_state(tutti_optim_t *opt, tutti_tensor_visit_t v
 
 /* ---- saving ---------------------------------------------------------------------------------- */
 
+/* A file of one rank would hold its slices alone. */
+static tutti_status_t check_whole(const tutti_optim_t *opt, const char *call)
+{
+    return !tt_optim_has_slices(opt)
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_STATE,
+                         "%s: ranks step slices of \"%s\" and others, and each has the state of "
+                         "its own: tutti_checkpoint_save() writes them as one",
+                         call, opt->slots[0].name);
+}
+
 tutti_status_t tutti_optim_save(tutti_optim_t *opt, const char *path)
 {
+    TT_TRY(check_whole(opt, "optim_save"));
     const tutti_named_text_t kind = {KIND_NAME, opt->ops->name};
     tt_tensor_list_t list = {0};
     tutti_status_t status = tutti_optim_each_state(opt, tt_tensor_list_add, &list);
@@ -138,20 +152,27 @@ struct tt_optim_loading {
     loaded_t *slots;     /* [slot_count] */
 };
 
+static tutti_status_t new_master(const tt_optim_slot_t *slot, tt_device_t *device,
+                                 tutti_tensor_t **out)
+{
+    const tutti_tensor_t *x = tt_optim_weight(slot);
+    TT_TRY(tt_tensor_new(device, TUTTI_F32, x->shape, false, out));
+    return tt_optim_like_part(*out, x);
+}
+
 static tutti_status_t make_slot(const tt_optim_loading_t *loading, const tt_optim_slot_t *slot,
                                 loaded_t *loaded)
 {
     kept_t kept;
     const tutti_optim_t *opt = loading->opt;
-    tt_device_t *own = slot->tensor->storage->device;
+    tt_device_t *own = tt_optim_weight(slot)->storage->device;
     tt_device_t *device = tt_device_has_values(own) ? own : tt_memory_on(loading->device);
     TT_TRY(tutti_tensor_create(TUTTI_I64, TUTTI_SCALAR, &loaded->step));
     for (int i = 0; i < KEPT_COUNT; i++) {
         TT_TRY(find_kept(opt, slot, i, &kept));
         if (kept.name[0] != 0) {
-            TT_TRY(i == MASTER
-                       ? tt_tensor_new(device, TUTTI_F32, kept.shape, false, &loaded->kept[i])
-                       : tt_optim_new_moment(opt, slot, i, device, &loaded->kept[i]));
+            TT_TRY(i == MASTER ? new_master(slot, device, &loaded->kept[i])
+                               : tt_optim_new_moment(opt, slot, i, device, &loaded->kept[i]));
         }
     }
     return TUTTI_OK;
@@ -342,7 +363,7 @@ static tt_device_t *meta_of(const tutti_optim_t *opt)
 {
     tt_device_t *meta = NULL;
     for (size_t i = 0; i < opt->slot_count; i++) {
-        tt_device_t *own = opt->slots[i].tensor->storage->device;
+        tt_device_t *own = tt_optim_weight(&opt->slots[i])->storage->device;
         meta = tt_device_has_values(own) ? meta : own;
     }
     return meta;
@@ -377,6 +398,7 @@ static tutti_status_t load_file(tutti_optim_t *opt, tutti_safetensors_t *file)
 tutti_status_t tutti_optim_load(tutti_optim_t *opt, const char *path)
 {
     tutti_safetensors_t *file;
+    TT_TRY(check_whole(opt, "optim_load"));
     TT_TRY(tutti_safetensors_open(path, &file));
     const tutti_status_t status = load_file(opt, file);
     tutti_safetensors_close(file);

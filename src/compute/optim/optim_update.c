@@ -1,14 +1,14 @@
 /* The step of a parameter: one launch on its device, cut there for the threads.
  *
  *     measure    at most 256 sections of at least 16384 elements, by the number of elements alone;
- *                their sums are added in order
+ *                their sums are added in order; of slices, by all ranks (optim_slices.c)
  *     update     parts of 16384 elements, of 65536 where there are many
  */
 #include <string.h>
 
 #include "compute/optim/optimizer.h"
+#include "core/base/alloc.h"
 #include "core/base/integers.h"
-#include "core/tensor/tensor_impl.h"
 
 enum { PART = TUTTI_OPTIM_SECTION, PARTS_MANY = 64 };
 
@@ -20,12 +20,12 @@ typedef struct {
     double sums[TUTTI_OPTIM_SECTIONS_MAX][TUTTI_OPTIM_SUMS_MAX];
 } job_t;
 
-static tutti_optim_piece_t part_of(const job_t *job, size_t index)
+/* Elements [first, first + count) of a piece, as far as it goes. */
+static tutti_optim_piece_t part_of(const tutti_optim_piece_t *piece, size_t first, size_t count)
 {
-    tutti_optim_piece_t part = job->whole;
-    const size_t first = index * job->length;
+    tutti_optim_piece_t part = *piece;
     part.first += first;
-    part.count = tt_min_size(part.count - first, job->length);
+    part.count = tt_min_size(part.count - first, count);
     part.weight += first;
     part.gradient += first;
     for (int i = 0; i < TT_MOMENTS_MAX; i++) {
@@ -37,7 +37,7 @@ static tutti_optim_piece_t part_of(const job_t *job, size_t index)
 static void measure_part(void *arg, size_t index)
 {
     job_t *job = arg;
-    const tutti_optim_piece_t part = part_of(job, index);
+    const tutti_optim_piece_t part = part_of(&job->whole, index * job->length, job->length);
     memset(job->sums[index], 0, sizeof job->sums[index]);
     job->ops->measure(&part, job->sums[index]);
 }
@@ -45,14 +45,13 @@ static void measure_part(void *arg, size_t index)
 static void update_part(void *arg, size_t index)
 {
     const job_t *job = arg;
-    const tutti_optim_piece_t part = part_of(job, index);
+    const tutti_optim_piece_t part = part_of(&job->whole, index * job->length, job->length);
     job->ops->update(&part);
 }
 
 static void measure(job_t *job, double *sums)
 {
-    const size_t even = tt_divide_up(job->whole.count, TUTTI_OPTIM_SECTIONS_MAX);
-    job->length = even < TUTTI_OPTIM_SECTION ? TUTTI_OPTIM_SECTION : even;
+    job->length = tt_optim_section(job->whole.count);
     const size_t sections = tt_divide_up(job->whole.count, job->length);
     tt_threads_run(job->threads, sections, measure_part, job);
     for (size_t i = 0; i < sections; i++) {
@@ -83,7 +82,7 @@ static tutti_status_t run_step(tt_threads_t *threads, const void *arguments)
         ops->update(&job.whole);
         return TUTTI_OK;
     }
-    if (ops->measure != NULL) {
+    if (ops->measure != NULL && job.whole.sums == NULL) {
         measure(&job, sums);
     }
     job.length = job.whole.count < (size_t)PARTS_MANY * PART ? PART : 4 * PART;
@@ -131,58 +130,97 @@ bool tt_optim_wants_moment(const tutti_optim_t *opt, const tt_optim_slot_t *slot
                            tutti_shape_t *shape)
 {
     const tutti_optim_ops_t *ops = opt->ops;
-    *shape = tutti_tensor_shape(slot->tensor);
+    const tt_tensor_slice_t *slice = slot->tensor->slice;
+    *shape = slot->tensor->shape;
+    if (slice != NULL && ops->wants_whole && slice->values->numel == 0) {
+        return false; /* another rank has it */
+    }
     return ops->moments[i] != NULL &&
            (ops->has_moment == NULL || ops->has_moment(opt->groups[slot->group].options, i, shape));
 }
 
+/* Of a slice, unless the kind looks at whole parameters. */
 tutti_status_t tt_optim_new_moment(const tutti_optim_t *opt, const tt_optim_slot_t *slot, int i,
                                    tt_device_t *device, tutti_tensor_t **out)
 {
     tutti_shape_t shape;
+    tutti_tensor_t *moment;
+    const tutti_tensor_t *x = tt_optim_weight(slot);
     if (!tt_optim_wants_moment(opt, slot, i, &shape)) {
         return TUTTI_OK;
     }
-    if (!opt->ops->wants_whole && !tutti_shape_equal(shape, slot->tensor->shape)) {
+    if (opt->ops->wants_whole) {
+        return tt_tensor_new(device, TUTTI_F32, shape, true, out);
+    }
+    if (!tutti_shape_equal(shape, slot->tensor->shape)) {
         return TT_FAIL(TUTTI_ERR_SHAPE,
                        "%s: moment %s of \"%s\" is not of the parameter's shape: that is for "
                        "kinds with wants_whole",
                        opt->ops->name, opt->ops->moments[i], slot->name);
     }
-    return tt_tensor_new(device, TUTTI_F32, shape, true, out);
+    TT_TRY(tt_tensor_new(device, TUTTI_F32, x->shape, true, &moment));
+    const tutti_status_t status = tt_optim_like_part(moment, x);
+    if (status < 0) {
+        tutti_tensor_release(moment);
+        return status;
+    }
+    *out = moment;
+    return TUTTI_OK;
 }
 
 static tutti_status_t ensure_moments(const tutti_optim_t *opt, tt_optim_slot_t *slot)
 {
     for (int i = 0; i < TT_MOMENTS_MAX; i++) {
         if (slot->moments[i] == NULL) {
-            TT_TRY(tt_optim_new_moment(opt, slot, i, slot->tensor->storage->device,
+            TT_TRY(tt_optim_new_moment(opt, slot, i, tt_optim_weight(slot)->storage->device,
                                        &slot->moments[i]));
         }
     }
     return TUTTI_OK;
 }
 
-static tutti_status_t update_slot(tutti_optim_t *opt, tt_optim_slot_t *slot,
-                                  const tutti_tensor_t *grad)
+static tutti_optim_piece_t piece_of(tutti_optim_t *opt, const tt_optim_slot_t *slot,
+                                    const tutti_tensor_t *grad)
 {
-    const tt_optim_group_t *group = &opt->groups[slot->group];
-    tutti_tensor_t *weight = slot->master == NULL ? slot->tensor : slot->master;
-    step_t step; /* options are filled in as far as they go */
-    step.ops = opt->ops;
-    step.piece = (tutti_optim_piece_t){.ctx = weight->storage->device == NULL ? opt->ctx : NULL,
-                                       .lr = group->lr,
-                                       .step = slot->step + 1,
-                                       .shape = tutti_tensor_shape(slot->tensor),
-                                       .count = (size_t)tutti_tensor_numel(slot->tensor),
-                                       .weight = tt_tensor_data(weight),
-                                       .gradient = tt_tensor_data(grad)};
+    const tutti_tensor_t *weight = slot->master == NULL ? tt_optim_weight(slot) : slot->master;
+    tutti_optim_piece_t piece = {.ctx = weight->storage->device == NULL ? opt->ctx : NULL,
+                                 .lr = opt->groups[slot->group].lr,
+                                 .step = slot->step + 1,
+                                 .shape = slot->tensor->shape,
+                                 .first = weight->part == NULL ? 0 : (size_t)weight->part->first,
+                                 .count = (size_t)weight->numel,
+                                 .weight = tt_tensor_data(weight),
+                                 .gradient = tt_tensor_data(grad)};
     for (int i = 0; i < TT_MOMENTS_MAX; i++) {
-        tutti_tensor_t *moment = slot->moments[i];
-        step.piece.moments[i] = moment == NULL ? NULL : tt_tensor_data(moment);
+        const tutti_tensor_t *moment = slot->moments[i];
+        piece.moments[i] = moment == NULL ? NULL : tt_tensor_data(moment);
     }
-    memcpy(step.options, group->options, opt->ops->options_bytes);
-    TT_TRY(tt_launch(tt_tensor_exec(opt->ctx, weight), &kernel_step, &step));
+    return piece;
+}
+
+/* A section of what is here of a parameter. */
+static void measure_section(tutti_optim_t *opt, const tt_optim_slot_t *slot,
+                            const tutti_tensor_t *grad, size_t first, size_t count, double *sums)
+{
+    tutti_optim_piece_t piece = piece_of(opt, slot, grad);
+    piece.options = opt->groups[slot->group].options;
+    piece = part_of(&piece, first, count);
+    opt->ops->measure(&piece, sums);
+}
+
+/* sums: of the whole parameter, if they are known; NULL: they are measured. */
+static tutti_status_t update_slot(tutti_optim_t *opt, tt_optim_slot_t *slot,
+                                  const tutti_tensor_t *grad, const double *sums)
+{
+    tutti_tensor_t *weight = slot->master == NULL ? tt_optim_weight(slot) : slot->master;
+    step_t step; /* options are filled in as far as they go */
+    if (weight->part == NULL || weight->numel > 0) {
+        step.ops = opt->ops;
+        step.piece = piece_of(opt, slot, grad);
+        step.piece.sums = sums;
+        memcpy(step.options, opt->groups[slot->group].options, opt->ops->options_bytes);
+        TT_TRY(tt_launch(tt_tensor_exec(opt->ctx, weight), &kernel_step, &step));
+    }
     slot->step++;
     tt_tensor_touch(weight);
     return tt_optim_round_master(opt, slot);
@@ -192,7 +230,7 @@ static tutti_status_t update_slot(tutti_optim_t *opt, tt_optim_slot_t *slot,
 static tutti_status_t prepare_slot(tutti_optim_t *opt, tt_optim_slot_t *slot)
 {
     tutti_tensor_t *grad;
-    if (tutti_tensor_grad(slot->tensor) == NULL) {
+    if (tt_optim_grad(slot) == NULL) {
         return TUTTI_OK;
     }
     TT_TRY(ensure_moments(opt, slot));
@@ -200,20 +238,17 @@ static tutti_status_t prepare_slot(tutti_optim_t *opt, tt_optim_slot_t *slot)
     return tt_optim_flat_grad(opt, slot, &grad);
 }
 
-static tutti_status_t step_slot(tutti_optim_t *opt, tt_optim_slot_t *slot)
+static tutti_status_t step_slot(tutti_optim_t *opt, tt_optim_slot_t *slot, const double *sums)
 {
     tutti_tensor_t *grad;
     TT_TRY(tt_optim_flat_grad(opt, slot, &grad));
-    if (grad != NULL) {
-        return update_slot(opt, slot, grad);
-    }
-    return TUTTI_OK;
+    return grad != NULL ? update_slot(opt, slot, grad, sums) : TUTTI_OK;
 }
 
 static tutti_status_t check_place(const tutti_optim_t *opt, const tt_optim_slot_t *slot,
                                   const char *what, const tutti_tensor_t *beside)
 {
-    const tutti_tensor_t *x = slot->tensor;
+    const tutti_tensor_t *x = tt_optim_weight(slot);
     return beside == NULL || beside->storage->device == x->storage->device
                ? TUTTI_OK
                : TT_FAIL(TUTTI_ERR_STATE,
@@ -224,19 +259,38 @@ static tutti_status_t check_place(const tutti_optim_t *opt, const tt_optim_slot_
                          tt_device_text(x->storage->device));
 }
 
+static tutti_status_t check_part(const tutti_optim_t *opt, const tt_optim_slot_t *slot,
+                                 const tutti_tensor_t *kept)
+{
+    const tt_tensor_part_t *part = tt_optim_weight(slot)->part,
+                           *of = kept == NULL ? NULL : kept->part;
+    const int64_t first = part == NULL ? 0 : part->first, from = of == NULL ? 0 : of->first;
+    return kept == NULL || opt->ops->wants_whole ||
+                   (first == from && kept->numel == tt_optim_weight(slot)->numel)
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_STATE,
+                         "%s: parameter \"%s\": the state is of %lld elements from %lld on, but "
+                         "this rank steps %lld from %lld on: save and load it by "
+                         "tutti_checkpoint_save() and tutti_checkpoint_load()",
+                         opt->ops->name, slot->name, (long long)kept->numel, (long long)from,
+                         (long long)tt_optim_weight(slot)->numel, (long long)first);
+}
+
 /* A module may have been moved since its last step. */
 static tutti_status_t check_places(const tutti_optim_t *opt, const tt_optim_slot_t *slot)
 {
     for (int i = 0; i < TT_MOMENTS_MAX; i++) {
         TT_TRY(check_place(opt, slot, opt->ops->moments[i], slot->moments[i]));
+        TT_TRY(check_part(opt, slot, slot->moments[i]));
     }
+    TT_TRY(check_part(opt, slot, slot->master));
     return check_place(opt, slot, "master", slot->master);
 }
 
 /* Values may be elsewhere (storage.h), a schedule may have said what is no rate. */
 static tutti_status_t check_slot(const tutti_optim_t *opt, const tt_optim_slot_t *slot)
 {
-    tutti_tensor_t *grad = tutti_tensor_grad(slot->tensor);
+    const tutti_tensor_t *grad = tt_optim_grad(slot);
     const double lr = opt->groups[slot->group].lr;
     if (grad == NULL) {
         return TUTTI_OK;
@@ -248,9 +302,15 @@ static tutti_status_t check_slot(const tutti_optim_t *opt, const tt_optim_slot_t
                        opt->ops->name, slot->group, lr);
     }
     TT_TRY(tt_optim_check_dtype(opt, slot->name, slot->tensor));
-    TT_TRY(tt_tensor_check_named(slot->tensor, slot->name));
+    TT_TRY(tt_tensor_check_named(tt_optim_weight(slot), slot->name));
     TT_TRY(tt_tensor_check_named(grad, slot->name));
     TT_TRY(check_place(opt, slot, "gradient", grad));
+    if (opt->ops->wants_whole && grad->numel != 0 && grad->numel != slot->tensor->numel) {
+        return TT_FAIL(TUTTI_ERR_STATE,
+                       "%s looks at whole parameters, and this rank steps a slice of \"%s\": cut "
+                       "none (options.whole_slices of DDP)",
+                       opt->ops->name, slot->name);
+    }
     return check_places(opt, slot);
 }
 
@@ -258,20 +318,64 @@ tutti_status_t tt_optim_step_slot(tutti_optim_t *opt, int slot)
 {
     TT_TRY(check_slot(opt, &opt->slots[slot]));
     TT_TRY(prepare_slot(opt, &opt->slots[slot]));
-    return step_slot(opt, &opt->slots[slot]);
+    return step_slot(opt, &opt->slots[slot], NULL);
+}
+
+/* Before any is changed. */
+static tutti_status_t prepare_all(tutti_optim_t *opt)
+{
+    for (size_t i = 0; i < opt->slot_count; i++) {
+        TT_TRY(check_slot(opt, &opt->slots[i]));
+    }
+    for (size_t i = 0; i < opt->slot_count; i++) {
+        TT_TRY(prepare_slot(opt, &opt->slots[i]));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t step_all(tutti_optim_t *opt, double (*sums)[TUTTI_OPTIM_SUMS_MAX])
+{
+    for (size_t i = 0; i < opt->slot_count; i++) {
+        const bool is_measured = sums != NULL && opt->slots[i].tensor->slice != NULL;
+        TT_TRY(step_slot(opt, &opt->slots[i], is_measured ? sums[i] : NULL));
+    }
+    return TUTTI_OK;
+}
+
+/* What is measured of slices, all ranks put together. */
+static tutti_status_t step_slices(tutti_optim_t *opt)
+{
+    double(*sums)[TUTTI_OPTIM_SUMS_MAX] = NULL;
+    tutti_status_t status = prepare_all(opt);
+    if (opt->ops->measure != NULL && status >= 0) {
+        sums = tt_alloc_array(opt->slot_count, sizeof *sums, "optimizer");
+        status = sums == NULL ? TUTTI_ERR_NOMEM : TUTTI_OK;
+    }
+    status = tt_optim_agree(opt, status);
+    if (sums != NULL && status >= 0) {
+        status = tt_optim_measure_slices(opt, measure_section, sums);
+    }
+    if (status >= 0) {
+        status = tt_optim_end_step(opt, step_all(opt, sums));
+    }
+    for (size_t i = 0; i < opt->slot_count && status >= 0; i++) { /* others' slices came */
+        opt->slots[i].version = tt_optim_weight(&opt->slots[i])->storage->version;
+    }
+    tt_free(sums);
+    return status;
+}
+
+tutti_status_t tt_optim_step_all(tutti_optim_t *opt)
+{
+    if (tt_optim_has_slices(opt)) {
+        return step_slices(opt);
+    }
+    TT_TRY(prepare_all(opt));
+    return step_all(opt, NULL);
 }
 
 tutti_status_t tutti_optim_step(tutti_optim_t *opt)
 {
     TT_TRY(tt_optim_check_free(opt, "optim_step"));
-    for (size_t i = 0; i < opt->slot_count; i++) {
-        TT_TRY(check_slot(opt, &opt->slots[i]));
-    }
-    for (size_t i = 0; i < opt->slot_count; i++) { /* before any is changed */
-        TT_TRY(prepare_slot(opt, &opt->slots[i]));
-    }
-    for (size_t i = 0; i < opt->slot_count; i++) {
-        TT_TRY(step_slot(opt, &opt->slots[i]));
-    }
-    return TUTTI_OK;
+    return tt_optim_step_all(opt);
 }

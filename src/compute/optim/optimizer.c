@@ -1,6 +1,7 @@
 /* The contract of a kind of optimizer: what it must have, its options by its table, and what it is
  * given. */
 #include "compute/optim/optimizer.h"
+#include "core/base/integers.h"
 
 #include <string.h>
 
@@ -116,4 +117,11 @@ tutti_status_t tt_optim_check_dtype(const tutti_optim_t *opt, const char *name,
                        opt->ops->name, name, tutti_tensor_describe(x, text, sizeof text));
     }
     return TUTTI_OK;
+}
+
+/* Whole blocks, so that norms of gradients can be cut where sections are. */
+size_t tt_optim_section(size_t numel)
+{
+    const size_t even = tt_round_up(tt_divide_up(numel, TUTTI_OPTIM_SECTIONS_MAX), TT_FLAT_BLOCK);
+    return even < TUTTI_OPTIM_SECTION ? TUTTI_OPTIM_SECTION : even;
 }

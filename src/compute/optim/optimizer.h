@@ -14,6 +14,7 @@
 #include "core/kernel/kernels.h"
 #include "core/kernel/optim/flat.h"
 #include "core/kernel/optim/optim_steps.h"
+#include "core/tensor/tensor_impl.h"
 
 enum { TT_MOMENTS_MAX = TUTTI_OPTIM_MOMENTS_MAX };
 
@@ -74,6 +75,19 @@ struct tutti_optim {
     const char *driver; /* who steps it inside backward, a literal; NULL: nobody does */
 };
 
+/* What is stepped of a parameter, and its gradient: all of it, or this rank's slice. */
+static inline tutti_tensor_t *tt_optim_weight(const tt_optim_slot_t *slot)
+{
+    const tt_tensor_slice_t *slice = slot->tensor->slice;
+    return slice == NULL ? slot->tensor : slice->values;
+}
+
+static inline tutti_tensor_t *tt_optim_grad(const tt_optim_slot_t *slot)
+{
+    const tt_tensor_slice_t *slice = slot->tensor->slice;
+    return slice == NULL ? tutti_tensor_grad(slot->tensor) : slice->grad;
+}
+
 /* STATE if a driver steps the optimizer: `call` comes too late then. */
 tutti_status_t tt_optim_check_free(const tutti_optim_t *opt, const char *call);
 
@@ -92,6 +106,9 @@ double tt_optim_lr_of(const tutti_optim_ops_t *kind, const void *options);
 int tt_optim_find(const tutti_optim_t *opt, const tutti_tensor_t *x);
 tutti_status_t tt_optim_step_slot(tutti_optim_t *opt, int slot);
 
+/* tutti_optim_step() by whoever drives it. */
+tutti_status_t tt_optim_step_all(tutti_optim_t *opt);
+
 /* The gradient as f32 in a row, borrowed; NULL if there is none. What is written to it is what is
  * stepped; a writer touches it. The parameter keeps the gradient that it has. */
 tutti_status_t tt_optim_flat_grad(tutti_optim_t *opt, tt_optim_slot_t *slot, tutti_tensor_t **out);
@@ -109,6 +126,36 @@ typedef struct {
 
 /* Multiply all gradients. Waits once for each device where they lie. */
 tutti_status_t tt_optim_unscale(tutti_optim_t *opt, double factor, tt_unscaled_t *out);
+
+/* Elements of a section in which a parameter of so many is measured. */
+size_t tt_optim_section(size_t numel);
+
+/* ---- slices (optim_slices.c) ----------------------------------------------------------------- */
+
+/* Whether some parameter is dealt out to several ranks. */
+bool tt_optim_has_slices(const tutti_optim_t *opt);
+
+/* `status` of this rank, and all that have slices: the same failure on all of them. */
+tutti_status_t tt_optim_agree(const tutti_optim_t *opt, tutti_status_t status);
+
+/* The same behind a step of all slices, which becomes everybody's. */
+tutti_status_t tt_optim_end_step(const tutti_optim_t *opt, tutti_status_t status);
+
+/* sums [slot_count][TUTTI_OPTIM_SUMS_MAX]: of each parameter with a slice and a gradient, over all
+ * of it; others' stay as they are. Before its step. `measure` adds to the sums of elements
+ * [first, first + count) of a slice. */
+typedef void (*tt_optim_measure_t)(tutti_optim_t *opt, const tt_optim_slot_t *slot,
+                                   const tutti_tensor_t *grad, size_t first, size_t count,
+                                   double *sums);
+tutti_status_t tt_optim_measure_slices(tutti_optim_t *opt, tt_optim_measure_t measure,
+                                       double (*sums)[TUTTI_OPTIM_SUMS_MAX]);
+
+/* numbers [slot_count]: of each gradient of a slice the sum of squares, or the largest, over all of
+ * it; others' stay as they are. */
+tutti_status_t tt_optim_norms_of_slices(tutti_optim_t *opt, bool is_largest, double *numbers);
+
+/* Whether it is so on all ranks that have slices. */
+tutti_status_t tt_optim_all_agree(const tutti_optim_t *opt, bool *is_so);
 
 /* Whether a slot's options want moment i, and its shape. */
 bool tt_optim_wants_moment(const tutti_optim_t *opt, const tt_optim_slot_t *slot, int i,
@@ -137,6 +184,13 @@ tutti_status_t tt_optim_load_each(tt_optim_loading_t *loading, tutti_tensor_visi
 /* How reading went: if well, the optimizer's state is what was read. Releases `loading`. Errors:
  * that status; FORMAT (a step below 1). */
 tutti_status_t tt_optim_load_end(tt_optim_loading_t *loading, tutti_status_t status);
+
+/* It is the same part of a parameter as another one, if that is any. */
+static inline tutti_status_t tt_optim_like_part(tutti_tensor_t *x, const tutti_tensor_t *other)
+{
+    const tt_tensor_part_t *part = other->part;
+    return part == NULL ? TUTTI_OK : tt_tensor_set_part(x, part->whole, part->first);
+}
 
 /* Moment i as it is before the first step; nothing is written where the options want none. */
 tutti_status_t tt_optim_new_moment(const tutti_optim_t *opt, const tt_optim_slot_t *slot, int i,

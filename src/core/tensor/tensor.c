@@ -89,7 +89,18 @@ void tutti_tensor_release(tutti_tensor_t *x)
         x->meta->release(x->meta);
     }
     tt_storage_release(x->storage);
+    tt_free(x->part);
     tt_free(x);
+}
+
+tutti_status_t tt_tensor_set_part(tutti_tensor_t *x, tutti_shape_t whole, int64_t first)
+{
+    if (x->part == NULL) {
+        x->part = tt_alloc(sizeof *x->part, "tensor");
+        TT_TRY_ALLOC(x->part);
+    }
+    *x->part = (tt_tensor_part_t){.whole = whole, .first = first};
+    return TUTTI_OK;
 }
 
 void tt_tensors_release(tutti_tensor_t **tensors, size_t count)

@@ -7,6 +7,7 @@
 #include "core/base/fail.h"
 #include "core/exec/exec.h"
 #include "core/kernel/elementwise/strided.h"
+#include "core/tensor/slice.h"
 #include "core/tensor/storage.h"
 
 /* What compute/autograd attaches to a tensor; core knows only how to let it go. */
@@ -25,6 +26,8 @@ struct tutti_tensor {
     tt_storage_t *storage;
     uint32_t changes; /* of the storage, when this tensor was made, or changed in place itself */
     tt_meta_t *meta;
+    tt_tensor_part_t *part;   /* it is a row of another one; NULL: of none */
+    tt_tensor_slice_t *slice; /* what this rank steps of it, borrowed; NULL: all */
 };
 
 struct tutti_scope {

@@ -53,21 +53,25 @@ static void measure_piece(void *arg, size_t piece)
     }
 }
 
+void tt_flat_blocks(tt_threads_t *threads, const float *x, size_t n, bool is_largest,
+                    double *blocks)
+{
+    const tt_flat_ops_t *ops = tt_kernels()->flat;
+    flat_job_t job = {
+        .n = n, .x = x, .measure = is_largest ? ops->largest : ops->squares, .partial = blocks};
+    tt_threads_run(threads, pieces_of(n), measure_piece, &job);
+}
+
 /* Of blocks, then of what they gave, in order: sums of squares, or the largest. */
 static double measure(tt_threads_t *threads, const float *x, size_t n, bool is_largest)
 {
-    const tt_flat_ops_t *ops = tt_kernels()->flat;
     double partial[BATCH], all = 0;
     const size_t batch = (size_t)BATCH * TT_FLAT_BLOCK;
     for (size_t first = 0; first < n; first += batch) {
-        flat_job_t job = {.n = tt_min_size(n - first, batch),
-                          .x = x + first,
-                          .measure = is_largest ? ops->largest : ops->squares,
-                          .partial = partial};
-        tt_threads_run(threads, pieces_of(job.n), measure_piece, &job);
-        for (size_t i = 0; i < tt_divide_up(job.n, TT_FLAT_BLOCK); i++) {
-            const double next = partial[i];
-            all = !is_largest ? all + next : next > all || isnan(next) ? next : all;
+        const size_t count = tt_min_size(n - first, batch);
+        tt_flat_blocks(threads, x + first, count, is_largest, partial);
+        for (size_t i = 0; i < tt_divide_up(count, TT_FLAT_BLOCK); i++) {
+            all = tt_flat_fold(all, partial[i], is_largest);
         }
     }
     return all;
@@ -123,8 +127,8 @@ tutti_status_t tt_flat_scale(tt_exec_t *exec, float *x, size_t n, float factor)
 static tutti_status_t run_measure(tt_threads_t *threads, const void *arguments)
 {
     const flat_t *flat = arguments;
-    const double next = measure(threads, flat->x, flat->n, flat->is_largest), all = *flat->cell;
-    *flat->cell = !flat->is_largest ? all + next : next > all || isnan(next) ? next : all;
+    const double next = measure(threads, flat->x, flat->n, flat->is_largest);
+    *flat->cell = tt_flat_fold(*flat->cell, next, flat->is_largest);
     return TUTTI_OK;
 }
 

@@ -2,6 +2,7 @@
 #ifndef TT_FLAT_H
 #define TT_FLAT_H
 
+#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -12,6 +13,16 @@ TT_LAUNCHES tutti_status_t tt_flat_scale(tt_exec_t *exec, float *x, size_t n, fl
 
 /* In f64: squares are added in blocks of TT_FLAT_BLOCK elements, then the blocks' sums in order. */
 enum { TT_FLAT_BLOCK = 4096 };
+
+/* What each block gives, or its largest: blocks [n / TT_FLAT_BLOCK, rounded up]. */
+void tt_flat_blocks(tt_threads_t *threads, const float *x, size_t n, bool is_largest,
+                    double *blocks);
+
+/* The next number joins a sum, or the largest, which a NaN is. */
+static inline double tt_flat_fold(double all, double next, bool is_largest)
+{
+    return !is_largest ? all + next : next > all || isnan(next) ? next : all;
+}
 
 double tt_flat_sum_squares(tt_threads_t *threads, const float *x, size_t n);
 

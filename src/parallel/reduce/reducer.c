@@ -134,6 +134,8 @@ static tutti_status_t view_of(const tutti_tensor_t *flat, int64_t offset, tutti_
     return tt_tensor_over(flat->storage, flat->dtype, shape, NULL, flat->offset + offset, out);
 }
 
+/* ---- slots ----------------------------------------------------------------------------------- */
+
 /* The place in a tensor: a view, or the one that there is of another tensor, if it is the same. */
 static tutti_status_t open_view(const tutti_tensor_t *flat, const tutti_tensor_t *other,
                                 tutti_tensor_t *there_is, int64_t offset, tutti_tensor_t **out)
@@ -172,6 +174,7 @@ static tutti_status_t open_buckets(tt_reducer_t *reducer, const tt_tensor_list_t
         const int member = plan->members[plan->buckets[b].first];
         TT_TRY(open_bucket(reducer, &reducer->buckets[b], &plan->buckets[b],
                            tt_listed(params, (size_t)member)->storage->device));
+        TT_TRY(tt_reducer_open_slices(reducer, b, params));
     }
     for (size_t i = 0; i < slots; i++) {
         TT_TRY(open_slot(reducer, (int)i, tt_listed(params, i)->shape));
@@ -195,6 +198,7 @@ static void close_buckets(tt_reducer_t *reducer)
         tt_bucket_t *bucket = &reducer->buckets[b];
         tutti_work_release(bucket->work);
         tutti_prepared_release(bucket->prepared);
+        tt_reducer_close_slices(bucket);
         tutti_tensor_release(bucket->travel);
         tutti_tensor_release(bucket->grad);
         tutti_tensor_release(bucket->near_grad);
@@ -261,12 +265,12 @@ static void copy_values(const tt_reducer_t *reducer, tutti_tensor_t *to, const t
     }
 }
 
-/* Values become those of travel's dtype. */
-static void round_values(const tt_reducer_t *reducer, const tt_bucket_t *bucket, tutti_tensor_t *x)
+/* Values become those of another dtype, on the way through a tensor of it; NULL: they stay. */
+static void round_values(const tt_reducer_t *reducer, tutti_tensor_t *through, tutti_tensor_t *x)
 {
-    if (bucket->travel != NULL && bucket->travel != x) {
-        copy_values(reducer, bucket->travel, x);
-        copy_values(reducer, x, bucket->travel);
+    if (through != NULL && through != x) {
+        copy_values(reducer, through, x);
+        copy_values(reducer, x, through);
     }
 }
 
@@ -374,7 +378,7 @@ tutti_status_t tt_reducer_push(tt_reducer_t *reducer, int index, int64_t weight)
         flush_grad(reducer, bucket);
     }
     if (bucket->travel != bucket->grad && reducer->hook == NULL) {
-        round_values(reducer, bucket, *piece);
+        round_values(reducer, bucket->travel, *piece);
     }
     TT_TRY(scale(*piece, weight));
     while (tt_tree_can_merge(&bucket->stack)) {
@@ -406,7 +410,11 @@ static tutti_status_t prepare(const tt_reducer_t *reducer, tt_bucket_t *bucket)
 {
     const tt_reducer_options_t *o = &reducer->options;
     if (o->adds_locally) {
-        return tutti_prepare_all_reduce(o->group, bucket->out, TUTTI_SUM, &bucket->prepared);
+        return bucket->cuts == NULL
+                   ? tutti_prepare_all_reduce(o->group, bucket->out, TUTTI_SUM, &bucket->prepared)
+                   : tutti_prepare_reduce_scatter_uneven(o->group, bucket->out, bucket->total,
+                                                         bucket->counts, TUTTI_SUM,
+                                                         &bucket->prepared);
     }
     const bool narrow = is_narrow(reducer, bucket);
     const tutti_contributions_t leaves = {.count = o->shards,
@@ -414,8 +422,12 @@ static tutti_status_t prepare(const tt_reducer_t *reducer, tt_bucket_t *bucket)
                                           .piece_count = bucket->stack.depth,
                                           .dtype =
                                               (narrow ? bucket->travel : bucket->total)->dtype};
-    return tutti_prepare_all_reduce_contributions(
-        o->group, &leaves, bucket->out, o->divides_late ? TUTTI_SUM : TUTTI_AVG, &bucket->prepared);
+    const tutti_reduction_t op = o->divides_late ? TUTTI_SUM : TUTTI_AVG;
+    return bucket->cuts == NULL
+               ? tutti_prepare_all_reduce_contributions(o->group, &leaves, bucket->out, op,
+                                                        &bucket->prepared)
+               : tutti_prepare_reduce_scatter_contributions_uneven(
+                     o->group, &leaves, bucket->out, bucket->counts, op, &bucket->prepared);
 }
 
 /* A rank pushes the same shards in every step, so it leaves with the same pieces. */
@@ -423,9 +435,9 @@ static tutti_status_t start_pieces(const tt_reducer_t *reducer, tt_bucket_t *buc
 {
     const tt_reducer_options_t *o = &reducer->options;
     bucket->divisor = o->adds_locally ? o->shards : 1;
-    bucket->out = is_narrow(reducer, bucket)           ? bucket->travel
-                  : o->adds_locally || o->divides_late ? bucket->total
-                                                       : bucket->result;
+    bucket->out = is_narrow(reducer, bucket)           ? bucket->own_travel
+                  : o->adds_locally || o->divides_late ? bucket->own_total
+                                                       : bucket->own_result;
     if (o->adds_locally) {
         TT_TRY(add_pieces(reducer, bucket, bucket->total));
     }
@@ -494,7 +506,7 @@ tutti_status_t tt_reducer_wait(tt_reducer_t *reducer, int index)
 
 static void divide(const tt_reducer_t *reducer, const tt_bucket_t *bucket)
 {
-    tutti_tensor_t *x = bucket->out, *wide = is_wide(x->dtype) ? x : bucket->total;
+    tutti_tensor_t *x = bucket->out, *wide = is_wide(x->dtype) ? x : bucket->own_total;
     if (bucket->divisor != 1) {
         copy_values(reducer, wide, x);
         tt_combine_divide(tt_combine_kernels(), tutti_tensor_data(wide), wide->dtype,
@@ -507,7 +519,7 @@ tutti_status_t tt_reducer_finalize(tt_reducer_t *reducer, int index, double divi
 {
     const tt_reducer_options_t *o = &reducer->options;
     tt_bucket_t *bucket = &reducer->buckets[index];
-    tutti_tensor_t *result = bucket->result;
+    tutti_tensor_t *result = bucket->own_result;
     if (bucket->state >= TT_BUCKET_FINAL) {
         return TUTTI_OK;
     }
@@ -519,8 +531,8 @@ tutti_status_t tt_reducer_finalize(tt_reducer_t *reducer, int index, double divi
     }
     divide(reducer, bucket);
     copy_values(reducer, result, bucket->out);
-    if (reducer->hook == NULL && bucket->out != bucket->travel) {
-        round_values(reducer, bucket, result);
+    if (reducer->hook == NULL && bucket->out != bucket->own_travel) {
+        round_values(reducer, bucket->own_travel, result);
     }
     if (bucket->near_result != NULL) {
         TT_TRY(tutti_tensor_copy(bucket->near_result, result));

@@ -22,6 +22,10 @@
  *     FINAL     finalize     the average is in `result`, and in the slots' results
  *     TAKEN     take         if its user wants to remember that it has used it
  *
+ * Where ranks step slices (slice_plan.h), a bucket is reduced and scattered: each rank gets the
+ * averages of its own row of elements, at their places in `result`; what is there else is not
+ * defined.
+ *
  * Gradients of parameters on a device lie there, and go through the host's memory: what ranks share
  * is that.
  *
@@ -43,7 +47,7 @@
 #include "core/kernel/reduce/tree.h"
 #include "core/tensor/tensor_impl.h"
 #include "core/tensor/tensor_list.h"
-#include "parallel/reduce/bucket_plan.h"
+#include "parallel/reduce/slice_plan.h"
 
 typedef enum {
     TT_BUCKET_FILLING,
@@ -76,6 +80,9 @@ typedef struct {
     /* Borrowed from those: */
     tutti_tensor_t *total;  /* where a sum comes back that is not rounded before it is divided */
     tutti_tensor_t *result; /* where the average ends */
+    /* This rank's slices of them; the same tensors where nothing is scattered. */
+    tutti_tensor_t *own_total, *own_result, *own_travel;
+    int64_t *cuts, *counts; /* [ranks + 1], [ranks] elements of each slice; NULL: it is not cut */
     tutti_tensor_t *out;    /* what comes back now, and is a sum to be divided by divisor */
     tutti_tensor_t *pieces[TT_TREE_DEPTH_MAX];
     tt_tree_stack_t stack;
@@ -108,6 +115,11 @@ typedef struct {
     bool is_weighted;           /* shards may weigh other than 1 */
     bool divides_late;          /* what to divide by is known when all buckets are back */
     bool adds_locally;          /* not exact: one piece of each rank, whatever it hosts */
+
+    /* Every how many elements of a parameter a slice may begin; 0: it is not cut. NULL: every rank
+     * gets all averages. Not under a hook, nor for parameters on a device. */
+    int64_t (*grain)(const void *user, const tutti_tensor_t *param);
+    const void *user;
 } tt_reducer_options_t;
 
 typedef struct {
@@ -140,6 +152,11 @@ tutti_status_t tt_reducer_set_hook(tt_reducer_t *reducer, const tutti_ddp_hook_o
 tutti_status_t tt_reducer_start_hook(const tt_reducer_t *reducer, int bucket);
 tutti_status_t tt_reducer_finish_hook(const tt_reducer_t *reducer, int bucket);
 void tt_reducer_drop_hook_data(const tt_reducer_t *reducer);
+
+/* reducer_slices.c: of a bucket whose tensors are there. */
+tutti_status_t tt_reducer_open_slices(const tt_reducer_t *reducer, int bucket,
+                                      const tt_tensor_list_t *params);
+void tt_reducer_close_slices(tt_bucket_t *bucket);
 
 void tt_reducer_begin_step(tt_reducer_t *reducer);
 

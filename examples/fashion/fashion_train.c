@@ -205,6 +205,7 @@ static tutti_status_t open_training(training_t *t)
 {
     session_t *session = t->session;
     const tutti_ddp_options_t options = {.shards = (int)session->settings.shards,
+                                         .stage = (int)session->settings.stage,
                                          .uneven = TUTTI_DDP_WEIGHTED};
     TUTTI_CHECK(tutti_ddp_create(session->ctx, session->net, session->world, &options, &t->ddp));
     TUTTI_CHECK(open_loader(t));

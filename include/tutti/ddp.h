@@ -121,6 +121,16 @@ typedef struct tutti_ddp_options {
      *  parameters between backward and finish; after a failure some of them have been
      *  stepped. NULL: none */
     tutti_optim_t *optimizer;
+
+    /** ZeRO's stage. 0: every rank steps all parameters. 1: each rank steps slices of its own, with
+     *  their gradients' averages, moments and masters alone; behind tutti_optim_step(), or in
+     *  tutti_ddp_finish() with options.optimizer, every rank has all parameters again. The same
+     *  bits. Optimizers, clipping and scalers know of it; tutti_tensor_grad() of a parameter is
+     *  NULL behind tutti_ddp_finish(). Parameters of the host, each with memory of its own; no
+     *  hooks; buckets are not rebuilt */
+    int stage;
+    bool whole_slices;    /**< a slice has whole parameters: for optimizers that look at those
+                               (Adafactor); so is one that is in options.optimizer */
     tutti_trace_t *trace; /**< retained; gets an event for each bucket's way. NULL: none */
 } tutti_ddp_options_t;
 

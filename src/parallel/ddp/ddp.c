@@ -90,6 +90,7 @@ static tutti_status_t open_parts(tutti_ddp_t *ddp)
 {
     TT_TRY(tt_ddp_open_mixed(ddp));
     TT_TRY(tt_ddp_open_layout(ddp));
+    TT_TRY(tt_ddp_open_slices(ddp));
     TT_TRY(tt_ddp_open_control(ddp));
     TT_TRY(tt_ddp_open_buffers(ddp));
     return hook_params(ddp);
@@ -146,6 +147,7 @@ void tutti_ddp_release(tutti_ddp_t *ddp)
     tutti_context_remove_idle(ddp->ctx, &ddp->idle);
     tt_ddp_detach_optimizer(ddp);
     tt_ddp_close_mixed(ddp);
+    tt_ddp_close_slices(ddp);
     tt_ddp_close_layout(ddp);
     tt_ddp_close_control(ddp);
     tt_ddp_close_buffers(ddp);

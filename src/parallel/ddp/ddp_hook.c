@@ -39,6 +39,11 @@ tutti_status_t tutti_ddp_set_hook(tutti_ddp_t *ddp, const tutti_ddp_hook_ops_t *
     if (hook != NULL && hook->start == NULL) {
         return TT_FAIL(TUTTI_ERR_ARG, "ddp: set_hook: hook %s has no start", hook->name);
     }
+    if (hook != NULL && ddp->options.stage > 0) {
+        return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
+                       "ddp: hook %s leaves all averages on every rank: it wants options.stage 0",
+                       hook->name);
+    }
     if (hook != NULL && ddp->options.uneven != TUTTI_DDP_EVEN) {
         return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
                        "ddp: hook %s averages over shards, not over what they weigh: it wants "

@@ -6,6 +6,7 @@
  *     ddp_control.c what all ranks must know of each other: weights of shards, gradients that came
  *     ddp_hook.c    which hooks there are
  *     ddp_optim.c   parameters are stepped as soon as their bucket's average is there
+ *     ddp_slices.c  each rank steps slices of its own, and parameters are gathered
  *     ddp_mixed.c   parameters are 16-bit copies of themselves while a step lasts
  *     ddp_stats.c   times, and events for a timeline
  *
@@ -23,6 +24,7 @@
 #define TT_DDP_IMPL_H
 
 #include <tutti/ddp.h>
+#include <tutti/prepared.h>
 
 #include "core/base/fail.h"
 #include "core/tensor/tensor_impl.h"
@@ -80,6 +82,19 @@ typedef struct {
     int early_steps, last_early_steps;
 } tt_ddp_optimizer_t;
 
+/* Of a parameter, if options.stage is not 0. */
+typedef struct {
+    tt_tensor_slice_t seen; /* by the parameter's optimizer; its gradient is `grad` between steps */
+    tutti_tensor_t *grad;   /* a part of the bucket's result */
+} tt_ddp_slice_t;
+
+typedef struct {
+    tt_slicer_t slicer;
+    tutti_tensor_t **values;    /* [bucket_count] parameters, at the places of their gradients */
+    tutti_prepared_t **gathers; /* [bucket_count] of values */
+    tt_ddp_slice_t *slices;     /* [param_count]; NULL: every rank steps all */
+} tt_ddp_slices_t;
+
 /* Of a floating parameter, if options.param_dtype is not f32. */
 typedef struct {
     const char *name;
@@ -132,6 +147,7 @@ struct tutti_ddp {
     tt_ddp_step_t step;               /* ddp_step.c */
     tt_ddp_control_t control;         /* ddp_control.c */
     tt_ddp_optimizer_t optimizer;     /* ddp_optim.c */
+    tt_ddp_slices_t slices;           /* ddp_slices.c */
     tt_ddp_mixed_t mixed;             /* ddp_mixed.c */
     tt_ddp_buffers_t buffers;         /* ddp_buffers.c */
     tt_ddp_times_t times, last_times; /* ddp_stats.c */
@@ -168,6 +184,14 @@ tutti_status_t tt_ddp_report_unused(tutti_ddp_t *ddp);
 /* Start to travel, behind the buckets; then what came back. END: the epoch is over. */
 tutti_status_t tt_ddp_send_control(tutti_ddp_t *ddp);
 tutti_status_t tt_ddp_take_control(tutti_ddp_t *ddp);
+
+/* ddp_slices.c: behind the layout. A step begins; averages have come back, and are told of. Where a
+ * parameter may be cut, for tt_reducer_options_t. */
+tutti_status_t tt_ddp_open_slices(tutti_ddp_t *ddp);
+void tt_ddp_close_slices(tutti_ddp_t *ddp);
+void tt_ddp_slices_begin_step(tutti_ddp_t *ddp);
+void tt_ddp_slices_arrive(tutti_ddp_t *ddp);
+int64_t tt_ddp_grain(const void *options, const tutti_tensor_t *param);
 
 /* ddp_mixed.c */
 tutti_status_t tt_ddp_open_mixed(tutti_ddp_t *ddp);

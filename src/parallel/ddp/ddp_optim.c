@@ -122,8 +122,9 @@ static bool is_read_later(const tutti_ddp_t *ddp, int bucket)
 /* Whether an average is final, and certain to be stepped, as soon as it has come back. */
 static bool steps_early(const tutti_ddp_t *ddp)
 {
-    return ddp->optimizer.slots != NULL && ddp->step.status >= 0 && ddp->reducer->hook == NULL &&
-           ddp->options.uneven == TUTTI_DDP_EVEN && tt_ddp_shard_count(ddp) > 0;
+    return ddp->optimizer.slots != NULL && ddp->options.stage == 0 && ddp->step.status >= 0 &&
+           ddp->reducer->hook == NULL && ddp->options.uneven == TUTTI_DDP_EVEN &&
+           tt_ddp_shard_count(ddp) > 0;
 }
 
 tutti_status_t tt_ddp_step_arrived(tutti_ddp_t *ddp)
@@ -142,8 +143,20 @@ tutti_status_t tt_ddp_step_arrived(tutti_ddp_t *ddp)
     return TUTTI_OK;
 }
 
+/* What ranks must know of each other is in no bucket's order. */
+static tutti_status_t step_slices(const tutti_ddp_t *ddp)
+{
+    for (int b = 0; b < ddp->reducer->plan.bucket_count; b++) {
+        tt_reducer_take(ddp->reducer, b);
+    }
+    return tt_optim_step_all(ddp->options.optimizer);
+}
+
 tutti_status_t tt_ddp_step_rest(tutti_ddp_t *ddp)
 {
+    if (ddp->optimizer.slots != NULL && ddp->options.stage > 0) {
+        return step_slices(ddp);
+    }
     for (int b = 0; ddp->optimizer.slots != NULL && b < ddp->reducer->plan.bucket_count; b++) {
         if (ddp->reducer->buckets[b].state != TT_BUCKET_TAKEN) {
             TT_TRY(step_bucket(ddp, b));

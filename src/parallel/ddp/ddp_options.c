@@ -18,6 +18,7 @@
 #include "core/base/config.h"
 #include "core/base/integers.h"
 #include "core/base/log.h"
+#include "compute/optim/optimizer.h"
 #include "parallel/ddp/ddp_impl.h"
 
 enum { MIB = 1 << 20 };
@@ -65,11 +66,16 @@ tutti_status_t tt_ddp_take_options(tutti_ddp_t *ddp, const tutti_ddp_options_t *
     if ((unsigned)o->uneven > TUTTI_DDP_ACTIVE) {
         return TT_FAIL(TUTTI_ERR_ARG, "ddp: no option uneven %d", (int)o->uneven);
     }
+    if (o->stage != 0 && o->stage != 1) {
+        return TT_FAIL(TUTTI_ERR_ARG, "ddp: stage %d: want 0, or 1 for slices", o->stage);
+    }
     if (o->shards < 0 || o->shards > TT_TREE_LEAVES_MAX) {
         return TT_FAIL(TUTTI_ERR_ARG, "ddp: %d shards: want 1 to %d, or 0 for one per rank",
                        o->shards, TT_TREE_LEAVES_MAX);
     }
     const int size = tutti_group_size(ddp->group);
+    o->no_rebuild |= o->stage > 0; /* state follows slices, which follow buckets */
+    o->whole_slices |= o->optimizer != NULL && o->optimizer->ops->wants_whole;
     o->shards = o->shards == 0 ? size : o->shards;
     o->bucket_bytes = o->bucket_bytes == 0 ? (size_t)25 * MIB : o->bucket_bytes;
     o->first_bucket_bytes = o->first_bucket_bytes == 0 ? MIB : o->first_bucket_bytes;

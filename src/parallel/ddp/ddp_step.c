@@ -191,6 +191,7 @@ static tutti_status_t begin_step(tutti_ddp_t *ddp)
     ddp->step.outside = tutti_context_shard(ddp->ctx);
     tutti_group_set_tag(ddp->group, ++ddp->step.number);
     TT_TRY(tt_ddp_check_unchanged(ddp));
+    tt_ddp_slices_begin_step(ddp);
     if (ddp->step.number == 2 && !ddp->options.no_rebuild) {
         TT_TRY(tt_ddp_rebuild(ddp));
     }
@@ -312,6 +313,7 @@ static tutti_status_t finish_step(tutti_ddp_t *ddp)
     const tutti_status_t status = tt_ddp_take_control(ddp);
     if (status >= 0) {
         TT_TRY(tt_ddp_buffers_arrive(ddp, status == TUTTI_END));
+        tt_ddp_slices_arrive(ddp);
     }
     if (status == TUTTI_OK) {
         TT_TRY(tt_ddp_step_rest(ddp));

@@ -1,10 +1,12 @@
-/* Slices of a module and an optimizer. Each rank has all of every tensor, as under DDP. */
+/* Slices of a module and an optimizer: of what ranks step slices of, each rank has the state of its
+ * own alone. */
 #include "runtime/checkpoint/checkpoint_state.h"
 
 #include <stdio.h>
 
 #include "compute/nn/module_impl.h"
 #include "core/base/alloc.h"
+#include "core/tensor/tensor_impl.h"
 #include "runtime/checkpoint/load_names.h"
 
 enum { NAME_BYTES = 1024 };
@@ -19,15 +21,21 @@ static tutti_status_t add_optim(void *list, const char *name, tutti_tensor_t *te
                : TT_FAIL(TUTTI_ERR_ARG, "checkpoint: the name \"%.200s…\" is too long", name);
 }
 
-/* All tensors of the list, whole, and the caller's slices. */
+/* A tensor of the state: whole, or what this rank has of it (slice.h). */
+static tutti_slice_t slice_of(const char *name, tutti_tensor_t *x)
+{
+    return x->part == NULL ? tutti_slice_whole(name, x)
+                           : tutti_slice_interval(name, x, x->part->whole, x->part->first);
+}
+
+/* All tensors of the list, and the caller's slices. */
 static tutti_status_t list_slices(const tutti_checkpoint_t *c, tt_checkpoint_state_t *state)
 {
     const size_t own = state->tensors.count;
     state->slices = tt_alloc_array(own + c->slice_count + 1, sizeof *state->slices, "checkpoint");
     TT_TRY_ALLOC(state->slices);
     for (size_t i = 0; i < own; i++) {
-        state->slices[i] =
-            tutti_slice_whole(state->tensors.items[i].name, tt_listed(&state->tensors, i));
+        state->slices[i] = slice_of(state->tensors.items[i].name, tt_listed(&state->tensors, i));
     }
     for (size_t i = 0; i < c->slice_count; i++) {
         state->slices[own + i] = c->slices[i];

@@ -16,7 +16,7 @@ typedef struct {
     int64_t epochs, steps, batch, shards, stage, seed, threads, every, keep;
     double lr, dropout;
     int model, dtype, optimizer;
-    bool evaluate, digest, resume, whole;
+    bool evaluate, digest, resume, whole, per_host;
 } settings_t;
 
 enum { MODEL_MLP, MODEL_CNN, MODEL_RESNET };

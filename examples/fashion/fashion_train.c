@@ -112,7 +112,8 @@ static tutti_checkpoint_t checkpoint_of(const training_t *t)
                                 .loader = t->loader,
                                 .keep = (int)session->settings.keep,
                                 .shards = tutti_ddp_shards(t->ddp),
-                                .whole = session->settings.whole};
+                                .whole = session->settings.whole,
+                                .per_host = session->settings.per_host};
 }
 
 static tutti_status_t save_checkpoint(const training_t *t)

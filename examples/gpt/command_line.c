@@ -79,6 +79,7 @@ static const tutti_option_t table[] = {
     FLAG(resume, "resume", "go on from the newest checkpoint, if there is one"),
     INT(keep, "keep", "K", 1, 1e6, "so many checkpoints stay"),
     FLAG(whole, "whole", "each tensor of a checkpoint in one file, as Hugging Face reads them"),
+    FLAG(per_host, "per-host", "the checkpoints' folder is on another disk on each host"),
     PATH(log, "log", "write a line of JSON for each step"),
     PATH(summary, "summary", "write the result as JSON; validates at the end"),
     FLAG(evaluate, "evaluate", "only print the loss over --data, in windows of T"),

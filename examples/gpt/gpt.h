@@ -21,7 +21,7 @@ typedef struct {
     int64_t device_mib, device_launch_ns, device_copy_mb; /* zeros: as the device has it */
     double seconds, lr, weight_decay, clip, dropout;
     int dtype, schedule;
-    bool evaluate, digest, bench, no_overlap, recompute, resume, whole;
+    bool evaluate, digest, bench, no_overlap, recompute, resume, whole, per_host;
 } settings_t;
 
 enum { DTYPE_F32, DTYPE_BF16 };

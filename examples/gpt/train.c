@@ -174,7 +174,8 @@ static void describe_checkpoint(training_t *t)
                                          .slice_count = 2,
                                          .keep = (int)settings->keep,
                                          .shards = tutti_ddp_shards(t->ddp),
-                                         .whole = settings->whole};
+                                         .whole = settings->whole,
+                                         .per_host = settings->per_host};
 }
 
 /* In the background, while steps go on. */

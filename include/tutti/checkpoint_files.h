@@ -73,6 +73,9 @@ typedef struct tutti_saved_about {
     int ranks;          /**< that saved it */
     size_t tensors;     /**< how many */
     uint64_t bytes;     /**< of all tensors */
+    int hosts;        /**< with a disk each, of one of which this folder is; 0: it has all files */
+    const char *host; /**< whose folder it seems to be, by the files in it; NULL: nobody's */
+    size_t elsewhere; /**< files that are not here, but on other hosts */
 } tutti_saved_about_t;
 
 /** A tensor in it. */
@@ -177,7 +180,8 @@ typedef struct tutti_saved_watch {
 } tutti_saved_watch_t;
 
 /**
- * Whether all files of a checkpoint are there, as long as they must be. Nothing is read, but for
+ * Whether all files of a checkpoint are there, as long as they must be; where each host has a disk,
+ * those of the folder's host, and others that are there. Nothing is read, but for
  * Hugging Face's index where tensors were saved whole.
  *
  * @thread  any
@@ -188,7 +192,8 @@ TUTTI_API tutti_status_t tutti_saved_check(const tutti_saved_t *saved);
 
 /**
  * Read all of a checkpoint, and compare it with its digests; go on behind damage. Of a format that
- * has none it is seen only that all of it can be read.
+ * has none it is seen only that all of it can be read. Where each host has a disk, what is on
+ * others is no damage.
  *
  * @param watch   borrowed; NULL: nobody is told
  * @param damage  out: how many times `watch` was told of damage; 0: the checkpoint is whole

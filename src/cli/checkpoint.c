@@ -182,6 +182,22 @@ const char *tt_checkpoint_bytes(uint64_t bytes, char text[TT_BYTES_TEXT])
     return text;
 }
 
+const char *tt_checkpoint_part(const tutti_saved_about_t *about, char text[TT_PART_TEXT])
+{
+    text[0] = 0;
+    if (about->elsewhere > 0) {
+        snprintf(text, TT_PART_TEXT, "host %.64s of %d, %zu file%s on others",
+                 about->host == NULL ? "(unknown)" : about->host, about->hosts, about->elsewhere,
+                 about->elsewhere == 1 ? " is" : "s are");
+    }
+    return text;
+}
+
+json_t *tt_checkpoint_host_json(const tutti_saved_about_t *about)
+{
+    return about->host == NULL ? json_null() : tt_checkpoint_text_json(about->host);
+}
+
 const char *tt_checkpoint_plural(size_t count)
 {
     return count == 1 ? "" : "s";

@@ -48,7 +48,7 @@ static void tell_damage(void *user, const tutti_saved_damage_t *damage)
 static void print_verdict(const tutti_saved_t *saved, size_t damage)
 {
     const tutti_saved_about_t about = tutti_saved_describe(saved);
-    char bytes[TT_BYTES_TEXT];
+    char bytes[TT_BYTES_TEXT], part[TT_PART_TEXT];
     printf("%s: ", about.path);
     if (damage == 0 && strcmp(about.format, "checkpoint") != 0) {
         printf("readable: %zu tensor%s, %s; %s has no digests\n", about.tensors,
@@ -56,6 +56,8 @@ static void print_verdict(const tutti_saved_t *saved, size_t damage)
                about.format);
     } else if (damage > 0) {
         printf("damaged in %zu place%s\n", damage, tt_checkpoint_plural(damage));
+    } else if (about.elsewhere > 0) {
+        printf("what is here is whole: %s\n", tt_checkpoint_part(&about, part));
     } else {
         printf("whole: %zu tensor%s, %s\n", about.tensors, tt_checkpoint_plural(about.tensors),
                tt_checkpoint_bytes(about.bytes, bytes));
@@ -86,9 +88,11 @@ static tutti_status_t verify_one(verify_t *v, const char *path, bool is_step)
     tt_checkpoint_progress_hide(&v->progress);
     v->is_damaged = v->is_damaged || damage > 0;
     if (v->checkpoints != NULL) {
+        const size_t elsewhere = saved == NULL ? 0 : tutti_saved_describe(saved).elsewhere;
         json_array_append_new(v->checkpoints,
-                              json_pack("{s:o, s:b, s:o}", "path", tt_checkpoint_text_json(path),
-                                        "whole", damage == 0, "damage", v->damage));
+                              json_pack("{s:o, s:b, s:o, s:I}", "path",
+                                        tt_checkpoint_text_json(path), "whole", damage == 0,
+                                        "damage", v->damage, "elsewhere", (json_int_t)elsewhere));
     } else if (saved != NULL && status >= 0) {
         print_verdict(saved, damage);
     }

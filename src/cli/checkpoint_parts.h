@@ -61,6 +61,14 @@ enum { TT_BYTES_TEXT = 32 };
 /* "1.5 GiB"; returns text. */
 const char *tt_checkpoint_bytes(uint64_t bytes, char text[TT_BYTES_TEXT]);
 
+enum { TT_PART_TEXT = 160 };
+
+/* Of one host's folder: "host b of 2, 3 files are on others"; "" of all files; returns text. */
+const char *tt_checkpoint_part(const tutti_saved_about_t *about, char text[TT_PART_TEXT]);
+
+/* The host's name, or null. */
+json_t *tt_checkpoint_host_json(const tutti_saved_about_t *about);
+
 /* What stands behind "%zu tensor". */
 const char *tt_checkpoint_plural(size_t count);
 

@@ -15,6 +15,7 @@ typedef struct {
     const tutti_checkpoint_step_t *step;
     tutti_saved_about_t about; /* zeros where the manifest cannot be read */
     const char *state, *problem;
+    char part[TT_PART_TEXT]; /* what is elsewhere */
 } line_t;
 
 static void print_line(const line_t *line)
@@ -45,7 +46,11 @@ static json_t *line_json(const line_t *line)
         json_object_set_new(json, "bytes", json_integer((json_int_t)line->about.bytes));
         json_object_set_new(json, "ranks", json_integer(line->about.ranks));
     }
-    if (line->problem[0] != 0) {
+    if (line->about.elsewhere > 0) {
+        json_object_set_new(json, "host", tt_checkpoint_host_json(&line->about));
+        json_object_set_new(json, "elsewhere", json_integer((json_int_t)line->about.elsewhere));
+    }
+    if (line->problem[0] != 0 && line->problem != line->part) {
         json_object_set_new(json, "problem", tt_checkpoint_text_json(line->problem));
     }
     return json;
@@ -64,8 +69,8 @@ static void put_line(const char *folder, const tutti_checkpoint_step_t *step, js
             line.about = tutti_saved_describe(saved);
         }
         const bool is_whole = status >= 0 && tutti_saved_check(saved) >= 0;
-        line.state = is_whole ? "complete" : "damaged";
-        line.problem = is_whole ? "" : tutti_last_error();
+        line.state = !is_whole ? "damaged" : line.about.elsewhere > 0 ? "part" : "complete";
+        line.problem = is_whole ? tt_checkpoint_part(&line.about, line.part) : tutti_last_error();
     }
     if (list != NULL) {
         json_array_append_new(list, line_json(&line));
@@ -201,12 +206,15 @@ static int show(const tutti_saved_t *saved, const char *pattern, const show_flag
     const tutti_saved_about_t about = tutti_saved_describe(saved);
     json_t *list = flags->is_json ? json_array() : NULL;
     tutti_saved_tensor_t tensor;
-    char bytes[TT_BYTES_TEXT];
+    char bytes[TT_BYTES_TEXT], part[TT_PART_TEXT];
     if (list == NULL) {
         printf("%s: %s, step %" PRId64 ", %zu tensor%s, %s, saved by %d rank%s\n", about.path,
                about.format, about.step, about.tensors, tt_checkpoint_plural(about.tensors),
                tt_checkpoint_bytes(about.bytes, bytes), about.ranks,
                tt_checkpoint_plural((size_t)about.ranks));
+        if (about.elsewhere > 0) {
+            printf("part: %s\n", tt_checkpoint_part(&about, part));
+        }
     }
     for (size_t i = 0; tutti_saved_at(saved, i, &tensor) == TUTTI_OK; i++) {
         if (pattern != NULL && fnmatch(pattern, tensor.name, 0) != 0) {

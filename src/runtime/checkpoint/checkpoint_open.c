@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "core/base/alloc.h"
 #include "core/base/buffer.h"
@@ -55,6 +56,39 @@ tt_fit_t tt_saved_fit(const tutti_saved_t *saved, const tt_saved_tensor_t *tenso
                                 : saved->fits[tensor - saved->names->tensors];
 }
 
+static bool has_any(const tutti_saved_t *saved, const tt_saved_file_t *file)
+{
+    tt_path_t data, digests;
+    tt_steps_file(saved->source.folder, file->name, data);
+    tt_steps_file(saved->source.folder, file->digests == NULL ? file->name : file->digests,
+                  digests);
+    return access(data, F_OK) == 0 || access(digests, F_OK) == 0;
+}
+
+bool tt_saved_is_elsewhere(const tutti_saved_t *saved, const tt_saved_file_t *file)
+{
+    return saved->source.manifest->host_count > 0 && file->host != saved->host &&
+           !has_any(saved, file);
+}
+
+/* That of which most files are here; the manifest is the same on all. */
+static int find_host(const tutti_saved_t *saved)
+{
+    const tt_manifest_t *manifest = saved->source.manifest;
+    size_t most = 0;
+    int host = -1;
+    for (int i = 0; i < manifest->host_count; i++) {
+        size_t count = 0;
+        for (size_t k = 0; k < manifest->file_count; k++) {
+            const tt_saved_file_t *file = &manifest->files[k];
+            count += file->host == i && has_any(saved, file);
+        }
+        host = count > most ? i : host;
+        most = count > most ? count : most;
+    }
+    return host;
+}
+
 static tutti_status_t open_saved(const char *path, tutti_saved_t *saved)
 {
     TT_TRY(tt_source_open(path, &saved->source));
@@ -62,6 +96,7 @@ static tutti_status_t open_saved(const char *path, tutti_saved_t *saved)
     snprintf(saved->path, sizeof saved->path, "%s", is_ours ? saved->source.folder : path);
     TT_TRY(check_written(saved));
     count_bytes(saved);
+    saved->host = find_host(saved);
     return tt_slice_reader_open(&saved->reader, saved->source.folder, saved->source.manifest);
 }
 
@@ -93,12 +128,19 @@ void tutti_saved_close(tutti_saved_t *saved)
 
 tutti_saved_about_t tutti_saved_describe(const tutti_saved_t *saved)
 {
-    return (tutti_saved_about_t){.path = saved->path,
+    const tt_manifest_t *manifest = saved->source.manifest;
+    tutti_saved_about_t about = {.path = saved->path,
                                  .format = saved->source.format,
-                                 .step = saved->source.manifest->step,
-                                 .ranks = saved->source.manifest->ranks,
+                                 .step = manifest->step,
+                                 .ranks = manifest->ranks,
                                  .tensors = tt_saved_names(saved)->tensor_count,
-                                 .bytes = saved->bytes};
+                                 .bytes = saved->bytes,
+                                 .hosts = manifest->host_count,
+                                 .host = saved->host < 0 ? NULL : manifest->hosts[saved->host]};
+    for (size_t i = 0; i < manifest->file_count; i++) {
+        about.elsewhere += tt_saved_is_elsewhere(saved, &manifest->files[i]);
+    }
+    return about;
 }
 
 tutti_saved_tensor_t tt_saved_describe(const tt_saved_tensor_t *tensor)

@@ -298,6 +298,12 @@ static tutti_status_t check_file(void *user, const part_t *parts, size_t count)
     const tt_saved_file_t *file = file_of(v->saved, parts);
     bool has_data = false;
     v->has_digests = false;
+    if (tt_saved_is_elsewhere(v->saved, file)) {
+        for (size_t i = 0; i < count; i++) {
+            advance(v, bytes_of(&parts[i]));
+        }
+        return TUTTI_OK;
+    }
     tt_steps_file(v->saved->source.folder, file->name, v->data_path);
     tutti_status_t status = open_file(v, v->data_path, &v->data, &has_data);
     if (status >= 0 && file->digests != NULL) {
@@ -375,6 +381,9 @@ static tutti_status_t check_lengths(void *user, const part_t *parts, size_t coun
     const part_t *last = &parts[count - 1];
     const tt_saved_file_t *file = file_of(saved, last);
     uint64_t blocks = 0;
+    if (tt_saved_is_elsewhere(saved, file)) {
+        return TUTTI_OK;
+    }
     for (size_t i = 0; i < count; i++) {
         blocks += tt_block_count(bytes_of(&parts[i]));
     }

@@ -15,6 +15,7 @@ struct tutti_saved {
     tt_manifest_t *names;     /* that its tensors were given; NULL: they have their own */
     tt_fit_t *fits;           /* [names->tensor_count] what each of them is in the source */
     uint64_t bytes;           /* of all tensors */
+    int host;                 /* of the manifest's, whose folder it seems to be; -1: nobody's */
 };
 
 /* What the tensors are called: `names`, or the source's manifest. */
@@ -25,6 +26,9 @@ void tt_saved_set_names(tutti_saved_t *saved, tt_manifest_t *names, tt_fit_t *fi
 
 /* What one of tt_saved_names() is in the source. */
 tt_fit_t tt_saved_fit(const tutti_saved_t *saved, const tt_saved_tensor_t *tensor);
+
+/* Whether a file is on another host, and not here. */
+bool tt_saved_is_elsewhere(const tutti_saved_t *saved, const tt_saved_file_t *file);
 
 tutti_saved_tensor_t tt_saved_describe(const tt_saved_tensor_t *tensor);
 

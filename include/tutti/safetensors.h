@@ -59,7 +59,7 @@ enum { TUTTI_SAFETENSORS_HEADER_BYTES_MAX = 100000000 };
  * @param path  borrowed
  * @param out   owned by the caller, to be closed with tutti_safetensors_close
  * @thread      any
- * @cost        reads the header only
+ * @cost        reads the header only; of N bytes of header at most about 8 N are in memory
  * @errors      IO (cannot be opened), FORMAT (names file, tensor, offset and what was expected),
  *              UNSUPPORTED (a dtype or a rank that Tutti does not have), NOMEM
  * @source      https://github.com/huggingface/safetensors, "Format"

@@ -11,10 +11,11 @@
 #include "core/base/alloc.h"
 #include "core/base/buffer.h"
 #include "core/base/dtype_names.h"
+#include "core/base/json_walk.h"
 #include "core/tensor/safetensors_impl.h"
 #include "core/tensor/tensor_impl.h"
 
-enum { PRINTED_NAME_BYTES = 160 };
+enum { PRINTED_NAME_BYTES = 160, ROOM_FIRST = 64 };
 
 /* FORMAT or UNSUPPORTED with the file and the tensor in front. */
 __attribute__((format(printf, 4, 5))) static tutti_status_t
@@ -119,19 +120,120 @@ static tutti_status_t read_entry(const tutti_safetensors_t *st, const char *name
     return TUTTI_OK;
 }
 
-static tutti_status_t check_metadata(const tutti_safetensors_t *st, json_t *metadata)
+/* The list with room for one more; NULL: there is no memory. */
+static void *grow(void *list, size_t element_bytes, size_t count, size_t *room)
 {
-    const char *name;
-    json_t *text;
-    bool is_texts = json_is_object(metadata);
-    json_object_foreach(metadata, name, text)
-    {
-        is_texts = is_texts && json_is_string(text);
+    if (count < *room) {
+        return list;
     }
-    return is_texts ? TUTTI_OK
-                    : TT_FAIL(TUTTI_ERR_FORMAT,
-                              "%s: \"" TT_SAFETENSORS_METADATA "\": expected an object of texts",
-                              st->file.path);
+    const size_t wanted = *room == 0 ? ROOM_FIRST : 2 * *room;
+    void *grown = tt_realloc(list, wanted * element_bytes, "safetensors");
+    *room = grown == NULL ? *room : wanted;
+    return grown;
+}
+
+static tutti_status_t grow_metadata(tutti_safetensors_t *st)
+{
+    void *list = grow(st->metadata, sizeof *st->metadata, st->metadata_count, &st->metadata_room);
+    TT_TRY_ALLOC(list);
+    st->metadata = list;
+    return TUTTI_OK;
+}
+
+static tutti_status_t grow_entries(tutti_safetensors_t *st)
+{
+    void *list = grow(st->entries, sizeof *st->entries, st->count, &st->room);
+    TT_TRY_ALLOC(list);
+    st->entries = list;
+    return TUTTI_OK;
+}
+
+/* What was read up to the walk's place, decoded into the place where it ends: it is shorter than it
+ * was with its quotes. Takes the text over. */
+static const char *keep_text(tutti_safetensors_t *st, size_t end, json_t *text)
+{
+    const size_t bytes = json_string_length(text) + 1;
+    char *place = st->header + end - bytes;
+    memcpy(place, json_string_value(text), bytes);
+    json_decref(text);
+    return place;
+}
+
+static tutti_status_t fail_metadata(const tutti_safetensors_t *st)
+{
+    return TT_FAIL(TUTTI_ERR_FORMAT,
+                   "%s: \"" TT_SAFETENSORS_METADATA "\": expected an object of texts",
+                   st->file.path);
+}
+
+static tutti_status_t read_metadata_text(tutti_safetensors_t *st, tt_json_walk_t *walk)
+{
+    json_t *name, *text;
+    TT_TRY(grow_metadata(st));
+    TT_TRY(tt_json_name(walk, &name));
+    tutti_named_text_t *entry = &st->metadata[st->metadata_count];
+    entry->name = keep_text(st, walk->at, name);
+    if (tt_json_kind(walk) != '"') {
+        return fail_metadata(st);
+    }
+    TT_TRY(tt_json_leaf(walk, &text));
+    entry->text = keep_text(st, walk->at, text);
+    st->metadata_count++;
+    return TUTTI_OK;
+}
+
+static tutti_status_t read_metadata(tutti_safetensors_t *st, tt_json_walk_t *walk)
+{
+    if (tt_json_kind(walk) != '{') {
+        return fail_metadata(st);
+    }
+    TT_TRY(grow_metadata(st)); /* not NULL: it was there */
+    tutti_status_t status = tt_json_enter(walk, '{');
+    while (status >= 0 && (status = tt_json_next(walk, '}')) == TUTTI_OK) {
+        status = read_metadata_text(st, walk);
+    }
+    return status == TUTTI_END ? TUTTI_OK : status;
+}
+
+static tutti_status_t read_tensor(tutti_safetensors_t *st, const char *name, tt_json_walk_t *walk)
+{
+    json_t *tensor = NULL;
+    TT_TRY(grow_entries(st));
+    TT_TRY(tt_json_leaf(walk, &tensor));
+    const tutti_status_t status = read_entry(st, name, tensor, &st->entries[st->count]);
+    json_decref(tensor);
+    st->count += status >= 0;
+    return status;
+}
+
+static tutti_status_t read_member(tutti_safetensors_t *st, tt_json_walk_t *walk)
+{
+    json_t *text;
+    TT_TRY(tt_json_name(walk, &text));
+    const char *name = keep_text(st, walk->at, text);
+    if (strcmp(name, TT_SAFETENSORS_METADATA) != 0) {
+        return read_tensor(st, name, walk);
+    }
+    return st->metadata == NULL
+               ? read_metadata(st, walk)
+               : TT_FAIL(TUTTI_ERR_FORMAT, "%s: duplicate \"" TT_SAFETENSORS_METADATA "\"",
+                         st->file.path);
+}
+
+static tutti_status_t read_header(tutti_safetensors_t *st)
+{
+    const size_t bytes = st->data_start - TT_SAFETENSORS_PREFIX_BYTES;
+    tt_json_walk_t walk =
+        tt_json_walk(st->file.path, TT_SAFETENSORS_PREFIX_BYTES, st->header, bytes);
+    if (bytes == 0 || st->header[0] != '{') {
+        return TT_FAIL(TUTTI_ERR_FORMAT, "%s: expected a JSON object at offset %d", st->file.path,
+                       TT_SAFETENSORS_PREFIX_BYTES);
+    }
+    tutti_status_t status = tt_json_enter(&walk, '{');
+    while (status >= 0 && (status = tt_json_next(&walk, '}')) == TUTTI_OK) {
+        status = read_member(st, &walk);
+    }
+    return status == TUTTI_END ? tt_json_end(&walk) : status;
 }
 
 static int by_offset(const void *a, const void *b)
@@ -147,6 +249,34 @@ static int by_name(const void *a, const void *b)
 {
     const tutti_safetensors_entry_t *const *x = a, *const *y = b;
     return strcmp((*x)->name, (*y)->name);
+}
+
+static int by_text_name(const void *a, const void *b)
+{
+    const tutti_named_text_t *x = a, *y = b;
+    return strcmp(x->name, y->name);
+}
+
+static tutti_status_t fail_duplicate(const tutti_safetensors_t *st, const char *name)
+{
+    char printed[PRINTED_NAME_BYTES];
+    tt_bytes_print(tutti_text(name), printed, sizeof printed);
+    return TT_FAIL(TUTTI_ERR_FORMAT, "%s: duplicate \"%s\"", st->file.path, printed);
+}
+
+static tutti_status_t check_names(const tutti_safetensors_t *st)
+{
+    for (size_t i = 1; i < st->count; i++) {
+        if (strcmp(st->entries_named[i - 1]->name, st->entries_named[i]->name) == 0) {
+            return fail_duplicate(st, st->entries_named[i]->name);
+        }
+    }
+    for (size_t i = 1; i < st->metadata_count; i++) {
+        if (strcmp(st->metadata[i - 1].name, st->metadata[i].name) == 0) {
+            return fail_duplicate(st, st->metadata[i].name);
+        }
+    }
+    return TUTTI_OK;
 }
 
 /* Ordered by offset, each entry must begin where the one before ends. */
@@ -174,31 +304,24 @@ static tutti_status_t check_filled(const tutti_safetensors_t *st)
 
 static void sort(tutti_safetensors_t *st)
 {
-    qsort(st->entries, st->count, sizeof *st->entries, by_offset);
     for (size_t i = 0; i < st->count; i++) {
         st->entries_named[i] = &st->entries[i];
     }
-    qsort(st->entries_named, st->count, sizeof *st->entries_named, by_name);
+    if (st->count > 0) {
+        qsort(st->entries, st->count, sizeof *st->entries, by_offset);
+        qsort(st->entries_named, st->count, sizeof *st->entries_named, by_name);
+    }
+    if (st->metadata_count > 0) {
+        qsort(st->metadata, st->metadata_count, sizeof *st->metadata, by_text_name);
+    }
 }
 
 tutti_status_t tt_safetensors_check(tutti_safetensors_t *st)
 {
-    const size_t room = json_object_size(st->header);
-    st->entries = tt_alloc_array(room, sizeof *st->entries, "safetensors");
-    TT_TRY_ALLOC(st->entries);
-    st->entries_named = tt_alloc_array(room, sizeof *st->entries_named, "safetensors");
+    TT_TRY(read_header(st));
+    st->entries_named = tt_alloc_array(st->count, sizeof *st->entries_named, "safetensors");
     TT_TRY_ALLOC(st->entries_named);
-    const char *name;
-    json_t *value;
-    json_object_foreach(st->header, name, value)
-    {
-        if (strcmp(name, TT_SAFETENSORS_METADATA) == 0) {
-            TT_TRY(check_metadata(st, value));
-        } else {
-            TT_TRY(read_entry(st, name, value, &st->entries[st->count]));
-            st->count++;
-        }
-    }
     sort(st);
+    TT_TRY(check_names(st));
     return check_filled(st);
 }

@@ -11,8 +11,6 @@
 
 #include <tutti/safetensors.h>
 
-#include <jansson.h>
-
 #include "core/base/file.h"
 
 enum { TT_SAFETENSORS_PREFIX_BYTES = 8 };
@@ -21,14 +19,17 @@ enum { TT_SAFETENSORS_PREFIX_BYTES = 8 };
 
 struct tutti_safetensors {
     tt_file_t file;
-    json_t *header; /* names and metadata live in here */
+    char *header; /* [data_start - TT_SAFETENSORS_PREFIX_BYTES] names and metadata live in here */
     uint64_t data_start;
-    size_t count;
+    size_t count, room;
     tutti_safetensors_entry_t *entries;              /* [count] by offset */
     const tutti_safetensors_entry_t **entries_named; /* [count] by name */
+    tutti_named_text_t *metadata;                    /* [metadata_count] by name */
+    size_t metadata_count, metadata_room;
 };
 
-/* Fill count and entries (unordered) from the header, then order and check them. */
+/* Fill entries and metadata from the header, then order and check them. Texts of the header are
+ * decoded where they stand: of a header of N bytes no more than a few N are in memory. */
 tutti_status_t tt_safetensors_check(tutti_safetensors_t *st);
 
 /* Sees each tensor right before it is written, its parts in their order: where in the file, and the

@@ -36,36 +36,15 @@ static tutti_status_t read_header_bytes(const tt_file_t *file, uint64_t *out)
     return TUTTI_OK;
 }
 
-static tutti_status_t parse_header(tutti_safetensors_t *st, const char *text, size_t bytes)
-{
-    if (bytes == 0 || text[0] != '{') {
-        return TT_FAIL(TUTTI_ERR_FORMAT, "%s: expected a JSON object at offset %d", st->file.path,
-                       TT_SAFETENSORS_PREFIX_BYTES);
-    }
-    json_error_t error;
-    st->header = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
-    if (st->header == NULL) {
-        char printed[JSON_ERROR_TEXT_LENGTH];
-        tt_bytes_print(tutti_text(error.text), printed, sizeof printed);
-        return TT_FAIL(TUTTI_ERR_FORMAT, "%s: the header is not valid JSON at offset %d: %s",
-                       st->file.path, TT_SAFETENSORS_PREFIX_BYTES + error.position, printed);
-    }
-    return TUTTI_OK;
-}
-
 static tutti_status_t load_header(tutti_safetensors_t *st)
 {
     uint64_t bytes = 0;
     TT_TRY(read_header_bytes(&st->file, &bytes));
     st->data_start = TT_SAFETENSORS_PREFIX_BYTES + bytes;
-    char *text = tt_alloc_raw(bytes, "safetensors header");
-    TT_TRY_ALLOC(text);
-    tutti_status_t status = tt_file_read_at(&st->file, TT_SAFETENSORS_PREFIX_BYTES, text, bytes);
-    if (status >= 0) {
-        status = parse_header(st, text, bytes);
-    }
-    tt_free(text);
-    return status < 0 ? status : tt_safetensors_check(st);
+    st->header = tt_alloc_raw(bytes, "safetensors header");
+    TT_TRY_ALLOC(st->header);
+    TT_TRY(tt_file_read_at(&st->file, TT_SAFETENSORS_PREFIX_BYTES, st->header, bytes));
+    return tt_safetensors_check(st);
 }
 
 /* Takes over the file. */
@@ -105,9 +84,10 @@ void tutti_safetensors_close(tutti_safetensors_t *file)
 {
     if (file != NULL) {
         tt_file_close(&file->file);
-        json_decref(file->header);
+        tt_free(file->header);
         tt_free(file->entries);
         tt_free(file->entries_named);
+        tt_free(file->metadata);
         tt_free(file);
     }
 }
@@ -148,8 +128,20 @@ const tutti_safetensors_entry_t *tutti_safetensors_find(const tutti_safetensors_
 
 const char *tutti_safetensors_metadata(const tutti_safetensors_t *file, const char *name)
 {
-    const json_t *metadata = json_object_get(file->header, TT_SAFETENSORS_METADATA);
-    return json_string_value(json_object_get(metadata, name));
+    size_t low = 0, high = file->metadata_count;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        const int order = strcmp(name, file->metadata[middle].name);
+        if (order == 0) {
+            return file->metadata[middle].text;
+        }
+        if (order < 0) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    return NULL;
 }
 
 static tutti_status_t fail_missing(const tutti_safetensors_t *file, const char *name)

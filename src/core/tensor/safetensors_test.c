@@ -274,7 +274,17 @@ static void malformed_headers_are_refused_by_name_and_offset(void **state)
         {"{\"x\":7}", 0, TUTTI_ERR_FORMAT, "tensor \"x\": expected an object"},
         {"{\"__metadata__\":{\"a\":1}}", 0, TUTTI_ERR_FORMAT, "an object of texts"},
         {"{\"__metadata__\":[]}", 0, TUTTI_ERR_FORMAT, "an object of texts"},
-        {"{\"a\":{},\"a\":{}}", 0, TUTTI_ERR_FORMAT, "duplicate"},
+        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]},"
+         "\"\\u0061\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}",
+         0, TUTTI_ERR_FORMAT, "duplicate \"a\""},
+        {"{\"__metadata__\":{\"a\":\"\",\"b\":\"\",\"a\":\"\"}}", 0, TUTTI_ERR_FORMAT,
+         "duplicate \"a\""},
+        {"{\"__metadata__\":{\"a\":\"\"},\"__metadata__\":{}}", 0, TUTTI_ERR_FORMAT,
+         "duplicate \"__m"},
+        {"{\"x\" 7}", 0, TUTTI_ERR_FORMAT, "not valid JSON at offset 13: expected :"},
+        {"{\"__metadata__\":{\"a\":\"\"],}", 0, TUTTI_ERR_FORMAT,
+         "not valid JSON at offset 31: expected ,"},
+        {"{,}", 0, TUTTI_ERR_FORMAT, "not valid JSON at offset 9: a name expected"},
         {"[]", 0, TUTTI_ERR_FORMAT, "expected a JSON object at offset 8"},
         {"", 0, TUTTI_ERR_FORMAT, "expected a JSON object at offset 8"},
         {"{\"x\":", 0, TUTTI_ERR_FORMAT, "not valid JSON at offset 13"},
@@ -382,10 +392,57 @@ static void no_allocation_that_fails_is_lost(void **state)
     }
 }
 
-/* So that they can fail, too. */
+/* So that they can fail, too; and where the most memory was in use. */
+static size_t bytes_most;
+
 static void *alloc_json(size_t bytes)
 {
-    return tt_alloc_raw(bytes, "JSON");
+    void *block = tt_alloc_raw(bytes, "JSON");
+    const size_t now = tt_alloc_stats().bytes;
+    bytes_most = now > bytes_most ? now : bytes_most;
+    return block;
+}
+
+/* As many members as there is room for, each with what is before and behind it, between two texts.
+ */
+static size_t repeat(char *header, size_t room, const char *const *texts)
+{
+    size_t bytes = strlen(texts[0]);
+    memcpy(header, texts[0], bytes);
+    for (int i = 0; bytes + 80 < room; i++) {
+        bytes += (size_t)snprintf(header + bytes, 80, "%s\"%x\":%s,", texts[1], i, texts[2]);
+    }
+    memcpy(header + bytes - 1, texts[3], strlen(texts[3])); /* instead of a comma */
+    return bytes - 1 + strlen(texts[3]);
+}
+
+static void a_header_takes_a_few_times_its_bytes(void **state)
+{
+    (void)state;
+    enum { ROOM = 1 << 19 };
+    static unsigned char bytes[8 + ROOM];
+    static const char *const texts[][4] = {
+        {"{\"a\":[", "{", "0}", "]}"},
+        {"{\"__metadata__\":{", "", "\"\"", "}}"},
+        {"{", "", "{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}", "}"}};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        tutti_safetensors_t *file;
+        const size_t length = repeat((char *)bytes + 8, ROOM, texts[i]);
+        for (int k = 0; k < 8; k++) {
+            bytes[k] = (unsigned char)((uint64_t)length >> (8 * k));
+        }
+        bytes_most = 0;
+        const size_t before = tt_alloc_stats().bytes;
+        const tutti_status_t status =
+            tutti_safetensors_open_bytes("m", tutti_bytes_of(bytes, 8 + length), &file);
+        assert_int_equal(status, i == 0 ? TUTTI_ERR_FORMAT : TUTTI_OK);
+        if (status < 0) {
+            expect_error("m: not valid JSON at offset 13: more than 64 KiB for one value");
+        } else {
+            tutti_safetensors_close(file);
+        }
+        assert_in_range(bytes_most - before, length, 8 * length);
+    }
 }
 
 int main(void)
@@ -406,6 +463,7 @@ int main(void)
         TEST(an_empty_tensor_takes_no_place),
         TEST(a_file_cut_after_opening_is_an_error),
         TEST(no_allocation_that_fails_is_lost),
+        TEST(a_header_takes_a_few_times_its_bytes),
     };
 #undef TEST
     return cmocka_run_group_tests(tests, NULL, NULL);

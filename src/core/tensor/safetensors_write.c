@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <jansson.h>
+
 #include "core/base/alloc.h"
 #include "core/base/dtype_names.h"
 #include "core/tensor/safetensors_impl.h"

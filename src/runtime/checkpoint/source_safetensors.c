@@ -9,12 +9,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <jansson.h>
 #include <tutti/safetensors.h>
 
 #include "core/base/alloc.h"
 #include "core/base/buffer.h"
 #include "core/base/file.h"
+#include "core/base/json_walk.h"
 #include "core/tensor/safetensors_impl.h"
 #include "runtime/checkpoint/open_files.h"
 #include "runtime/checkpoint/source.h"
@@ -112,64 +112,95 @@ static tutti_status_t fail_place(const char *path, const char *tensor, const cha
                : TT_FAIL(TUTTI_ERR_FORMAT, "%s: tensor \"%s\" is not in \"%s\"", path, name, place);
 }
 
+/* Of the index's weight_map. */
+typedef tutti_status_t place_take_t(tt_source_t *source, const char *path, const char *name,
+                                    const char *file);
+
 /* A file that leads out of the folder is not opened: its name is no name of one. */
-static tutti_status_t add_files(tt_source_t *source, const char *path, json_t *places)
+static tutti_status_t add_place(tt_source_t *source, const char *path, const char *name,
+                                const char *file)
 {
-    const char *name;
-    json_t *place;
-    json_object_foreach(places, name, place)
-    {
-        const char *file = json_string_value(place);
-        if (file == NULL || strchr(file, '/') != NULL) {
-            return fail_place(path, name, NULL);
-        }
-        if (!has_file(source->manifest, file)) {
-            TT_TRY(tt_source_add_safetensors(source, file, ""));
-        }
+    if (file == NULL || strchr(file, '/') != NULL) {
+        return fail_place(path, name, NULL);
     }
-    return TUTTI_OK;
+    return has_file(source->manifest, file) ? TUTTI_OK
+                                            : tt_source_add_safetensors(source, file, "");
 }
 
-static tutti_status_t check_places(const tt_source_t *source, const char *path, json_t *places)
+static tutti_status_t check_place(tt_source_t *source, const char *path, const char *name,
+                                  const char *file)
 {
     const tt_manifest_t *manifest = source->manifest;
-    const char *name;
-    json_t *place;
-    json_object_foreach(places, name, place)
-    {
-        const tt_saved_tensor_t *tensor = tt_manifest_find(manifest, name);
-        const tt_saved_slice_t *slice =
-            tensor == NULL || tensor->slice_count == 0 ? NULL : tensor->slices;
-        const char *file = json_string_value(place);
-        if (tensor == NULL ||
-            (slice != NULL && strcmp(manifest->files[slice->file].name, file) != 0)) {
-            return fail_place(path, name, file);
-        }
-    }
-    return TUTTI_OK;
+    const tt_saved_tensor_t *tensor = tt_manifest_find(manifest, name);
+    const tt_saved_slice_t *slice =
+        tensor == NULL || tensor->slice_count == 0 ? NULL : tensor->slices;
+    return tensor == NULL || (slice != NULL && strcmp(manifest->files[slice->file].name, file) != 0)
+               ? fail_place(path, name, file)
+               : TUTTI_OK;
 }
 
-static tutti_status_t load_json(const char *path, json_t **out)
+static tutti_status_t take_place(tt_source_t *source, tt_json_walk_t *walk, place_take_t *take)
+{
+    json_t *name, *file;
+    TT_TRY(tt_json_name(walk, &name));
+    tutti_status_t status = tt_json_leaf(walk, &file);
+    if (status >= 0) {
+        status = take(source, walk->what, json_string_value(name), json_string_value(file));
+        json_decref(file);
+    }
+    json_decref(name);
+    return status;
+}
+
+static tutti_status_t take_places(tt_source_t *source, tt_json_walk_t walk, place_take_t *take)
+{
+    tutti_status_t status = tt_json_enter(&walk, '{');
+    while (status >= 0 && (status = tt_json_next(&walk, '}')) == TUTTI_OK) {
+        status = take_place(source, &walk, take);
+    }
+    return status == TUTTI_END ? TUTTI_OK : status;
+}
+
+/* One member of the index; where the places are. */
+static tutti_status_t pass_member(tt_json_walk_t *walk, tt_json_walk_t *places)
+{
+    json_t *name;
+    TT_TRY(tt_json_name(walk, &name));
+    const bool is_places = strcmp(json_string_value(name), "weight_map") == 0;
+    json_decref(name);
+    if (is_places && places->text != NULL) {
+        return TT_FAIL(TUTTI_ERR_FORMAT, "%s: \"weight_map\": it is there twice", walk->what);
+    }
+    if (is_places && tt_json_kind(walk) == '{') {
+        *places = *walk;
+    }
+    return tt_json_skip(walk);
+}
+
+static tutti_status_t find_places(tt_json_walk_t *walk, tt_json_walk_t *places)
+{
+    tutti_status_t status = tt_json_enter(walk, '{');
+    while (status >= 0 && (status = tt_json_next(walk, '}')) == TUTTI_OK) {
+        status = pass_member(walk, places);
+    }
+    TT_TRY(status == TUTTI_END ? tt_json_end(walk) : status);
+    return places->text != NULL
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_FORMAT, "%s: \"weight_map\": expected an object", walk->what);
+}
+
+static tutti_status_t read_text(const char *path, char **text, size_t *bytes)
 {
     tt_file_t file;
     TT_TRY(tt_file_open(path, &file));
     const bool is_long = file.bytes > TUTTI_SAFETENSORS_HEADER_BYTES_MAX;
-    char *text = is_long ? NULL : tt_alloc_raw((size_t)file.bytes + 1, "index");
-    tutti_status_t status =
+    *bytes = (size_t)file.bytes;
+    *text = is_long ? NULL : tt_alloc_raw(*bytes + 1, "index");
+    const tutti_status_t status =
         is_long ? TT_FAIL(TUTTI_ERR_FORMAT, "%s: an index of %llu bytes: expected at most %d", path,
                           (unsigned long long)file.bytes, TUTTI_SAFETENSORS_HEADER_BYTES_MAX)
-        : text == NULL ? TUTTI_ERR_NOMEM
-                       : tt_file_read_at(&file, 0, text, (size_t)file.bytes);
-    if (status >= 0) {
-        json_error_t error;
-        *out = json_loadb(text, (size_t)file.bytes, JSON_REJECT_DUPLICATES, &error);
-        char printed[JSON_ERROR_TEXT_LENGTH];
-        tt_bytes_print(tutti_text(error.text), printed, sizeof printed);
-        status = *out != NULL ? TUTTI_OK
-                              : TT_FAIL(TUTTI_ERR_FORMAT, "%s: not valid JSON at offset %d: %s",
-                                        path, error.position, printed);
-    }
-    tt_free(text);
+        : *text == NULL ? TUTTI_ERR_NOMEM
+                        : tt_file_read_at(&file, 0, *text, *bytes);
     tt_file_close(&file);
     return status;
 }
@@ -177,17 +208,16 @@ static tutti_status_t load_json(const char *path, json_t **out)
 tutti_status_t tt_source_add_index(tt_source_t *source, const char *file)
 {
     tt_path_t path;
-    json_t *json;
+    char *text = NULL;
+    size_t bytes;
     tt_steps_file(source->folder, file, path);
-    TT_TRY(load_json(path, &json));
-    json_t *places = json_object_get(json, "weight_map");
-    tutti_status_t status =
-        json_is_object(places)
-            ? add_files(source, path, places)
-            : TT_FAIL(TUTTI_ERR_FORMAT, "%s: \"weight_map\": expected an object", path);
+    tutti_status_t status = read_text(path, &text, &bytes);
     if (status >= 0) {
-        status = check_places(source, path, places);
+        tt_json_walk_t walk = tt_json_walk(path, 0, text, bytes), places = {0};
+        status = find_places(&walk, &places);
+        status = status < 0 ? status : take_places(source, places, add_place);
+        status = status < 0 ? status : take_places(source, places, check_place);
     }
-    json_decref(json);
+    tt_free(text);
     return status;
 }

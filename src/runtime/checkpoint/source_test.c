@@ -79,7 +79,14 @@ static void shards_are_found_by_their_index(void **state)
         const char *text;
     } cases[] = {
         {"", TUTTI_ERR_FORMAT, "index.json: not valid JSON at offset 0"},
-        {"[]", TUTTI_ERR_FORMAT, "\"weight_map\": expected an object"},
+        {"[]", TUTTI_ERR_FORMAT, "index.json: not valid JSON at offset 0: expected {"},
+        {"{\"weight_map\": []}", TUTTI_ERR_FORMAT, "\"weight_map\": expected an object"},
+        {"{\"weight_map\": {}, \"weight_map\": {}}", TUTTI_ERR_FORMAT,
+         "\"weight_map\": it is there twice"},
+        {"{\"weight_map\": {\"x\": [}}", TUTTI_ERR_FORMAT, "not valid JSON at offset"},
+        {"{\"metadata\": [{\"x}", TUTTI_ERR_FORMAT,
+         "not valid JSON at offset 15: a text that does not end"},
+        {"{\"weight_map\": {}} x", TUTTI_ERR_FORMAT, "at offset 19: more behind its end"},
         {"{}", TUTTI_ERR_FORMAT, "\"weight_map\": expected an object"},
         {"{\"weight_map\": {\"x\": 1}}", TUTTI_ERR_FORMAT,
          "tensor \"x\": expected the name of a file"},

@@ -296,6 +296,31 @@ TUTTI_API tutti_status_t tutti_saved_merge(tutti_saved_t *saved, const char *pat
 TUTTI_API tutti_status_t tutti_saved_split(tutti_saved_t *saved, const char *folder, int ranks,
                                            const tutti_saved_watch_t *watch);
 
+/** Zero means default. */
+typedef struct tutti_llmc_options {
+    int heads; /**< of attention, which no tensor tells; 0: as in the llm.c file that it is from */
+    const tutti_saved_watch_t *watch; /**< borrowed; NULL: nobody is told */
+} tutti_llmc_options_t;
+
+/**
+ * Write a GPT-2 as llm.c's train_gpt2.py does: version 3 of f32 tensors, version 5 of bf16 ones, the
+ * vocabulary padded with zeros to a multiple of 128. Its tensors have the names of tutti_gpt_layer,
+ * or those of Hugging Face's GPT-2; of a checkpoint the optimizer's, and of files of theirs the
+ * masks, are left out.
+ *
+ * @param path     NAME.bin, which is replaced
+ * @param options  borrowed; NULL: defaults
+ * @thread         one at a time per checkpoint that is open
+ * @cost           as tutti_saved_merge()
+ * @errors         MISMATCH (no GPT-2: lists what is missing, has another shape or dtype, or is no
+ *                 part of one, which tutti_saved_select() leaves out; its head is not its
+ *                 embedding), DTYPE (neither f32 nor bf16: tutti_saved_cast()), ARG (heads), IO,
+ *                 FORMAT (damaged: names file, offset and tensor), NOMEM
+ * @source         llm.c, train_gpt2.py: write_model
+ */
+TUTTI_API tutti_status_t tutti_saved_write_llmc(tutti_saved_t *saved, const char *path,
+                                                const tutti_llmc_options_t *options);
+
 #ifdef __cplusplus
 }
 #endif

@@ -10,7 +10,7 @@
 
 typedef struct {
     const char *shard_size;
-    int64_t ranks;
+    int64_t ranks, heads;
     bool is_all, is_json;
     int to, names; /* of convert */
     tt_checkpoint_choice_t choice;
@@ -178,10 +178,11 @@ int tt_checkpoint_split(int argc, char **argv)
 
 /* ---- convert --------------------------------------------------------------------------------- */
 
-enum { TO_BY_NAME, TO_SAFETENSORS, TO_HUGGING_FACE, TO_CHECKPOINT };
+enum { TO_BY_NAME, TO_SAFETENSORS, TO_HUGGING_FACE, TO_CHECKPOINT, TO_LLMC };
 enum { NAMES_KEPT, NAMES_OURS, NAMES_GPT2 };
 
-static const char *const formats[] = {"auto", "safetensors", "huggingface", "checkpoint", NULL};
+static const char *const formats[] = {"auto",       "safetensors", "huggingface",
+                                      "checkpoint", "llmc",        NULL};
 static const char *const namings[] = {"keep", "tutti", "gpt2", NULL};
 
 static const tutti_option_t convert_table[] = {
@@ -189,13 +190,20 @@ static const tutti_option_t convert_table[] = {
      .kind = TUTTI_OPTION_CHOICE,
      FIELD(to),
      .choices = formats,
-     .about = "what OUT becomes; auto: safetensors if it is called so, huggingface otherwise"},
+     .about = "what OUT becomes; auto: NAME.safetensors, NAME.bin (llm.c's), huggingface"},
     {.name = "names",
      .kind = TUTTI_OPTION_CHOICE,
      FIELD(names),
      .choices = namings,
      .about = "of the tensors of a GPT: tutti's, or those of Hugging Face's GPT-2, "
               "whose matrices are transposed"},
+    {.name = "heads",
+     .kind = TUTTI_OPTION_INT,
+     FIELD(heads),
+     .argument = "N",
+     .min = 0,
+     .max = 1e6,
+     .about = "of attention, for llm.c; 0: as in the llm.c file that it is from"},
     RANKS_OPTION("of a checkpoint: each has a part of the rows of every tensor"),
     SHARD_SIZE_OPTION,
     {.name = "all",
@@ -205,11 +213,26 @@ static const tutti_option_t convert_table[] = {
     JSON_OPTION,
     {0}};
 
-static bool is_file_name(const char *path)
+static bool ends_with(const char *path, const char *suffix)
 {
-    static const char suffix[] = ".safetensors";
-    const size_t bytes = strlen(path);
-    return bytes >= sizeof suffix && strcmp(path + bytes + 1 - sizeof suffix, suffix) == 0;
+    const size_t bytes = strlen(path), end = strlen(suffix);
+    return bytes > end && strcmp(path + bytes - end, suffix) == 0;
+}
+
+/* Files are known by their names. */
+static int format_of(const char *path)
+{
+    return ends_with(path, ".safetensors") ? TO_SAFETENSORS
+           : ends_with(path, ".bin")       ? TO_LLMC
+                                           : TO_HUGGING_FACE;
+}
+
+static tutti_status_t write_llmc(tutti_saved_t *saved, const char *out, const flags_t *flags,
+                                 const tutti_saved_watch_t *watch)
+{
+    TUTTI_CHECK(tt_checkpoint_choose(saved, &flags->choice));
+    return tutti_saved_write_llmc(
+        saved, out, &(tutti_llmc_options_t){.heads = (int)flags->heads, .watch = watch});
 }
 
 static tutti_status_t convert(tutti_saved_t *saved, const char *out, const flags_t *flags,
@@ -221,6 +244,7 @@ static tutti_status_t convert(tutti_saved_t *saved, const char *out, const flags
         TUTTI_CHECK(tutti_saved_rename(saved, rules, count, flags->names == NAMES_GPT2));
     }
     return flags->to == TO_CHECKPOINT ? split(saved, out, flags, watch)
+           : flags->to == TO_LLMC     ? write_llmc(saved, out, flags, watch)
                                       : merge(saved, out, flags, watch);
 }
 
@@ -234,10 +258,14 @@ int tt_checkpoint_convert(int argc, char **argv)
     if (code >= 0) {
         return code;
     }
-    if ((flags.to == TO_SAFETENSORS) != is_file_name(arguments[1]) && flags.to != TO_BY_NAME) {
+    const int by_name = format_of(arguments[1]);
+    const int wanted = flags.to == TO_CHECKPOINT ? TO_HUGGING_FACE : flags.to;
+    if (wanted != TO_BY_NAME && wanted != by_name) {
         return tt_cli_refuse("checkpoint convert", "to", formats[flags.to],
-                             flags.to == TO_SAFETENSORS ? "OUT to be called NAME.safetensors"
-                                                        : "OUT to be a folder");
+                             wanted == TO_SAFETENSORS ? "OUT to be called NAME.safetensors"
+                             : wanted == TO_LLMC      ? "OUT to be called NAME.bin"
+                                                      : "OUT to be a folder");
     }
+    flags.to = flags.to == TO_BY_NAME ? by_name : flags.to;
     return run("convert", arguments, &flags, convert);
 }

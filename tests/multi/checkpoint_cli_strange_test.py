@@ -7,7 +7,7 @@ import struct
 import subprocess
 import unittest
 
-from checkpoint_cli_test import Checkpoints, DEADLINE, TUTTI, flip, save, step_of
+from checkpoint_cli_test import Checkpoints, DEADLINE, GOLDEN, TUTTI, flip, save, step_of
 
 
 def write_safetensors(path, tensors):
@@ -147,6 +147,83 @@ class Choice(Checkpoints):
             for verb in ("merge", "split", "convert"):
                 self.assertIn(text, self.tutti(verb, path, self.folder + "/out", *args, code=2))
         self.assertFalse(os.path.exists(self.folder + "/out"))
+
+
+class Llmc(Checkpoints):
+    """The golden files have one model of 4 heads: as Hugging Face writes it, and as llm.c does."""
+    HF, LLMC = (os.path.join(GOLDEN, name) for name in ("gpt2_hf.safetensors", "gpt2.bin"))
+
+    def written(self):
+        """The golden file with a vocabulary that is padded as llm.c pads it."""
+        with open(self.LLMC, "rb") as file:
+            content = file.read()
+        header = list(struct.unpack("<256i", content[:1024]))
+        vocabulary, width, padded = header[3], header[6], header[7]
+        header[7] = 128
+        embedding = content[1024:1024 + 4 * vocabulary * width]
+        return (struct.pack("<256i", *header) + embedding.ljust(4 * 128 * width, b"\0") +
+                content[1024 + 4 * padded * width:]), header
+
+    def read(self, path):
+        with open(path, "rb") as file:
+            return file.read()
+
+    def test_bits_are_those_that_llmc_writes(self):
+        out, (want, header) = self.folder + "/x.bin", self.written()
+        self.tutti("convert", self.HF, out, "--heads", str(header[5]))
+        self.assertEqual(self.read(out), want)
+        self.assertIs(self.json("diff", out, self.LLMC)["same"], True)
+        self.tutti("convert", self.HF, self.folder + "/ours", "--to", "checkpoint", "--names",
+                   "tutti", "-n", "3")
+        for source, args in ((self.LLMC, ()), (self.folder + "/ours", ("--heads", str(header[5])))):
+            os.unlink(out)
+            self.tutti("convert", source, out, "--to", "llmc", *args)
+            self.assertEqual(self.read(out), want)
+        self.tutti("split", self.LLMC, self.folder + "/two", "-n", "2")  # which knows the heads
+        for names in ("gpt2", "tutti"):
+            self.tutti("convert", self.folder + "/two", out, "--names", names)
+            self.assertEqual(self.read(out), want)
+
+    def test_bf16(self):
+        out, (want, header) = self.folder + "/x.bin", self.written()
+        self.tutti("convert", self.LLMC, out, "--dtype", "bf16")
+        content = self.read(out)
+        self.assertEqual(struct.unpack("<8i", content[:32]), (header[0], 5, *header[2:8]))
+        self.assertEqual(len(content) - 1024, (len(want) - 1024) // 2)
+        self.tutti("merge", self.LLMC, self.folder + "/x.safetensors", "--dtype", "bf16")
+        self.assertIs(self.json("diff", out, self.folder + "/x.safetensors")["same"], True)
+
+    def test_what_is_no_gpt2_is_listed(self):
+        out, part = self.folder + "/x.bin", self.folder + "/part"
+        self.tutti("convert", self.LLMC, part, "--exclude", "blocks.1.up.*,ln.bias")
+        text = self.tutti("convert", part, out, code=2)
+        for name in ("blocks.1.up.weight", "blocks.1.up.bias", "ln.bias"):
+            self.assertIn(f'"{name}" is not in it', text)
+        text = self.tutti("convert", save(self.folder + "/ours"), out, code=2)
+        self.assertIn('"cube" is no part of a GPT-2', text)
+        self.assertIn('"tok.weight" is not in it', text)
+        self.assertIn("want `heads`", self.tutti("convert", self.HF, out, code=2))
+        self.assertIn("5 heads do not divide the width, 16",
+                      self.tutti("convert", self.HF, out, "--heads", "5", code=2))
+        self.assertIn("llm.c wants f32 or bf16",
+                      self.tutti("convert", self.LLMC, out, "--dtype", "f16", code=2))
+        self.assertIn("want OUT to be called NAME.bin",
+                      self.tutti("convert", self.LLMC, part, "--to", "llmc", code=2))
+        self.assertFalse(os.path.exists(out))
+
+    def test_a_head_of_its_own(self):
+        """A bit of it is another one."""
+        out, apart = self.folder + "/x.bin", self.folder + "/apart.safetensors"
+        self.tutti("convert", self.LLMC, apart)
+        self.tutti("convert", apart, out, "--heads", "4")
+        os.unlink(out)
+        content = self.read(apart)
+        bytes_of_header = int.from_bytes(content[:8], "little")
+        begin = json.loads(content[8:8 + bytes_of_header])["head.weight"]["data_offsets"][0]
+        flip(apart, 8 + bytes_of_header + begin)
+        self.assertIn("its head is not its embedding",
+                      self.tutti("convert", apart, out, "--heads", "4", code=2))
+        self.assertFalse(os.path.exists(out))
 
 
 if __name__ == "__main__":

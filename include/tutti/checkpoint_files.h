@@ -303,10 +303,10 @@ typedef struct tutti_llmc_options {
 } tutti_llmc_options_t;
 
 /**
- * Write a GPT-2 as llm.c's train_gpt2.py does: version 3 of f32 tensors, version 5 of bf16 ones, the
- * vocabulary padded with zeros to a multiple of 128. Its tensors have the names of tutti_gpt_layer,
- * or those of Hugging Face's GPT-2; of a checkpoint the optimizer's, and of files of theirs the
- * masks, are left out.
+ * Write a GPT-2 as llm.c's train_gpt2.py does: version 3 of f32 tensors, version 5 of bf16 ones,
+ * the vocabulary padded with zeros to a multiple of 128. Its tensors have the names of
+ * tutti_gpt_layer, or those of Hugging Face's GPT-2; of a checkpoint the optimizer's, and of files
+ * of theirs the masks, are left out.
  *
  * @param path     NAME.bin, which is replaced
  * @param options  borrowed; NULL: defaults

@@ -131,6 +131,9 @@ foreach(name turns_test turns_full_test)
   target_link_options(${name} PRIVATE ${turns})
 endforeach()
 
+# A rank that is killed in a call that a save makes.
+target_link_options(whole_faults_test PRIVATE -Wl,--wrap=tutti_all_to_all_uneven)
+
 # A disk that fails; a random share of its failures is quick, all of them are full.
 set(calls open close write pread fsync fcntl rename renameat2 mkdir unlink rmdir opendir readdir)
 list(TRANSFORM calls PREPEND "-Wl,--wrap=")

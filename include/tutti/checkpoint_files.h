@@ -171,12 +171,20 @@ typedef struct tutti_saved_difference {
     char first_a[40], first_b[40]; /**< its values */
 } tutti_saved_difference_t;
 
+/** A text that is not the same in two checkpoints. */
+typedef struct tutti_saved_text_difference {
+    const char *name;
+    const char *a, *b; /**< NULL: there is none of its name */
+    size_t first;      /**< of the first byte that differs; 0 where one is not there */
+} tutti_saved_text_difference_t;
+
 /** Who is told while a call works; a function that is NULL is not called. */
 typedef struct tutti_saved_watch {
     void *user;
     void (*progress)(void *user, uint64_t bytes, uint64_t all); /**< so many of all are done */
     void (*damage)(void *user, const tutti_saved_damage_t *damage);
     void (*difference)(void *user, const tutti_saved_difference_t *difference);
+    void (*text)(void *user, const tutti_saved_text_difference_t *difference);
 } tutti_saved_watch_t;
 
 /**
@@ -206,16 +214,18 @@ TUTTI_API tutti_status_t tutti_saved_verify(const tutti_saved_t *saved,
 
 /**
  * Compare two checkpoints, element by element, by their bits: a NaN is the same as one with its
- * bits, and 0 is not -0. In whose parts they are does not matter.
+ * bits, and 0 is not -0. In whose parts they are does not matter. Then their texts, where both are
+ * checkpoints: files of others have none.
  *
- * @param watch    borrowed; is told of each tensor that differs, in the order of a, then of b
- * @param tensors  out: how many
- * @thread         one at a time per checkpoint that is open
- * @cost           reads every byte of what both have; two windows of 16 MiB
- * @errors         IO, FORMAT (damaged: names file, offset and tensor), NOMEM
+ * @param watch        borrowed; is told of each tensor that differs, in the order of a, then of b,
+ *                     and then of each text
+ * @param differences  out: how many tensors and texts
+ * @thread             one at a time per checkpoint that is open
+ * @cost               reads every byte of what both have; two windows of 16 MiB
+ * @errors             IO, FORMAT (damaged: names file, offset and tensor), NOMEM
  */
 TUTTI_API tutti_status_t tutti_saved_diff(tutti_saved_t *a, tutti_saved_t *b,
-                                          const tutti_saved_watch_t *watch, size_t *tensors);
+                                          const tutti_saved_watch_t *watch, size_t *differences);
 
 /**
  * Give its tensors other names, by which all calls but tutti_saved_part_at() and

@@ -82,7 +82,8 @@ static tutti_status_t verify_one(verify_t *v, const char *path, bool is_step)
     if (is_lost) {
         tell_damage(v, &(tutti_saved_damage_t){.file = path, .problem = tutti_last_error()});
     } else if (status >= 0) {
-        const tutti_saved_watch_t watch = {v, show_verify, tell_damage, NULL};
+        const tutti_saved_watch_t watch = {
+            .user = v, .progress = show_verify, .damage = tell_damage};
         status = tutti_saved_verify(saved, &watch, &damage);
     }
     tt_checkpoint_progress_hide(&v->progress);
@@ -145,10 +146,13 @@ int tt_checkpoint_verify(int argc, char **argv)
 
 /* ---- diff ------------------------------------------------------------------------------------ */
 
+enum { EXCERPT_BEFORE = 30, EXCERPT_SHOWN = 60, EXCERPT_BYTES = 80 };
+
 typedef struct {
-    json_t *list; /* NULL: text */
+    json_t *list, *texts; /* NULL: text */
     tt_checkpoint_progress_t progress;
-    uint64_t elements; /* that differ */
+    size_t tensors, text_count; /* that differ */
+    uint64_t elements;
     const char *paths[2];
 } diff_t;
 
@@ -198,6 +202,7 @@ static void tell_difference(void *user, const tutti_saved_difference_t *differen
     const char *name = a != NULL ? a->name : b->name;
     char shape_a[160], shape_b[160];
     tt_checkpoint_progress_hide(&diff->progress);
+    diff->tensors++;
     diff->elements += difference->count;
     if (diff->list != NULL) {
         json_array_append_new(diff->list, difference_json(difference, name));
@@ -215,44 +220,92 @@ static void tell_difference(void *user, const tutti_saved_difference_t *differen
     }
 }
 
-static int print_result(diff_t *diff, tutti_saved_t *const saved[2], size_t tensors)
+/* A line of what is around the first byte that differs, from the begin of a character. */
+static const char *print_excerpt(const char *text, size_t first, char excerpt[EXCERPT_BYTES])
 {
+    size_t begin = first < EXCERPT_BEFORE ? 0 : first - EXCERPT_BEFORE;
+    while (begin > 0 && ((unsigned char)text[begin] & 0xc0) == 0x80) {
+        begin--;
+    }
+    size_t end = begin + strnlen(text + begin, EXCERPT_SHOWN);
+    while (end > begin && ((unsigned char)text[end] & 0xc0) == 0x80) {
+        end--;
+    }
+    snprintf(excerpt, EXCERPT_BYTES, "%s%.*s%s", begin > 0 ? "…" : "", (int)(end - begin),
+             text + begin, text[end] != 0 ? "…" : "");
+    for (char *p = excerpt; *p != 0; p++) {
+        *p = (unsigned char)*p < ' ' ? ' ' : *p;
+    }
+    return excerpt;
+}
+
+static void tell_text(void *user, const tutti_saved_text_difference_t *difference)
+{
+    diff_t *diff = user;
+    const char *a = difference->a, *b = difference->b;
+    char one[EXCERPT_BYTES], other[EXCERPT_BYTES];
+    tt_checkpoint_progress_hide(&diff->progress);
+    diff->text_count++;
+    if (diff->texts != NULL) {
+        json_array_append_new(diff->texts,
+                              json_pack("{s:s, s:s?, s:s?, s:I}", "name", difference->name, "a", a,
+                                        "b", b, "first", (json_int_t)difference->first));
+    } else if (a == NULL || b == NULL) {
+        printf("text \"%s\": only in %s\n", difference->name, diff->paths[a == NULL]);
+    } else {
+        printf("text \"%s\": from byte %zu on: %s and %s\n", difference->name, difference->first,
+               print_excerpt(a, difference->first, one),
+               print_excerpt(b, difference->first, other));
+    }
+}
+
+static int print_result(diff_t *diff, tutti_saved_t *const saved[2])
+{
+    const size_t tensors = diff->tensors;
+    const bool is_same = tensors == 0 && diff->text_count == 0;
     const tutti_saved_about_t about = tutti_saved_describe(saved[0]);
     char bytes[TT_BYTES_TEXT];
     if (diff->list != NULL) {
-        json_t *json =
-            json_pack("{s:o, s:o, s:b, s:I, s:I, s:o}", "a", tt_checkpoint_text_json(about.path),
-                      "b", tt_checkpoint_text_json(tutti_saved_describe(saved[1]).path), "same",
-                      tensors == 0, "tensors", (json_int_t)tensors, "elements",
-                      (json_int_t)diff->elements, "differences", diff->list);
-        return tt_checkpoint_print_json("diff", json, tensors > 0);
+        json_t *json = json_pack(
+            "{s:o, s:o, s:b, s:I, s:I, s:o, s:o}", "a", tt_checkpoint_text_json(about.path), "b",
+            tt_checkpoint_text_json(tutti_saved_describe(saved[1]).path), "same", is_same,
+            "tensors", (json_int_t)tensors, "elements", (json_int_t)diff->elements, "differences",
+            diff->list, "texts", diff->texts);
+        return tt_checkpoint_print_json("diff", json, !is_same);
     }
-    if (tensors == 0) {
+    if (is_same) {
         printf("the same: %zu tensor%s, %s\n", about.tensors, tt_checkpoint_plural(about.tensors),
                tt_checkpoint_bytes(about.bytes, bytes));
     } else {
-        printf("%zu tensor%s and %" PRIu64 " element%s differ\n", tensors,
-               tt_checkpoint_plural(tensors), diff->elements,
+        printf("%zu tensor%s%s %" PRIu64 " element%s", tensors, tt_checkpoint_plural(tensors),
+               diff->text_count > 0 ? "," : " and", diff->elements,
                tt_checkpoint_plural((size_t)diff->elements));
+        if (diff->text_count > 0) {
+            printf(" and %zu text%s", diff->text_count, tt_checkpoint_plural(diff->text_count));
+        }
+        printf(" differ\n");
     }
-    return tensors > 0;
+    return !is_same;
 }
 
 static int diff_saved(tutti_saved_t *const saved[2], bool is_json)
 {
-    size_t tensors;
+    size_t count;
     diff_t diff = {
         .list = is_json ? json_array() : NULL,
+        .texts = is_json ? json_array() : NULL,
         .progress.what = "diff",
         .paths = {tutti_saved_describe(saved[0]).path, tutti_saved_describe(saved[1]).path}};
-    const tutti_saved_watch_t watch = {&diff, show_diff, NULL, tell_difference};
-    const tutti_status_t status = tutti_saved_diff(saved[0], saved[1], &watch, &tensors);
+    const tutti_saved_watch_t watch = {
+        .user = &diff, .progress = show_diff, .difference = tell_difference, .text = tell_text};
+    const tutti_status_t status = tutti_saved_diff(saved[0], saved[1], &watch, &count);
     tt_checkpoint_progress_hide(&diff.progress);
     if (status < 0) {
         json_decref(diff.list);
+        json_decref(diff.texts);
         return tt_checkpoint_fail("diff");
     }
-    return print_result(&diff, saved, tensors);
+    return print_result(&diff, saved);
 }
 
 int tt_checkpoint_diff(int argc, char **argv)

@@ -226,5 +226,30 @@ class Llmc(Checkpoints):
         self.assertFalse(os.path.exists(out))
 
 
+class DiffTexts(Checkpoints):
+    def test_texts_are_compared(self):
+        long = "{" + '"é": 1, ' * 20
+        a = save(self.folder, "rows", 2, 1, "text", "same", "x", "text", "long", long + '"lr": 1}',
+                 "text", "mine", "a\nb")
+        b = save(self.folder, "columns", 3, 2, "text", "same", "x", "text", "long",
+                 long + '"lr": 2}', "text", "yours", "")
+        self.assertEqual(self.tutti("diff", a, b, code=1).splitlines(), [
+            'text "long": from byte 187 on: …": 1, "é": 1, "é": 1, "lr": 1} and '
+            '…": 1, "é": 1, "é": 1, "lr": 2}',
+            f'text "mine": only in {a}', f'text "yours": only in {b}',
+            "0 tensors, 0 elements and 3 texts differ"])
+        found = self.json("diff", a, b, code=1)
+        self.assertEqual((found["same"], found["tensors"], found["differences"]), (False, 0, []))
+        self.assertEqual(found["texts"][1:], [
+            {"name": "mine", "a": "a\nb", "b": None, "first": 0},
+            {"name": "yours", "a": None, "b": "", "first": 0}])
+        self.assertEqual(found["texts"][0]["first"], len((long + '"lr": ').encode()))
+
+    def test_files_of_others_have_none(self):
+        path = save(self.folder, "rows", 2, 1, "text", "words", "a")
+        self.tutti("merge", path, self.folder + "/x.safetensors")
+        self.assertIs(self.json("diff", path, self.folder + "/x.safetensors")["same"], True)
+
+
 if __name__ == "__main__":
     unittest.main()

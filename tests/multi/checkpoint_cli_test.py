@@ -267,7 +267,7 @@ class Diff(Checkpoints):
         self.assertEqual(self.tutti("diff", a, b), "the same: 6 tensors, 86.0 KiB\n")
         self.assertEqual(self.json("diff", a, b),
                          {"a": a, "b": b, "same": True, "tensors": 0, "elements": 0,
-                          "differences": []})
+                          "differences": [], "texts": []})
 
     def test_elements(self):
         a, b = self.pair("set", "embedding", 71, -1.5, "set", "embedding", 21769, 3, "set",

@@ -14,7 +14,7 @@ typedef struct {
     tutti_saved_t *a, *b;
     const tutti_saved_watch_t *watch;
     uint64_t done, all;
-    size_t tensors; /* that differ */
+    size_t differences; /* tensors and texts */
 } diff_t;
 
 /* ---- elements -------------------------------------------------------------------------------- */
@@ -75,7 +75,7 @@ static void compare(tutti_saved_difference_t *difference, int64_t first, int64_t
 
 static void tell(diff_t *diff, const tutti_saved_difference_t *difference)
 {
-    diff->tensors++;
+    diff->differences++;
     if (diff->watch->difference != NULL) {
         diff->watch->difference(diff->watch->user, difference);
     }
@@ -157,6 +157,46 @@ static tutti_status_t compare_all(diff_t *diff)
     return TUTTI_OK;
 }
 
+/* ---- texts ----------------------------------------------------------------------------------- */
+
+static void tell_text(diff_t *diff, const tutti_saved_text_difference_t *difference)
+{
+    diff->differences++;
+    if (diff->watch->text != NULL) {
+        diff->watch->text(diff->watch->user, difference);
+    }
+}
+
+static void compare_texts(diff_t *diff)
+{
+    const tt_manifest_t *from = diff->a->source.manifest, *to = diff->b->source.manifest;
+    for (size_t i = 0; i < from->text_count; i++) {
+        const tutti_buffer_t *b = tt_manifest_text(to, from->texts[i].name);
+        tutti_saved_text_difference_t difference = {.name = from->texts[i].name,
+                                                    .a = from->texts[i].text.data,
+                                                    .b = b == NULL ? NULL : b->data};
+        if (b == NULL || strcmp(difference.a, difference.b) != 0) {
+            while (b != NULL && difference.a[difference.first] == difference.b[difference.first]) {
+                difference.first++;
+            }
+            tell_text(diff, &difference);
+        }
+    }
+    for (size_t i = 0; i < to->text_count; i++) {
+        if (tt_manifest_text(from, to->texts[i].name) == NULL) {
+            tell_text(diff, &(tutti_saved_text_difference_t){.name = to->texts[i].name,
+                                                             .b = to->texts[i].text.data});
+        }
+    }
+}
+
+static bool is_ours(const tutti_saved_t *saved)
+{
+    return strcmp(saved->source.format, "checkpoint") == 0;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
 /* Of what both have. */
 static uint64_t bytes_to_compare(const tt_manifest_t *from, const tt_manifest_t *to)
 {
@@ -172,7 +212,7 @@ static uint64_t bytes_to_compare(const tt_manifest_t *from, const tt_manifest_t 
 }
 
 tutti_status_t tutti_saved_diff(tutti_saved_t *a, tutti_saved_t *b,
-                                const tutti_saved_watch_t *watch, size_t *tensors)
+                                const tutti_saved_watch_t *watch, size_t *differences)
 {
     static const tutti_saved_watch_t nobody;
     diff_t diff = {.a = a,
@@ -180,6 +220,9 @@ tutti_status_t tutti_saved_diff(tutti_saved_t *a, tutti_saved_t *b,
                    .watch = watch == NULL ? &nobody : watch,
                    .all = bytes_to_compare(tt_saved_names(a), tt_saved_names(b))};
     TT_TRY(compare_all(&diff));
-    *tensors = diff.tensors;
+    if (is_ours(a) && is_ours(b)) {
+        compare_texts(&diff);
+    }
+    *differences = diff.differences;
     return TUTTI_OK;
 }

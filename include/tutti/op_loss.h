@@ -157,7 +157,8 @@ TUTTI_API tutti_tensor_t *tutti_kl_div(tutti_scope_t *s, tutti_tensor_t *x, tutt
                                        const tutti_kl_div_options_t *options);
 
 /**
- * Binary cross entropy of sigmoid(x) and y: max(x, 0) - x y + log(1 + exp(-|x|)), reduced.
+ * Binary cross entropy of sigmoid(x) and y: max(x, 0) - x y + log(1 + exp(-|x|)), reduced. Of an
+ * infinite x 0 where y is what it says, and infinity elsewhere (PyTorch: NaN for the first).
  *
  * @param x  [any shape], floating
  * @param y  [x's shape], floating, in [0, 1]

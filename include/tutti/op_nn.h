@@ -80,8 +80,9 @@ typedef struct tutti_attention_options {
  * @param v        [B, H, Tk, D], of q's dtype
  * @param options  NULL for the defaults
  * @return         [B, H, Tq, D], lying in memory as [B, Tq, H, D], so that merging the heads by
- *                 transpose and reshape copies nothing. A query that sees no key gives zeros
- *                 (PyTorch: NaN). With P the softmax: dv = Pᵀ dy, dS = P (dy vᵀ - rowsum(dy y)),
+ *                 transpose and reshape copies nothing. A query that sees no key, or whose scores
+ *                 are all -infinity, gives zeros, as in PyTorch's fused kernels (the softmax alone:
+ *                 NaN). With P the softmax: dv = Pᵀ dy, dS = P (dy vᵀ - rowsum(dy y)),
  *                 dq = scale dS k, dk = scale dSᵀ q
  * @thread         the scope's
  * @cost           4 B H Tq Tk D flops, half of it if causal; backward keeps q k v y and two

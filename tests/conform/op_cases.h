@@ -26,6 +26,9 @@
         .rank = (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), .dims = { __VA_ARGS__ } \
     }
 
+/* So many as a tensor there has elements. */
+#define VALUES(...) ((const double[]){__VA_ARGS__})
+
 enum { OP_INPUTS_MAX = 5, OP_OUTPUTS_MAX = 5 };
 
 typedef struct {

@@ -1,4 +1,6 @@
 /* Cases of op_math.h, op_loss.h, op_nn.h and op_nn.h. Their references are golden values. */
+#include <math.h>
+
 #include <tutti/op_loss.h>
 #include <tutti/op_math.h>
 #include <tutti/op_nn.h>
@@ -106,6 +108,11 @@ static void call_bce(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t
 {
     out[0] = tutti_bce_with_logits(s, in[0], in[1], TUTTI_LOSS_MEAN);
     out[1] = tutti_bce_with_logits(s, in[0], in[1], TUTTI_LOSS_NONE);
+}
+
+static void call_bce_each(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
+{
+    out[0] = tutti_bce_with_logits(s, in[0], in[1], TUTTI_LOSS_NONE);
 }
 
 static void call_bce_sum(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
@@ -270,6 +277,14 @@ const op_case_t op_cases_nn[] = {
      .inputs = {X(3, 4), {.shape = SHAPE(3, 4), .low = 0, .high = 1}}, .call = call_bce},
     {CASE("bce_with_logits", "sum"), .input_count = 2, .inputs = {X(5), X(5)},
      .call = call_bce_sum},
+    {CASE("bce_with_logits", "infinite logits"), .input_count = 2,
+     .inputs = {{.shape = SHAPE(7),
+                 .values =
+                     VALUES(INFINITY, -INFINITY, INFINITY, -INFINITY, INFINITY, -INFINITY, 0)},
+                {.shape = SHAPE(7), .values = VALUES(1, 0, 0, 1, 0.5, 0.5, 1)}},
+     .call = call_bce_each, .has_no_gradient = true,
+     .expected = VALUES(0, 0, INFINITY, INFINITY, INFINITY, INFINITY, 0.69314718055994531),
+     .expected_shape = SHAPE(7)},
     {CASE("bce_with_logits", "empty"), .input_count = 2, .inputs = {X(0), X(0)},
      .call = call_bce_sum},
 
@@ -299,6 +314,13 @@ const op_case_t op_cases_nn[] = {
     {CASE("attention", ""), .input_count = 4,
      .inputs = {X(1, 2, 3, 4), X(1, 2, 5, 4), X(1, 2, 5, 4), MISSING}, .call = call_attention,
      .tolerance = ATTENTION_TOLERANCE},
+    {CASE("attention", "scores of -infinity"), .input_count = 4,
+     .inputs = {{.shape = SHAPE(1, 1, 2, 2), .values = VALUES(1, 1, 1, 0)},
+                {.shape = SHAPE(1, 1, 2, 2), .values = VALUES(-INFINITY, 1, -INFINITY, 1)},
+                {.shape = SHAPE(1, 1, 2, 2), .values = VALUES(1, 2, 3, 4)},
+                MISSING},
+     .call = call_attention, .has_no_gradient = true, .expected = VALUES(0, 0, 0, 0),
+     .expected_shape = SHAPE(1, 1, 2, 2)},
     {CASE("attention", "padding, a query without keys"), .input_count = 4,
      .inputs = {X(2, 1, 2, 3), X(2, 1, 4, 3), X(2, 1, 4, 3), PADDING(2, 4)}, .call = call_attention,
      .tolerance = ATTENTION_TOLERANCE},

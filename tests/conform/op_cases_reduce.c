@@ -43,7 +43,6 @@ static void call_min_along(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_te
     out[0] = tutti_min_along(s, in[0], 0, true, &out[1]);
 }
 
-#define VALUES(...) ((const double[]){__VA_ARGS__})
 #define SIX VALUES(1.5, -2, 3, 0.5, 4, -1)
 #define TWELVE VALUES(1, 5, -2, 3, 0.5, 4, -1, 2, 2.5, -3, 6, 1.25)
 

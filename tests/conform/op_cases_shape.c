@@ -83,7 +83,6 @@ static void call_cat_many(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_ten
 #define COUNTING                                                                                   \
     ((const double[]){0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11,                              \
                       12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23})
-#define VALUES(...) ((const double[]){__VA_ARGS__})
 
 const op_case_t op_cases_shape[] = {
     {.op = "view",

@@ -61,10 +61,15 @@ TT_INLINE tt_vf tt_vsilu_slope(tt_vf x)
     return s * tt_vfma(x, 1.0f - s, tt_vsplat(1.0f));
 }
 
-/* max(x, 0) - x target + log(1 + e^-|x|). */
+/* max(x, 0) - x target + log(1 + e^-|x|). Of an infinite x the limit: it is certain, so the loss is
+ * 0 where it is right and infinite elsewhere, in place of the difference of two infinities. */
 TT_INLINE tt_vf tt_vbce(tt_vf x, tt_vf target)
 {
-    return tt_vfma(-x, target, tt_vmax(x, tt_vsplat(0.0f))) + tt_vlog1p_unit(tt_vexp(-tt_vabs(x)));
+    const tt_vf size = tt_vabs(x), wrong = tt_vsel(x > 0.0f, 1.0f - target, target);
+    const tt_vf loss =
+        tt_vfma(-x, target, tt_vmax(x, tt_vsplat(0.0f))) + tt_vlog1p_unit(tt_vexp(-size));
+    const tt_vf limit = tt_vsel(wrong == 0.0f, tt_vsplat(0.0f), wrong * size);
+    return tt_vsel(size == (tt_real_t)__builtin_inf(), limit, loss);
 }
 
 /* q d²/2p near 0, q (|d| - p/2) from |d| = p on; and its slope. NaN stays. */

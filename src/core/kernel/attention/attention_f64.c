@@ -9,7 +9,8 @@
 
 #include "core/kernel/attention/attention_ops.h"
 
-/* A query, and what its weights are made of: e^(score - max) / sum. */
+/* A query, and what its weights are made of: e^(score - max) / sum. No key, or none with a score
+ * above -infinity: the sum is 0, and so are the weights. */
 typedef struct {
     const tt_attention_t *a;
     int64_t bh, b, h, i;
@@ -56,7 +57,7 @@ static double score(const query_t *q, int64_t j)
 
 static double weight(const query_t *q, int64_t j)
 {
-    return exp(score(q, j) - q->max) / q->sum;
+    return q->sum == 0 ? 0 : exp(score(q, j) - q->max) / q->sum;
 }
 
 /* What a kept weight is multiplied by: 0 or 1 / (1 - p). */
@@ -75,8 +76,8 @@ static query_t query_of(const tt_attention_t *a, int64_t bh, int64_t i)
 {
     query_t q = {a, bh, bh / a->heads, bh % a->heads, i, -INFINITY, 0};
     for (int64_t j = 0; j < a->tk; j++) {
-        if (is_seen(&q, j)) {
-            const double s = score(&q, j);
+        const double s = is_seen(&q, j) ? score(&q, j) : -INFINITY;
+        if (s != -INFINITY) {
             q.sum = s > q.max ? q.sum * exp(q.max - s) + 1 : q.sum + exp(s - q.max);
             q.max = s > q.max ? s : q.max;
         }

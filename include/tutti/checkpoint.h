@@ -159,10 +159,13 @@ typedef struct tutti_checkpoint {
     int64_t shards; /**< of the training, on which its bits depend: a load by a training with
                          another number says so in the log; 0: not told */
     const tutti_schedule_t *schedule; /**< written down for those who read the manifest */
-    bool whole;    /**< a save puts each tensor into one file, those of the module into files that
-                        Hugging Face's model.safetensors.index.json names; any load reads either */
-    bool per_host; /**< hosts have disks of their own, each with a folder of this name; as `whole`
-                        alike on all ranks */
+    bool whole;     /**< a save puts each tensor into one file, those of the module into files that
+                         Hugging Face's model.safetensors.index.json names; any load reads either */
+    bool per_host;  /**< hosts have disks of their own, each with a folder of this name; as `whole`
+                         alike on all ranks */
+    int64_t mtbf_s; /**< seconds between failures of the job, on average: with TUTTI_LOG=info the
+                         log says how often to save; 0: as often as the launcher had to start it
+                         again so far */
 } tutti_checkpoint_t;
 
 /**

@@ -26,6 +26,12 @@ static int decimals(double value)
     return value < 0.995 ? 2 : value < 9.95 ? 1 : 0;
 }
 
+char *tt_units_percent(double share, char text[TT_UNITS_TEXT_BYTES])
+{
+    snprintf(text, TT_UNITS_TEXT_BYTES, "%.*f %%", decimals(100 * share), 100 * share);
+    return text;
+}
+
 char *tt_units_seconds(double seconds, char text[TT_UNITS_TEXT_BYTES])
 {
     static const struct {

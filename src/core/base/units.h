@@ -13,4 +13,7 @@ char *tt_units_bytes(uint64_t bytes, char text[TT_UNITS_TEXT_BYTES]);
  * them; returns text. */
 char *tt_units_seconds(double seconds, char text[TT_UNITS_TEXT_BYTES]);
 
+/* "0.73 %", "4.1 %", "17 %", of a share; returns text. */
+char *tt_units_percent(double share, char text[TT_UNITS_TEXT_BYTES]);
+
 #endif

@@ -38,11 +38,21 @@ static void spans_have_two_digits(void **state)
     }
 }
 
+static void shares_are_per_cent(void **state)
+{
+    (void)state;
+    char text[TT_UNITS_TEXT_BYTES];
+    assert_string_equal(tt_units_percent(0.00728, text), "0.73 %");
+    assert_string_equal(tt_units_percent(0.0136, text), "1.4 %");
+    assert_string_equal(tt_units_percent(0.999, text), "100 %");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_have_the_largest_unit_of_which_there_is_one),
         cmocka_unit_test(spans_have_two_digits),
+        cmocka_unit_test(shares_are_per_cent),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -486,6 +486,7 @@ static tutti_status_t save_now(tutti_saver_t *saver, int64_t step)
 
 tutti_status_t tutti_saver_save(tutti_saver_t *saver, int64_t step)
 {
+    const int64_t called_ns = tt_clock_ns();
     TT_TRY(tutti_saver_wait(saver));
     if (saver->group != NULL && saver->group->store == NULL) { /* a world of MPI */
         return save_now(saver, step);
@@ -496,6 +497,7 @@ tutti_status_t tutti_saver_save(tutti_saver_t *saver, int64_t step)
         return status;
     }
     open_save(saver);
+    saver->saving.waited_ns = saver->begin_ns - called_ns;
     saver->held_ns = saver->saving.held_ns = tt_clock_ns() - saver->begin_ns;
     saver->number++;
     saver->is_under_way = true;

@@ -29,6 +29,7 @@ typedef struct {
     tt_path_t half; /* the folder that is filled */
     bool is_begun;  /* it is there */
     int64_t begin_ns;
+    int64_t waited_ns;         /* of the caller, for the save before */
     int64_t held_ns;           /* of the caller, if it goes on before the end */
     _Atomic uint64_t *written; /* this rank's bytes on their way to files; NULL: nobody asks */
 } tt_saving_t;

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <tutti/store.h>
@@ -534,6 +535,7 @@ tutti_status_t tt_agent_run(const tutti_launch_options_t *options, int control,
                             const sigset_t *signals, tutti_launch_report_t *report)
 {
     tt_agent_t agent = {.options = options,
+                        .begin_s = time(NULL),
                         .signals = signals,
                         .report = report,
                         .control = control,

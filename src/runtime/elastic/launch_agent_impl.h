@@ -48,6 +48,7 @@ struct tt_agent {
     int world_size;
     tt_agent_rank_t *ranks;
     int attempt;          /* 0, and one more for each restart */
+    int64_t begin_s;      /* of attempt 0, since 1970 */
     int joined_port;      /* of the attempt's store on node 0; 0: the options' */
     tutti_store_t *store; /* the attempt's, if it is here; NULL on other nodes, and on several in
                              the first attempt, in which ranks meet where the launchers do */

@@ -45,6 +45,7 @@ static void set_all(settings_t *settings, const tt_rank_facts_t *facts)
     set(settings, "TORCHELASTIC_MAX_RESTARTS=%d", facts->max_restarts);
     set(settings, "TORCHELASTIC_RUN_ID=%s", facts->run_id);
     set(settings, "TUTTI_AGENT_STORE=1");
+    set(settings, "TUTTI_JOB_BEGIN=%lld", (long long)facts->begin_s);
     set(settings, "TUTTI_TERMINAL=%d", facts->is_watched);
     if (facts->key_fd >= 0) {
         set(settings, "TUTTI_KEY_FD=%d", facts->key_fd);

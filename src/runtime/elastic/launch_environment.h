@@ -3,6 +3,7 @@
 #define TT_LAUNCH_ENVIRONMENT_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "core/base/fail.h"
 
@@ -12,6 +13,7 @@ typedef struct {
     const char *master_host;
     const char *run_id;
     int attempt, max_restarts;
+    int64_t begin_s;         /* when the first attempt began, since 1970 */
     const char *const *more; /* "NAME=value", ended by NULL, over all others; may be NULL */
     int key_fd;      /* of the job's key, which the rank inherits; -1: the environment names it */
     bool is_watched; /* its output is shown on a terminal */

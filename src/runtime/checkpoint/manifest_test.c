@@ -66,7 +66,8 @@ static const change_t mistakes[] = {
     FORMAT("'version':1", "'version':1.5", INTEGER("version", "1 to 2147483647")),
     {"'version':1", "'version':2", TUTTI_ERR_UNSUPPORTED,
      "m: version 2: this library reads up to 1"},
-    FORMAT("'step':7", "'step':-1", INTEGER("step", UP_TO)),
+    FORMAT("'step':7", "'step':-1", INTEGER("step", "0 to 999999999999")),
+    FORMAT("'step':7", "'step':1000000000000", INTEGER("step", "0 to 999999999999")),
     FORMAT("'ranks':2", "'ranks':0", INTEGER("ranks", "1 to 2147483647")),
     FORMAT("'ranks':2", "'ranks':2147483648", INTEGER("ranks", "1 to 2147483647")),
     FORMAT("[{'name':'a','digests':'b'},{'name':'c'}]", "{}", "\"files\": expected a list"),
@@ -127,7 +128,7 @@ static void what_can_be_is_printed_as_it_was(void **state)
     static const change_t changes[] = {
         {.find = "", .put = ""},
         {.find = "'step':7", .put = "'step':0"},
-        {.find = "'step':7", .put = "'step':9223372036854775807"},
+        {.find = "'step':7", .put = "'step':999999999999"},
         {.find = "'ranks':2", .put = "'ranks':2147483647"},
         {.find = "'ranks':2", .put = "'ranks':2,'whole':true"},
         {.find = "'name':'c'", .put = "'name':'c','head':'" DIGITS "','head_bytes':1"},

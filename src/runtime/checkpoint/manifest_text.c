@@ -17,6 +17,7 @@
 #include "core/base/file.h"
 #include "core/tensor/tensor_impl.h"
 #include "runtime/checkpoint/manifest.h"
+#include "runtime/checkpoint/step_folders.h"
 
 enum { VERSION = 1, PRINTED_BYTES = 160, PRINTED_FLAGS = JSON_COMPACT | JSON_ENCODE_ANY };
 
@@ -438,7 +439,7 @@ static tutti_status_t read_head(const parser_t *parser, const json_t *json, int6
         return fail_parse(parser, TUTTI_ERR_UNSUPPORTED,
                           "version %" PRId64 ": this library reads up to %d", version, VERSION);
     }
-    TT_TRY(read_number(parser, json, "step", 0, INT64_MAX, step));
+    TT_TRY(read_number(parser, json, "step", 0, TT_STEP_MAX, step));
     return read_number(parser, json, "ranks", 1, INT32_MAX, ranks);
 }
 

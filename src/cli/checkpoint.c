@@ -71,9 +71,28 @@ int tt_verb_checkpoint(int argc, char **argv)
 
 /* ---- command lines --------------------------------------------------------------------------- */
 
+/* Those of ASCII, and U+0080 to U+009f, which are two bytes. */
+int tt_checkpoint_put(FILE *to, const char *text)
+{
+    int count = 0;
+    for (const unsigned char *c = (const unsigned char *)text; *c != 0; c++) {
+        const bool is_c1 = c[0] == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0;
+        c += is_c1;
+        if (is_c1 || *c < ' ' || *c == 0x7f) {
+            count += fprintf(to, "\\u%04x", *c);
+        } else {
+            fputc(*c, to);
+            count += (*c & 0xc0) != 0x80;
+        }
+    }
+    return count;
+}
+
 int tt_checkpoint_fail(const char *name)
 {
-    fprintf(stderr, "tutti checkpoint %s: %s\n", name, tutti_last_error());
+    fprintf(stderr, "tutti checkpoint %s: ", name);
+    tt_checkpoint_put(stderr, tutti_last_error());
+    fputc('\n', stderr);
     return TT_EXIT_USAGE;
 }
 

@@ -35,14 +35,18 @@ static void tell_damage(void *user, const tutti_saved_damage_t *damage)
                                         tt_checkpoint_text_json(damage->problem)));
         return;
     }
-    printf("%s: ", damage->file);
+    tt_checkpoint_put(stdout, damage->file);
+    printf(": ");
     if (damage->tensor != NULL) {
-        printf("tensor \"%s\": ", damage->tensor);
+        printf("tensor \"");
+        tt_checkpoint_put(stdout, damage->tensor);
+        printf("\": ");
     }
     if (damage->bytes > 0) {
         printf("%" PRIu64 " bytes at offset %" PRIu64 ": ", damage->bytes, damage->offset);
     }
-    printf("%s\n", damage->problem);
+    tt_checkpoint_put(stdout, damage->problem);
+    printf("\n");
 }
 
 static void print_verdict(const tutti_saved_t *saved, size_t damage)
@@ -208,7 +212,9 @@ static void tell_difference(void *user, const tutti_saved_difference_t *differen
         json_array_append_new(diff->list, difference_json(difference, name));
         return;
     }
-    printf("\"%s\": ", name);
+    printf("\"");
+    tt_checkpoint_put(stdout, name);
+    printf("\": ");
     if (a == NULL || b == NULL) {
         printf("only in %s\n", diff->paths[a == NULL]);
     } else if (difference->count > 0) {
@@ -221,7 +227,7 @@ static void tell_difference(void *user, const tutti_saved_difference_t *differen
 }
 
 /* A line of what is around the first byte that differs, from the begin of a character. */
-static const char *print_excerpt(const char *text, size_t first, char excerpt[EXCERPT_BYTES])
+static const char *make_excerpt(const char *text, size_t first, char excerpt[EXCERPT_BYTES])
 {
     size_t begin = first < EXCERPT_BEFORE ? 0 : first - EXCERPT_BEFORE;
     while (begin > 0 && ((unsigned char)text[begin] & 0xc0) == 0x80) {
@@ -250,12 +256,18 @@ static void tell_text(void *user, const tutti_saved_text_difference_t *differenc
         json_array_append_new(diff->texts,
                               json_pack("{s:s, s:s?, s:s?, s:I}", "name", difference->name, "a", a,
                                         "b", b, "first", (json_int_t)difference->first));
-    } else if (a == NULL || b == NULL) {
-        printf("text \"%s\": only in %s\n", difference->name, diff->paths[a == NULL]);
+        return;
+    }
+    printf("text \"");
+    tt_checkpoint_put(stdout, difference->name);
+    if (a == NULL || b == NULL) {
+        printf("\": only in %s\n", diff->paths[a == NULL]);
     } else {
-        printf("text \"%s\": from byte %zu on: %s and %s\n", difference->name, difference->first,
-               print_excerpt(a, difference->first, one),
-               print_excerpt(b, difference->first, other));
+        printf("\": from byte %zu on: ", difference->first);
+        tt_checkpoint_put(stdout, make_excerpt(a, difference->first, one));
+        printf(" and ");
+        tt_checkpoint_put(stdout, make_excerpt(b, difference->first, other));
+        printf("\n");
     }
 }
 

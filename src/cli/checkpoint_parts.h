@@ -44,6 +44,10 @@ int tt_checkpoint_check_choice(const char *verb, const tt_checkpoint_choice_t *c
 /* Of one that is open. Errors: those of tutti_saved_select() and tutti_saved_cast(). */
 tutti_status_t tt_checkpoint_choose(tutti_saved_t *saved, const tt_checkpoint_choice_t *choice);
 
+/* What files say, which may be anything, without what a terminal obeys: control characters as
+ * "\\u001b". Returns how many characters were put. */
+int tt_checkpoint_put(FILE *to, const char *text);
+
 /* The last failure, on stderr. Returns TT_EXIT_USAGE. */
 int tt_checkpoint_fail(const char *name);
 

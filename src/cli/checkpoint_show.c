@@ -161,15 +161,25 @@ static void print_slices(const tutti_saved_t *saved, size_t index)
             printf("%s%" PRId64 ":%" PRId64, d > 0 ? ", " : "", part.offset[d],
                    part.offset[d] + part.shape.dims[d]);
         }
-        printf("]  %s, %" PRIu64 " bytes at offset %" PRIu64 "\n", part.file, part.bytes, part.at);
+        printf("]  ");
+        tt_checkpoint_put(stdout, part.file);
+        printf(", %" PRIu64 " bytes at offset %" PRIu64 "\n", part.bytes, part.at);
     }
+}
+
+/* In a column. */
+static void print_name(const char *name)
+{
+    const int width = tt_checkpoint_put(stdout, name);
+    printf("%*s  ", width < 40 ? 40 - width : 0, "");
 }
 
 static void print_tensor(const tutti_saved_t *saved, size_t index,
                          const tutti_saved_tensor_t *tensor, bool has_slices)
 {
     char shape[160], bytes[TT_BYTES_TEXT];
-    printf("%-40s  %s%s  %s, %zu slice%s\n", tensor->name, tutti_dtype_name(tensor->dtype),
+    print_name(tensor->name);
+    printf("%s%s  %s, %zu slice%s\n", tutti_dtype_name(tensor->dtype),
            tutti_shape_format(tensor->shape, shape, sizeof shape),
            tt_checkpoint_bytes(tensor->bytes, bytes), tensor->slices,
            tt_checkpoint_plural(tensor->slices));
@@ -194,10 +204,13 @@ static void print_texts(const tutti_saved_t *saved)
 {
     tutti_named_text_t text;
     for (size_t i = 0; tutti_saved_text_at(saved, i, &text) == TUTTI_OK; i++) {
+        char line[101];
         const size_t length = strcspn(text.text, "\n");
-        const size_t shown = length < 100 ? length : 100;
-        printf("%-40s  text: %.*s%s\n", text.name, (int)shown, text.text,
-               text.text[shown] != 0 ? " …" : "");
+        snprintf(line, sizeof line, "%.*s", (int)length, text.text);
+        print_name(text.name);
+        printf("text: ");
+        tt_checkpoint_put(stdout, line);
+        printf("%s\n", text.text[strlen(line)] != 0 ? " …" : "");
     }
 }
 

@@ -49,6 +49,23 @@ class Paths(Checkpoints):
                              ["scalar", "counts", "embedding", "cube"])
 
 
+class Names(Checkpoints):
+    def test_what_a_terminal_would_obey_is_escaped(self):
+        name, other = "\x1b]0;owned\x07\u009b2J\n", self.folder + "/other.safetensors"
+        path = self.folder + "/x.safetensors"
+        write_safetensors(path, {"é" + name: 3, "y": 2})
+        write_safetensors(other, {"y": 2, name: 2})
+        shown = "\\u001b]0;owned\\u0007\\u009b2J\\u000a"
+        lines = self.tutti("show", path).splitlines()
+        self.assertEqual(len(lines), 3)
+        self.assertTrue(lines[1].startswith("é" + shown + " "), lines)
+        self.assertEqual(lines[2][:44], "y" + 41 * " " + "u8")
+        for said in (self.tutti("diff", path, other, code=1),
+                     self.tutti("merge", other, self.folder + "/a\x1b/b.safetensors", code=2)):
+            self.assertNotRegex(said, "[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+        self.assertIn(f'"é{shown}": only in', self.tutti("diff", path, other, code=1))
+
+
 class Verify(Checkpoints):
     def test_a_step_without_a_manifest_is_damage_and_the_next_ones_are_read(self):
         for step in (1, 2, 3):

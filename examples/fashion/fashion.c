@@ -133,6 +133,13 @@ static const tutti_option_t table[] = {
     {.name = "per-host",
      .offset = offsetof(settings_t, per_host),
      .about = "the checkpoints' folder is on another disk on each host"},
+    {.name = "copies",
+     .kind = TUTTI_OPTION_INT,
+     .offset = offsetof(settings_t, copies),
+     .argument = "C",
+     .min = 1,
+     .max = 1e6,
+     .about = "with --per-host: so many hosts have each file"},
     {.name = "evaluate",
      .offset = offsetof(settings_t, evaluate),
      .about = "only test, do not train"},
@@ -155,6 +162,7 @@ static const settings_t defaults = {
     .lr = 2e-3,
     .dropout = 0.25,
     .keep = 3,
+    .copies = 1,
 };
 
 double seconds_now(void)

@@ -13,7 +13,7 @@
 
 typedef struct {
     const char *data, *save, *load, *log, *checkpoint;
-    int64_t epochs, steps, batch, shards, stage, seed, threads, every, keep;
+    int64_t epochs, steps, batch, shards, stage, seed, threads, every, keep, copies;
     double lr, dropout;
     int model, dtype, optimizer;
     bool evaluate, digest, resume, whole, per_host;

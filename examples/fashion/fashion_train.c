@@ -113,7 +113,8 @@ static tutti_checkpoint_t checkpoint_of(const training_t *t)
                                 .keep = (int)session->settings.keep,
                                 .shards = tutti_ddp_shards(t->ddp),
                                 .whole = session->settings.whole,
-                                .per_host = session->settings.per_host};
+                                .per_host = session->settings.per_host,
+                                .host_copies = (int)session->settings.copies};
 }
 
 static tutti_status_t save_checkpoint(const training_t *t)

@@ -80,6 +80,7 @@ static const tutti_option_t table[] = {
     INT(keep, "keep", "K", 1, 1e6, "so many checkpoints stay"),
     FLAG(whole, "whole", "each tensor of a checkpoint in one file, as Hugging Face reads them"),
     FLAG(per_host, "per-host", "the checkpoints' folder is on another disk on each host"),
+    INT(copies, "copies", "C", 1, 1e6, "with --per-host: so many hosts have each file"),
     PATH(log, "log", "write a line of JSON for each step"),
     PATH(summary, "summary", "write the result as JSON; validates at the end"),
     FLAG(evaluate, "evaluate", "only print the loss over --data, in windows of T"),
@@ -107,6 +108,7 @@ static const settings_t defaults = {
     .clip = 1,
     .accumulate = 1,
     .keep = 3,
+    .copies = 1,
 };
 
 static void print_help(void)

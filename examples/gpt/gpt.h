@@ -17,7 +17,7 @@ typedef struct {
     const char *data, *save, *load, *log, *reference, *summary, *hook, *bucket_mb, *trace;
     const char *checkpoint, *device;
     int64_t layers, width, heads, context, batch, shards, steps, threads, seed, sample;
-    int64_t warmup, validate_every, every, keep, accumulate, stage;
+    int64_t warmup, validate_every, every, keep, copies, accumulate, stage;
     int64_t device_mib, device_launch_ns, device_copy_mb; /* zeros: as the device has it */
     double seconds, lr, weight_decay, clip, dropout;
     int dtype, schedule;

@@ -175,7 +175,8 @@ static void describe_checkpoint(training_t *t)
                                          .keep = (int)settings->keep,
                                          .shards = tutti_ddp_shards(t->ddp),
                                          .whole = settings->whole,
-                                         .per_host = settings->per_host};
+                                         .per_host = settings->per_host,
+                                         .host_copies = (int)settings->copies};
 }
 
 /* In the background, while steps go on. */

@@ -55,7 +55,7 @@
  * Hosts without a common file system have a folder each, with .per_host: ranks write on their own
  * host's disk, whose first rank publishes there. A step counts if its files, whoever has them, are
  * all there; a rank that lacks some gets them from the others. What is on one disk alone is lost
- * with it.
+ * with it: with .host_copies = 2 every file is on the next host, too.
  *
  * A folder is one job's: whoever has saved or loaded there holds it until its process ends. Another
  * job, such as the next attempt after a crash, waits until the last rank of the one before has
@@ -159,13 +159,16 @@ typedef struct tutti_checkpoint {
     int64_t shards; /**< of the training, on which its bits depend: a load by a training with
                          another number says so in the log; 0: not told */
     const tutti_schedule_t *schedule; /**< written down for those who read the manifest */
-    bool whole;     /**< a save puts each tensor into one file, those of the module into files that
-                         Hugging Face's model.safetensors.index.json names; any load reads either */
-    bool per_host;  /**< hosts have disks of their own, each with a folder of this name; as `whole`
-                         alike on all ranks */
-    int64_t mtbf_s; /**< seconds between failures of the job, on average: with TUTTI_LOG=info the
-                         log says how often to save; 0: as often as the launcher had to start it
-                         again so far */
+    bool whole;      /**< a save puts each tensor into one file, those of the module into files
+                          that Hugging Face's model.safetensors.index.json names; any load reads
+                          either */
+    bool per_host;   /**< hosts have disks of their own, each with a folder of this name; alike on
+                          all ranks */
+    int host_copies; /**< with per_host: a rank's files are on so many hosts, its own and the next
+                          ones; more than there are: on all; 0: 1. As on rank 0 */
+    int64_t mtbf_s;  /**< seconds between failures of the job, on average: with TUTTI_LOG=info the
+                          log says how often to save; 0: as often as the launcher had to start it
+                          again so far */
 } tutti_checkpoint_t;
 
 /**
@@ -178,7 +181,7 @@ typedef struct tutti_checkpoint {
  * @cost        each rank writes what it alone has, and its share of what several have, and waits
  *              for the disk; slices that do not lie contiguous in the host's memory are copied, one
  *              at a time. With `whole` tensors that no rank has whole are dealt out by their bytes,
- *              and are in the memory of the rank that writes them until the call returns, with
+ *              8 MiB beside them (128 KiB for each rank of more than 64); so are copies for others
  *              8 MiB beside them (128 KiB for each rank of more than 64)
  * @errors      on every rank, and nothing is changed: ARG (slices that overlap, leave a gap, or are
  *              no part of their tensor: names tensor and ranks; per_host where hosts have a common

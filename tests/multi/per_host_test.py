@@ -63,6 +63,15 @@ class PerHost(unittest.TestCase):
         self.assertNotEqual(ended.returncode, 0)
         self.assertRegex(ended.stderr, r"/rank-00001-0\.\S+ of host \S+ is on none of these hosts")
 
+    def test_with_copies_a_host_may_lose_its_disk(self):
+        run("--per-host", "--steps", "4", "--resume", "--every", "1", "--copies", "2")
+        shutil.rmtree(os.path.join(folder, "host-1"))
+        verified = checkpoint("verify", "host-0/saved/step-000000000004")
+        self.assertIn(": whole: ", verified.stdout)
+        again = run("--per-host", "--steps", "5", "--resume", "--copies", "2")
+        self.assertIn("begins at step 4\n", again.stdout)
+        self.assertEqual(digest(again), digest(run("--steps", "5", per_host=False)))
+
     def test_one_host_is_a_part(self):
         step = "host-1/saved/step-000000000003"
         listed = checkpoint("list", "host-1/saved")

@@ -14,7 +14,7 @@ enum { RANKS_MAX = 4, TEXT_BYTES = 512 };
 /* What the ranks do, and what they meet. */
 typedef struct {
     char place[64];
-    int hosts;
+    int hosts, copies;
     bool is_common; /* all have one folder */
     bool is_whole;  /* each tensor in one file */
     bool has_saver; /* saves go on in the background */
@@ -71,7 +71,8 @@ static tutti_status_t run_rank(const tutti_spawned_t *self, bool is_save)
                                            .slice_count = laid.count,
                                            .keep = job.keep,
                                            .whole = job.is_whole,
-                                           .per_host = true};
+                                           .per_host = true,
+                                           .host_copies = job.copies};
     found[rank] = -1;
     if (is_save) {
         TT_TRY(tt_lay_all(&laid, tt_layout_set));
@@ -302,6 +303,63 @@ static void damage_is_mended_from_a_copy(void **state)
     expect_load(2, 1);
 }
 
+/* ---- copies ---------------------------------------------------------------------------------- */
+
+static void load_without(const char *host)
+{
+    char command[64];
+    snprintf(command, sizeof command, "mv %s lost", host);
+    shell(command);
+    expect_load(4, 5);
+    snprintf(command, sizeof command, "rm -rf %s; mv lost %s", host, host);
+    shell(command);
+}
+
+/* Slices, whole tensors, and either from a thread. */
+static void any_host_may_be_lost(void **state)
+{
+    static const tt_layout_t layouts[] = {TT_LAYOUT_rows, TT_LAYOUT_replicated, TT_LAYOUT_intervals,
+                                          TT_LAYOUT_in_turn};
+    for (int i = 0; i < 4; i++) {
+        begin(state);
+        job.hosts = 3;
+        job.copies = 2;
+        job.layout = layouts[i];
+        job.is_whole = i % 2 != 0;
+        job.has_saver = i / 2 != 0;
+        save(4, 5);
+        load_without("a");
+        load_without("b");
+        load_without("c");
+        end(state);
+    }
+}
+
+/* Of ranks 0 and 1 on host a, 2 on b, 3 on c. Where there are no more hosts, all have all. */
+static void copies_are_the_same_files_on_the_next_host(void **state)
+{
+    (void)state;
+    job.hosts = 3;
+    job.copies = 2;
+    save(4, 5);
+    shell("cd a/step*; for f in rank-*; do test -e ../../b/step*/$f || test -e ../../c/step*/$f; "
+          "done; for f in rank-0000[01]*; do cmp $f ../../b/step*/$f; done; "
+          "for f in rank-00003*; do cmp $f ../../c/step*/$f; done; "
+          "test $(ls ../../a/step* | wc -l) = 7 && test $(ls ../../b/step* | wc -l) = 7 && "
+          "test $(ls ../../c/step* | wc -l) = 5");
+    job.copies = 9;
+    save(4, 6);
+    shell("diff -r a/step*6 b/step*6; diff -r b/step*6 c/step*6");
+}
+
+static void copies_without_hosts_are_refused(void **state)
+{
+    (void)state;
+    const tutti_checkpoint_t checkpoint = {.folder = job.place, .host_copies = 2};
+    assert_int_equal(tutti_checkpoint_save(&checkpoint, 1), TUTTI_ERR_ARG);
+    assert_non_null(strstr(tutti_last_error(), "host_copies is 2"));
+}
+
 /* ---- mistakes -------------------------------------------------------------------------------- */
 
 /* Of a file system that all hosts share. */
@@ -383,6 +441,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(damage_of_another_host_is_told, begin, end),
         cmocka_unit_test_setup_teardown(damage_is_mended_from_a_copy, begin, end),
         cmocka_unit_test_setup_teardown(a_full_disk_of_one_host_fails_all, begin, end),
+        cmocka_unit_test(any_host_may_be_lost),
+        cmocka_unit_test_setup_teardown(copies_are_the_same_files_on_the_next_host, begin, end),
+        cmocka_unit_test_setup_teardown(copies_without_hosts_are_refused, begin, end),
         cmocka_unit_test_setup_teardown(a_common_folder_is_told, begin, end),
         cmocka_unit_test_setup_teardown(what_was_saved_together_is_loaded_per_host, begin, end),
     };

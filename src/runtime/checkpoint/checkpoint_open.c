@@ -67,8 +67,7 @@ static bool has_any(const tutti_saved_t *saved, const tt_saved_file_t *file)
 
 bool tt_saved_is_elsewhere(const tutti_saved_t *saved, const tt_saved_file_t *file)
 {
-    return saved->source.manifest->host_count > 0 && file->host != saved->host &&
-           !has_any(saved, file);
+    return !tt_manifest_has_on(saved->source.manifest, file, saved->host) && !has_any(saved, file);
 }
 
 /* That of which most files are here; the manifest is the same on all. */
@@ -81,7 +80,7 @@ static int find_host(const tutti_saved_t *saved)
         size_t count = 0;
         for (size_t k = 0; k < manifest->file_count; k++) {
             const tt_saved_file_t *file = &manifest->files[k];
-            count += file->host == i && has_any(saved, file);
+            count += tt_manifest_has_on(manifest, file, i) && has_any(saved, file);
         }
         host = count > most ? i : host;
         most = count > most ? count : most;

@@ -105,13 +105,19 @@ static tutti_status_t describe(tt_saving_t *save)
 }
 
 /* A disk is known by the folder on it. */
+static tutti_status_t make_folder(const tt_saving_t *save)
+{
+    return save->checkpoint->per_host ? tt_folder_make(save->checkpoint->folder) : TUTTI_OK;
+}
+
 static tutti_status_t make_plan(tt_saving_t *save)
 {
     if (save->rank == 0) {
         TT_TRY(tt_manifest_create(save->step, save->ranks, &save->plan));
         save->plan->is_whole = save->checkpoint->whole;
+        save->plan->copies = save->disks.count > 1 ? save->checkpoint->host_copies : 0;
     }
-    return save->checkpoint->per_host ? tt_folder_make(save->checkpoint->folder) : TUTTI_OK;
+    return TUTTI_OK;
 }
 
 /* What was shared is who has what, and where nothing is to be moved the plan. */
@@ -121,16 +127,20 @@ static tutti_status_t finish_plan(tt_saving_t *save)
         save->has = save->plan;
         save->plan = NULL;
         TT_TRY(tt_save_plan_whole(save->has, &save->plan));
+        save->plan->copies = save->has->copies;
     }
-    return tt_disks_mark(&save->disks, save->plan);
+    TT_TRY(tt_disks_mark(&save->disks, save->plan));
+    return save->plan->copies > 1 ? tt_disks_plan_copies(&save->disks, save->plan, &save->wanted)
+                                  : TUTTI_OK;
 }
 
 static tutti_status_t plan_together(tt_saving_t *save)
 {
     tutti_group_t *group = save->checkpoint->group;
     TT_TRY(tt_group_agree(group, describe(save)));
-    TT_TRY(tt_group_agree(group, make_plan(save)));
+    TT_TRY(tt_group_agree(group, make_folder(save)));
     TT_TRY(tt_disks_find(save->checkpoint, &save->disks));
+    TT_TRY(tt_group_agree(group, make_plan(save)));
     tutti_status_t status = gather(save, save->own, tt_save_plan_add);
     if (status >= 0 && save->rank == 0) {
         status = tt_save_plan_assign(save->plan);
@@ -202,11 +212,12 @@ tutti_status_t tt_saving_begin(tt_saving_t *save)
 tutti_status_t tt_saving_move(tt_saving_t *save)
 {
     tt_pieces_t moved;
-    if (save->has == NULL) {
+    if (save->has == NULL && save->wanted == NULL) {
         return TUTTI_OK;
     }
-    TT_TRY(
-        tt_pieces_exchange(save->checkpoint->group, save->has, save->plan, &save->pieces, &moved));
+    const tt_manifest_t *has = save->has == NULL ? save->plan : save->has;
+    const tt_manifest_t *wanted = save->wanted == NULL ? save->plan : save->wanted;
+    TT_TRY(tt_pieces_exchange(save->checkpoint->group, has, wanted, &save->pieces, &moved));
     tt_pieces_release(&save->pieces);
     save->pieces = moved;
     return TUTTI_OK;
@@ -215,7 +226,12 @@ tutti_status_t tt_saving_move(tt_saving_t *save)
 tutti_status_t tt_saving_write(tt_saving_t *save, tt_manifest_t **report)
 {
     save->pieces.written = save->written;
-    TT_TRY(tt_rank_files_write(save->half, save->plan, save->rank, &save->pieces));
+    for (int rank = 0; rank < save->ranks; rank++) {
+        if (rank == save->rank ||
+            tt_disks_copies(&save->disks, save->plan->copies, rank, save->rank)) {
+            TT_TRY(tt_rank_files_write(save->half, save->plan, rank, &save->pieces));
+        }
+    }
     return report_own(save, report);
 }
 
@@ -263,6 +279,7 @@ void tt_saving_end(tt_saving_t *save)
     tt_manifest_release(save->own);
     tt_manifest_release(save->plan);
     tt_manifest_release(save->has);
+    tt_manifest_release(save->wanted);
     tt_disks_release(&save->disks);
     *save = (tt_saving_t){0};
 }

@@ -13,6 +13,11 @@ tutti_status_t tt_checkpoint_check(const tutti_checkpoint_t *checkpoint)
         return TT_FAIL(TUTTI_ERR_ARG, "checkpoint: want a folder of 1 to %d characters",
                        TT_STEP_FOLDER_BYTES_MAX);
     }
+    if (checkpoint->host_copies < 0 || (checkpoint->host_copies > 1 && !checkpoint->per_host)) {
+        return TT_FAIL(TUTTI_ERR_ARG, "checkpoint: host_copies is %d: want %s",
+                       checkpoint->host_copies,
+                       checkpoint->per_host ? "0 or more" : "0 or 1, or per_host");
+    }
     return checkpoint->keep >= 0
                ? TUTTI_OK
                : TT_FAIL(TUTTI_ERR_ARG, "checkpoint: keep is %d: want 0 or more", checkpoint->keep);

@@ -130,6 +130,48 @@ int tt_disks_rank(const tt_disks_t *disks, int disk, int number)
     return rank;
 }
 
+bool tt_disks_copies(const tt_disks_t *disks, int copies, int of, int by)
+{
+    if (disks->count == 1) {
+        return false;
+    }
+    const int disk = disks->of_rank[of];
+    const int next = (disks->of_rank[by] - disk + disks->count) % disks->count;
+    int number = 0;
+    for (int i = 0; i < of; i++) {
+        number += disks->of_rank[i] == disk;
+    }
+    return next > 0 && next < copies && tt_disks_rank(disks, disks->of_rank[by], number) == by;
+}
+
+static tutti_status_t add_copies(const tt_disks_t *disks, int copies, const tt_saved_slice_t *slice,
+                                 tt_saved_tensor_t *to)
+{
+    tt_saved_slice_t copy = *slice;
+    TT_TRY(tt_manifest_add_slice(to, &copy));
+    for (copy.rank = 0; copy.rank < disks->ranks; copy.rank++) {
+        if (tt_disks_copies(disks, copies, slice->rank, copy.rank)) {
+            TT_TRY(tt_manifest_add_slice(to, &copy));
+        }
+    }
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_disks_plan_copies(const tt_disks_t *disks, const tt_manifest_t *plan,
+                                    tt_manifest_t **out)
+{
+    TT_TRY(tt_manifest_create(plan->step, plan->ranks, out));
+    for (size_t i = 0; i < plan->tensor_count; i++) {
+        const tt_saved_tensor_t *from = &plan->tensors[i];
+        tt_saved_tensor_t *to;
+        TT_TRY(tt_manifest_add(*out, from->name, from->dtype, from->shape, &to));
+        for (size_t k = 0; k < from->slice_count; k++) {
+            TT_TRY(add_copies(disks, plan->copies, &from->slices[k], to));
+        }
+    }
+    return TUTTI_OK;
+}
+
 tutti_status_t tt_disks_mark(const tt_disks_t *disks, tt_manifest_t *plan)
 {
     if (disks->count == 1) {

@@ -31,6 +31,14 @@ void tt_disks_release(tt_disks_t *disks);
 /* The number-th rank of a disk, counted around. */
 int tt_disks_rank(const tt_disks_t *disks, int disk, int number);
 
+/* Whether a rank writes a copy of another one's files: of so many copies, the rank's own files
+ * included, on the disks that follow its own. */
+bool tt_disks_copies(const tt_disks_t *disks, int copies, int of, int by);
+
+/* The plan's slices, and those that ranks write as copies. */
+tutti_status_t tt_disks_plan_copies(const tt_disks_t *disks, const tt_manifest_t *plan,
+                                    tt_manifest_t **out);
+
 /* Which file of a plan is on which disk; nothing where there is one. */
 tutti_status_t tt_disks_mark(const tt_disks_t *disks, tt_manifest_t *plan);
 

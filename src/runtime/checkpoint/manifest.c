@@ -251,6 +251,12 @@ tutti_status_t tt_manifest_add_host(tt_manifest_t *manifest, const char *name)
     return TUTTI_OK;
 }
 
+bool tt_manifest_has_on(const tt_manifest_t *manifest, const tt_saved_file_t *file, int host)
+{
+    const int hosts = manifest->host_count, copies = manifest->copies > 1 ? manifest->copies : 1;
+    return hosts == 0 || (host >= 0 && (host - file->host + hosts) % hosts < copies);
+}
+
 /* ---- texts ----------------------------------------------------------------------------------- */
 
 const tutti_buffer_t *tt_manifest_text(const tt_manifest_t *manifest, const char *name)

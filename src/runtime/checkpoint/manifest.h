@@ -10,7 +10,8 @@
  *      "digest": "…of all bytes before this member"}
  *
  * Files of others are described in the same way, without digests (source.h). Where each host has
- * its own disk, "hosts" are their names, and a file's "host" is the number of its own.
+ * its own disk, "hosts" are their names, and a file's "host" is the number of its own; "copies": so
+ * many have it.
  */
 #ifndef TT_MANIFEST_H
 #define TT_MANIFEST_H
@@ -71,6 +72,7 @@ struct tt_manifest {
     size_t file_count, file_room;
     char **hosts; /* [host_count] names, where each host has a disk of its own; none: one disk */
     int host_count;
+    int copies; /* a file is on so many hosts: its own and the next ones, counted around; 0: 1 */
     tt_saved_tensor_t *tensors; /* in the order in which they were added */
     size_t tensor_count, tensor_room;
     size_t *table; /* of names: numbers of tensors, from 1 on; a power of two of places */
@@ -106,6 +108,9 @@ tutti_status_t tt_manifest_copy_files(tt_manifest_t *manifest, const tt_manifest
 
 /* One more host, with the next number. Errors: NOMEM. */
 tutti_status_t tt_manifest_add_host(tt_manifest_t *manifest, const char *name);
+
+/* Whether a host is to have a file. */
+bool tt_manifest_has_on(const tt_manifest_t *manifest, const tt_saved_file_t *file, int host);
 
 /* One of a name; NULL: there is none. Errors of adding: MISMATCH (there is another one of that
  * name), NOMEM. */

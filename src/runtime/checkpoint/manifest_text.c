@@ -138,6 +138,9 @@ static void print_hosts(printer_t *p, const tt_manifest_t *manifest)
         print_json(p, json_string(manifest->hosts[i]));
     }
     print(p, manifest->host_count > 0 ? "]" : "");
+    if (manifest->copies > 1) {
+        print(p, ",\"copies\":%d", manifest->copies);
+    }
 }
 
 static void print_texts(printer_t *p, const tt_manifest_t *manifest)
@@ -345,6 +348,11 @@ static tutti_status_t read_head_of(const parser_t *parser, const json_t *file, s
 static tutti_status_t read_hosts(const parser_t *parser, const json_t *json)
 {
     const json_t *hosts = json_object_get(json, "hosts");
+    int64_t copies = 0;
+    if (json_object_get(json, "copies") != NULL) {
+        TT_TRY(read_number(parser, json, "copies", 1, INT32_MAX, &copies));
+    }
+    parser->manifest->copies = (int)copies;
     for (size_t i = 0; i < json_array_size(hosts); i++) {
         const char *name = json_string_value(json_array_get(hosts, i));
         if (name == NULL) {

@@ -420,7 +420,7 @@ static void open_save(tutti_saver_t *saver)
     tt_saving_t *saving = &saver->saving;
     saver->step = saving->step;
     saver->begin_ns = saving->begin_ns;
-    saver->all = tt_saving_bytes(saving, saving->rank);
+    saver->all = tt_saving_own_bytes(saving);
     saver->written = 0;
     saving->written = &saver->written;
     saver->state = TUTTI_SAVE_WRITING;

@@ -1,7 +1,7 @@
 /* A save on its way.
  *
  *     plan, begin    all ranks together
- *     move           all ranks together: of whole tensors what other ranks write
+ *     move           all ranks together: of whole tensors, and for other hosts, what others write
  *     copy           perhaps: so that what is saved may change
  *     write          each rank alone, from any thread
  *     take, publish  rank 0, from any thread, when all have written; or abandon
@@ -25,6 +25,7 @@ typedef struct {
     tt_pieces_t pieces;
     tt_manifest_t *own, *plan; /* what this rank has; of all, what is written */
     tt_manifest_t *has;        /* of whole tensors: of all, the parts and who has them; NULL */
+    tt_manifest_t *wanted;     /* the plan, and copies for other hosts; NULL: there are none */
     tt_disks_t disks;
     tt_path_t half; /* the folder that is filled */
     bool is_begun;  /* it is there */
@@ -41,8 +42,11 @@ tutti_status_t tt_saving_plan(tt_saving_t *save, const tutti_checkpoint_t *check
 /* The folder's lock, and a folder for the files; a collective call. */
 tutti_status_t tt_saving_begin(tt_saving_t *save);
 
-/* Pieces of whole tensors to the ranks that write these; a collective call. */
+/* Pieces of whole tensors, and of copies, to the ranks that write these; a collective call. */
 tutti_status_t tt_saving_move(tt_saving_t *save);
+
+/* Bytes of slices that this rank writes, copies included. */
+uint64_t tt_saving_own_bytes(const tt_saving_t *save);
 
 /* What this rank writes, into memory of the host that nobody else changes. */
 tutti_status_t tt_saving_copy(tt_saving_t *save);
@@ -68,10 +72,6 @@ tutti_status_t tt_saving_publish_hosts(tt_saving_t *save, tutti_status_t taken);
 
 /* Rank 0 tells the log that it has its name, and how long that took. */
 void tt_saving_log(const tt_saving_t *save);
-
-/* Bytes of the plan that a rank writes; of TT_ALL_RANKS all do. */
-enum { TT_ALL_RANKS = -1 };
-uint64_t tt_saving_bytes(const tt_saving_t *save, int rank);
 
 /* All that follows the plan, together, at once. */
 tutti_status_t tt_saving_run(tt_saving_t *save);

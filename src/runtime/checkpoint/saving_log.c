@@ -15,7 +15,7 @@
 #include "runtime/checkpoint/save_advice.h"
 #include "runtime/checkpoint/saving.h"
 
-enum { FOLDERS_MAX = 64 };
+enum { FOLDERS_MAX = 64, ALL_RANKS = -1 };
 
 /* Of the saves into a folder. */
 typedef struct {
@@ -29,16 +29,28 @@ typedef struct {
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static history_t histories[FOLDERS_MAX];
 
-uint64_t tt_saving_bytes(const tt_saving_t *save, int rank)
+/* Of the plan's slices that are a rank's, or of all. */
+static uint64_t bytes_of(const tt_saving_t *save, int rank)
 {
     uint64_t bytes = 0;
     for (size_t i = 0; i < save->plan->tensor_count; i++) {
         const tt_saved_tensor_t *tensor = &save->plan->tensors[i];
         for (size_t k = 0; k < tensor->slice_count; k++) {
-            if (rank == TT_ALL_RANKS || tensor->slices[k].rank == rank) {
+            if (rank == ALL_RANKS || tensor->slices[k].rank == rank) {
                 bytes += (uint64_t)tt_box_numel(&tensor->slices[k].box) *
                          tutti_dtype_bytes(tensor->dtype);
             }
+        }
+    }
+    return bytes;
+}
+
+uint64_t tt_saving_own_bytes(const tt_saving_t *save)
+{
+    uint64_t bytes = bytes_of(save, save->rank);
+    for (int rank = 0; rank < save->ranks; rank++) {
+        if (tt_disks_copies(&save->disks, save->plan->copies, rank, save->rank)) {
+            bytes += bytes_of(save, rank);
         }
     }
     return bytes;
@@ -117,7 +129,7 @@ void tt_saving_log(const tt_saving_t *save)
     if (save->rank != 0) {
         return;
     }
-    tt_units_bytes(tt_saving_bytes(save, TT_ALL_RANKS), bytes);
+    tt_units_bytes(bytes_of(save, ALL_RANKS), bytes);
     tt_units_seconds(seconds_of(now_ns - save->begin_ns), took);
     tt_units_seconds(seconds_of(save->held_ns), held);
     tt_log(TT_LOG_INFO, "checkpoint of step %lld: %s in %s%s%s%s", (long long)save->step, bytes,

@@ -16,7 +16,8 @@ static tutti_status_t check_files(const tt_saving_t *save)
     for (size_t i = 0; i < save->plan->file_count; i++) {
         tt_path_t path;
         tt_steps_file(save->half, save->plan->files[i].name, path);
-        if (save->plan->files[i].host == save->disks.mine && access(path, F_OK) != 0) {
+        if (tt_manifest_has_on(save->plan, &save->plan->files[i], save->disks.mine) &&
+            access(path, F_OK) != 0) {
             return TT_FAIL_ERRNO(TUTTI_ERR_IO,
                                  "%s: its rank has written it, but not here: the folder must be "
                                  "the same on every host, or per_host be set",

@@ -109,9 +109,9 @@ typedef struct tutti_saved_part {
  * @param out   owned by the caller, to be closed with tutti_saved_close()
  * @thread      any
  * @cost        reads the manifest, or headers, only
- * @errors      NOT_FOUND (a folder with nothing of the above), IO (it is not there), FORMAT (no
- *              checkpoint, or a damaged one), UNSUPPORTED (of a later version), ARG (a path that is
- *              too long), NOMEM
+ * @errors      NOT_FOUND (a folder with nothing of the above), IO (it is not there), FORMAT
+ *              (damaged), UNSUPPORTED (of a later version; a file that is not called .safetensors,
+ *              and begins as nothing of the above), ARG (a path that is too long), NOMEM
  */
 TUTTI_API tutti_status_t tutti_saved_open(const char *path, tutti_saved_t **out);
 

@@ -81,6 +81,16 @@ class Verify(Checkpoints):
         self.assertEqual(found[2]["damage"][0]["problem"], "not what was written")
         self.assertIn("damaged in 1 place", self.tutti("verify", self.folder, code=1))
 
+    def test_a_file_of_an_unknown_format_is_not_damaged(self):
+        path = self.folder + "/notes"
+        for text in (b"", b"short", b"a longer text, of 30 bytes"):
+            with open(path, "wb") as file:
+                file.write(text)
+            self.assertIn("notes: of no format that is known", self.tutti("verify", path, code=2))
+            os.replace(path, path + ".safetensors")
+            said = self.tutti("verify", path + ".safetensors", code=1)
+            self.assertIn("notes.safetensors: ", said)
+
     def test_a_full_output_is_no_damage(self):
         path = save(self.folder)
         with open("/dev/full", "w") as full:

@@ -162,7 +162,7 @@ class Show(Checkpoints):
     def test_what_is_no_checkpoint(self):
         for path, text in ((self.folder, "no checkpoint: want manifest.json, "),
                            (self.folder + "/none", "No such file or directory"),
-                           (SAVE, "is it a safetensors file?")):
+                           (SAVE, "of no format that is known: ")):
             self.assertRegex(self.tutti("show", path, code=2),
                              f"^tutti checkpoint show: {path}: .*{re.escape(text)}")
         with open(save(self.folder) + "/manifest.json", "w", encoding="utf-8") as file:

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "core/base/alloc.h"
+#include "core/base/file.h"
 #include "runtime/checkpoint/checkpoint_impl.h"
 #include "runtime/checkpoint/checkpoint_texts.h"
 #include "runtime/checkpoint/hf_index.h"
@@ -124,6 +125,29 @@ static const char *split(const char *path, tt_path_t folder)
     return slash + 1;
 }
 
+/* By its name, or by the brace that a header begins with. */
+static tutti_status_t check_safetensors(const char *path)
+{
+    static const char suffix[] = ".safetensors";
+    const size_t bytes = strlen(path), ending = sizeof suffix - 1;
+    char begin[9] = "";
+    if (bytes >= ending && strcmp(path + bytes - ending, suffix) == 0) {
+        return TUTTI_OK;
+    }
+    tt_file_t file;
+    TT_TRY(tt_file_open(path, &file));
+    const tutti_status_t status =
+        file.bytes < sizeof begin ? TUTTI_OK : tt_file_read_at(&file, 0, begin, sizeof begin);
+    tt_file_close(&file);
+    TT_TRY(status);
+    return begin[8] == '{'
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_UNSUPPORTED,
+                         "%s: of no format that is known: want safetensors, llm.c's GPT-2, a "
+                         "manifest or an index",
+                         path);
+}
+
 static tutti_status_t open_file(tt_source_t *source, const char *path)
 {
     const char *name = split(path, source->folder);
@@ -136,6 +160,7 @@ static tutti_status_t open_file(tt_source_t *source, const char *path)
     bool is_llmc;
     TT_TRY(tt_source_is_llmc(path, &is_llmc));
     source->format = is_llmc ? "llm.c" : "safetensors";
+    TT_TRY(is_llmc ? TUTTI_OK : check_safetensors(path));
     return is_llmc ? tt_source_add_llmc(source, name) : tt_source_add_safetensors(source, name, "");
 }
 

@@ -334,13 +334,16 @@ TUTTI_API void tutti_saver_release(tutti_saver_t *saver);
 typedef struct tutti_load_rule {
     const char *name;   /**< here; one `*` in it stands for any characters */
     const char *stored; /**< there; a `*` in it is what the other one stands for */
-    bool transposed;    /**< a matrix that is [out, in] here, and [in, out] there */
+    bool transposed;    /**< a matrix that is [out, in] here, and [in, out] there; so is an
+                             optimizer's state of it, "optim.<parameter>.<moment>", which goes by
+                             its parameter's rule on both sides */
 } tutti_load_rule_t;
 
 /** How to load; zero means default: all tensors of either side are on the other one, too. */
 typedef struct tutti_load_options {
     const char *const *include; /**< [include_count] patterns as in a shell, `*` `?` `[…]`: what is
-                                     loaded, by its name here; none: all */
+                                     loaded, by its name here, an optimizer's as
+                                     "optim.<parameter>.<moment>"; none: all */
     size_t include_count;
     const char *const *exclude; /**< [exclude_count] patterns of what is not, on both sides */
     size_t exclude_count;

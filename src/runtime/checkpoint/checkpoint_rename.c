@@ -89,7 +89,8 @@ static tutti_status_t store_one(rename_t *r, const tt_saved_tensor_t *tensor,
     char stored[NAME_BYTES];
     for (size_t i = 0; i < options->rule_count; i++) {
         if (tt_load_rename(&options->rules[i], tensor->name, stored, sizeof stored)) {
-            return add(r, stored, (tt_fit_t){tensor, options->rules[i].transposed});
+            return add(r, stored,
+                       (tt_fit_t){tensor, tt_load_transposes(&options->rules[i], tensor)});
         }
     }
     return add(r, tensor->name, (tt_fit_t){tensor, false});

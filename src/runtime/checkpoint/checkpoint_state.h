@@ -10,8 +10,6 @@
 #include "core/tensor/tensor_list.h"
 #include "runtime/checkpoint/load_state.h"
 
-#define TT_OPTIM_PREFIX "optim."
-
 typedef struct {
     tutti_slice_t *slices;            /* [slice_count] what is saved, or read into */
     size_t slice_count, module_count; /* the first ones are of the module, if these are saved */

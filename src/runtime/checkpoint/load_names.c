@@ -24,7 +24,13 @@ bool tt_load_takes(const tutti_load_options_t *o, const char *name)
 
 /* ---- rules ----------------------------------------------------------------------------------- */
 
-bool tt_load_rename(const tutti_load_rule_t *rule, const char *name, char *stored, size_t bytes)
+static bool is_of_optim(const char *name)
+{
+    return strncmp(name, TT_OPTIM_PREFIX, sizeof TT_OPTIM_PREFIX - 1) == 0;
+}
+
+static bool rename_whole(const tutti_load_rule_t *rule, const char *name, char *stored,
+                         size_t bytes)
 {
     const char *star = strchr(rule->name, '*'), *to = strchr(rule->stored, '*');
     if (star == NULL) {
@@ -44,6 +50,31 @@ bool tt_load_rename(const tutti_load_rule_t *rule, const char *name, char *store
     return used < (int)bytes;
 }
 
+/* "optim.<parameter>.<moment>": there is no dot in the moment's name. */
+static bool rename_state(const tutti_load_rule_t *rule, const char *name, char *stored,
+                         size_t bytes)
+{
+    char parameter[NAME_BYTES], there[NAME_BYTES];
+    const char *begin = name + sizeof TT_OPTIM_PREFIX - 1, *moment = strrchr(begin, '.');
+    if (moment == NULL || moment - begin >= NAME_BYTES) {
+        return false;
+    }
+    snprintf(parameter, sizeof parameter, "%.*s", (int)(moment - begin), begin);
+    return rename_whole(rule, parameter, there, sizeof there) &&
+           snprintf(stored, bytes, TT_OPTIM_PREFIX "%s%s", there, moment) < (int)bytes;
+}
+
+bool tt_load_rename(const tutti_load_rule_t *rule, const char *name, char *stored, size_t bytes)
+{
+    return (is_of_optim(name) && !is_of_optim(rule->name) ? rename_state : rename_whole)(
+        rule, name, stored, bytes);
+}
+
+bool tt_load_transposes(const tutti_load_rule_t *rule, const tt_saved_tensor_t *saved)
+{
+    return rule->transposed && (saved->shape.rank > 0 || !is_of_optim(saved->name));
+}
+
 tt_fit_t tt_load_find(const tutti_load_options_t *o, const tt_manifest_t *manifest,
                       const char *name)
 {
@@ -53,7 +84,7 @@ tt_fit_t tt_load_find(const tutti_load_options_t *o, const tt_manifest_t *manife
                                              ? tt_manifest_find(manifest, stored)
                                              : NULL;
         if (saved != NULL && !matches(o->exclude, o->exclude_count, saved->name)) {
-            return (tt_fit_t){saved, o->rules[i].transposed};
+            return (tt_fit_t){saved, tt_load_transposes(&o->rules[i], saved)};
         }
     }
     return (tt_fit_t){tt_manifest_find(manifest, name), false};

@@ -257,7 +257,8 @@ TUTTI_API tutti_status_t tutti_saved_select(tutti_saved_t *saved, const char *co
 
 /**
  * Give its floating tensors another dtype: what is read and written of them is converted, as by
- * tutti_tensor_copy(). A later tutti_saved_rename() gives them their own again.
+ * tutti_tensor_copy(); a value beyond its range is DTYPE then. A later tutti_saved_rename() gives
+ * them their own again.
  *
  * @param dtype  f32, f64, f16 or bf16
  * @thread       one at a time per checkpoint that is open

@@ -100,6 +100,7 @@ set_property(TEST checkpoint_hosts_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_
 set_property(TEST checkpoint_memory_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=48")
 set_property(TEST checkpoint_whole_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=4")
 tutti_test(checkpoint_full checkpoint_test)
+tutti_test(checkpoint_hosts_full checkpoint_hosts_test)
 tutti_test(checkpoint_whole_full checkpoint_whole_test)
 
 # The tables of cases that conformance tests walk.

@@ -121,7 +121,8 @@ static void any_layout_becomes_any_other(void **state)
 /* ---- one tensor of rows ---------------------------------------------------------------------- */
 
 /* Of [ranks · rows, columns] each rank has `rows`, every second column of its memory; and the next
- * rank, and all of it the last one, are to have it. */
+ * rank, and all of it the last one, are to have it. Between the two are dimensions of 1: as many as
+ * there can be. */
 typedef struct {
     tutti_dtype_t dtype;
     int64_t rows, columns;
@@ -134,10 +135,17 @@ static tutti_status_t met[RANKS_MAX];
 static char texts[RANKS_MAX][TT_ERROR_TEXT_BYTES];
 static int failing_allocation; /* of all ranks together; 0: none */
 
+static tutti_shape_t rows_shape(int64_t count)
+{
+    return TUTTI_SHAPE(count, 1, 1, 1, 1, 1, 1, rows.columns);
+}
+
 /* Rows [first, first + count) of all. */
 static tt_box_t rows_box(int64_t first, int64_t count)
 {
-    return (tt_box_t){2, {first, 0}, {count, rows.columns}};
+    tt_box_t box = tt_box_of(rows_shape(count));
+    box.offset[0] = first;
+    return box;
 }
 
 static tutti_status_t add_rows(tt_manifest_t *manifest, int ranks, int rank, int64_t first,
@@ -146,8 +154,7 @@ static tutti_status_t add_rows(tt_manifest_t *manifest, int ranks, int rank, int
     tt_saved_tensor_t *tensor;
     const tt_saved_slice_t slice = {
         .box = rows_box(first, count), .rank = rank, .file = TT_NO_FILE};
-    TT_TRY(tt_manifest_add(manifest, "w", rows.dtype, TUTTI_SHAPE(ranks * rows.rows, rows.columns),
-                           &tensor));
+    TT_TRY(tt_manifest_add(manifest, "w", rows.dtype, rows_shape(ranks * rows.rows), &tensor));
     return tt_manifest_add_slice(tensor, &slice);
 }
 
@@ -174,7 +181,7 @@ static unsigned char byte_of(int64_t element, size_t at)
 static tutti_status_t fill_rows(int rank, tutti_device_t *device, tutti_tensor_t **out)
 {
     const size_t width = tutti_dtype_bytes(rows.dtype);
-    const int64_t strides[] = {2 * rows.columns, 2};
+    const int64_t row = 2 * rows.columns, strides[] = {row, row, row, row, row, row, row, 2};
     tutti_tensor_t *wide, *view, *x;
     TT_TRY(tutti_tensor_create(rows.dtype, TUTTI_SHAPE(rows.rows, 2 * rows.columns), &wide));
     unsigned char *data = tutti_tensor_data(wide);
@@ -186,8 +193,7 @@ static tutti_status_t fill_rows(int rank, tutti_device_t *device, tutti_tensor_t
     TT_TRY(tt_tensor_new(device, rows.dtype, wide->shape, true, &x));
     TT_TRY(tutti_tensor_copy(x, wide));
     tutti_tensor_release(wide);
-    TT_TRY(tt_tensor_over(x->storage, rows.dtype, TUTTI_SHAPE(rows.rows, rows.columns), strides, 0,
-                          &view));
+    TT_TRY(tt_tensor_over(x->storage, rows.dtype, rows_shape(rows.rows), strides, 0, &view));
     tutti_tensor_release(x);
     *out = view;
     return TUTTI_OK;
@@ -217,8 +223,8 @@ static tutti_status_t exchange_slice(tutti_group_t *world, tutti_tensor_t *x)
     tt_manifest_t *has, *wanted;
     tt_pieces_t pieces, received;
     TT_TRY(make_manifests(ranks, &has, &wanted));
-    const tutti_slice_t slice = tutti_slice_box(
-        "w", x, TUTTI_SHAPE(ranks * rows.rows, rows.columns), (int64_t[]){rank * rows.rows, 0});
+    const tutti_slice_t slice = tutti_slice_box("w", x, rows_shape(ranks * rows.rows),
+                                                (int64_t[TUTTI_RANK_MAX]){rank * rows.rows});
     TT_TRY(tt_pieces_of(&slice, 1, &pieces));
     TT_TRY(tutti_barrier(world, NULL));
     if (rank == 0 && failing_allocation > 0) {

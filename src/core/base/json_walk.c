@@ -133,6 +133,57 @@ tutti_status_t tt_json_skip(tt_json_walk_t *walk)
     return TUTTI_OK;
 }
 
+/* A member that is none of the named ones. */
+static tutti_status_t take_rest(tt_json_walk_t *walk, const char *name, json_t *rest, size_t *room)
+{
+    json_t *value;
+    const size_t begin = walk->at;
+    TT_TRY(tt_json_leaf(walk, &value));
+    if (json_object_set_new(rest, name, value) != 0) {
+        return TT_FAIL(TUTTI_ERR_NOMEM, "out of memory: JSON");
+    }
+    if (walk->at - begin > *room) {
+        return fail_walk(walk, begin, "more than 64 KiB for one value");
+    }
+    *room -= walk->at - begin;
+    return TUTTI_OK;
+}
+
+static tutti_status_t split_member(tt_json_walk_t *walk, const char *const *names,
+                                   tt_json_walk_t *places, json_t *rest, size_t *room)
+{
+    json_t *name;
+    size_t i = 0;
+    TT_TRY(tt_json_name(walk, &name));
+    const char *text = json_string_value(name);
+    while (names[i] != NULL && strcmp(names[i], text) != 0) {
+        i++;
+    }
+    const bool is_named = names[i] != NULL;
+    tutti_status_t status;
+    if (is_named ? places[i].text != NULL : json_object_get(rest, text) != NULL) {
+        status = fail_walk(walk, walk->at, "duplicate object key");
+    } else if (is_named) {
+        places[i] = *walk;
+        status = tt_json_skip(walk);
+    } else {
+        status = take_rest(walk, text, rest, room);
+    }
+    json_decref(name);
+    return status;
+}
+
+tutti_status_t tt_json_split(tt_json_walk_t *walk, const char *const *names, tt_json_walk_t *places,
+                             json_t *rest)
+{
+    size_t room = TT_JSON_LEAF_BYTES_MAX;
+    tutti_status_t status = tt_json_enter(walk, '{');
+    while (status >= 0 && (status = tt_json_next(walk, '}')) == TUTTI_OK) {
+        status = split_member(walk, names, places, rest, &room);
+    }
+    return status == TUTTI_END ? TUTTI_OK : status;
+}
+
 tutti_status_t tt_json_end(tt_json_walk_t *walk)
 {
     tt_json_kind(walk);

@@ -64,6 +64,12 @@ tutti_status_t tt_json_leaf(tt_json_walk_t *walk, json_t **out);
 /* Past a value; of what is in it only quotes and brackets are looked at. */
 tutti_status_t tt_json_skip(tt_json_walk_t *walk);
 
+/* An object: of a member that is among the names, a list that ends with NULL, the place becomes a
+ * walk in front of its value. All others become members of `rest`; they may have
+ * TT_JSON_LEAF_BYTES_MAX bytes together. FORMAT also where a name is there twice. */
+tutti_status_t tt_json_split(tt_json_walk_t *walk, const char *const *names, tt_json_walk_t *places,
+                             json_t *rest);
+
 /* Nothing but blanks may be behind it. */
 tutti_status_t tt_json_end(tt_json_walk_t *walk);
 

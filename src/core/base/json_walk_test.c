@@ -143,11 +143,48 @@ static void bytes_of_0_are_refused(void **state)
     }
 }
 
+static void members_are_places_or_objects(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"a\":1,\"long\": [1,2],\"b\":{}}";
+    static const char *const names[] = {"long", "none", NULL};
+    tt_json_walk_t walk = tt_json_walk("t", 0, text, sizeof text - 1), places[2] = {0};
+    json_t *rest = json_object(), *expected = json_loads("{\"a\":1,\"b\":{}}", 0, NULL);
+    assert_int_equal(tt_json_split(&walk, names, places, rest), TUTTI_OK);
+    assert_int_equal(tt_json_end(&walk), TUTTI_OK);
+    assert_true(json_equal(rest, expected));
+    assert_int_equal(tt_json_kind(&places[0]), '[');
+    assert_int_equal(places[0].at, 15);
+    assert_null(places[1].text);
+    json_decref(rest);
+    json_decref(expected);
+}
+
+static void members_have_a_leafs_bytes_together(void **state)
+{
+    (void)state;
+    enum { BYTES = TT_JSON_LEAF_BYTES_MAX };
+    static char text[BYTES + 32];
+    static const char *const names[] = {NULL};
+    for (int i = 0; i < 2; i++) {
+        json_t *rest = json_object();
+        memset(text, 'a', sizeof text);
+        memcpy(text, "{\"a\":1,\"b\":\"", 12);
+        memcpy(text + 12 + BYTES - 3 + i, "\"}", 2);
+        tt_json_walk_t walk = tt_json_walk("t", 0, text, (size_t)(12 + BYTES - 3 + i + 2));
+        assert_int_equal(tt_json_split(&walk, names, NULL, rest), i == 0 ? 0 : TUTTI_ERR_FORMAT);
+        json_decref(rest);
+    }
+    tt_expect_error("t: not valid JSON at offset 11: more than 64 KiB for one value");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_prefix_and_changed_byte_is_as_for_jansson),
         cmocka_unit_test(bytes_of_0_are_refused),
+        cmocka_unit_test(members_are_places_or_objects),
+        cmocka_unit_test(members_have_a_leafs_bytes_together),
         cmocka_unit_test(what_is_skipped_ends_where_it_ends),
         cmocka_unit_test(long_values_are_refused_and_long_texts_are_not),
     };

@@ -105,6 +105,11 @@ static const change_t mistakes[] = {
     FORMAT(",'digest':'" DIGITS "'", "", W "\"digest\": expected 32 hexadecimal digits"),
     FORMAT("'texts':{", "'texts':[],'more':{", "\"texts\": expected an object"),
     FORMAT("'u':'y'", "'u':1", "\"texts\": expected texts"),
+    FORMAT("'u':'y'", "'t':'y'", "\"texts\": a name is there twice"),
+    FORMAT("'s':{", "'w':{", W "it is there twice"),
+    FORMAT("'ranks':2", "'step':2", "not valid JSON at offset 57: duplicate object key"),
+    FORMAT("'texts':{", "'files':{", "not valid JSON at offset 425: duplicate object key"),
+    FORMAT("'step':7,", "'step':7,,", "not valid JSON at offset 50: a name expected"),
 };
 
 static void what_cannot_be_is_told(void **state)

@@ -15,6 +15,7 @@
 #include "core/base/buffer.h"
 #include "core/base/dtype_names.h"
 #include "core/base/file.h"
+#include "core/base/json_walk.h"
 #include "core/tensor/tensor_impl.h"
 #include "runtime/checkpoint/manifest.h"
 #include "runtime/checkpoint/step_folders.h"
@@ -193,7 +194,14 @@ tutti_status_t tt_manifest_print(const tt_manifest_t *manifest, tutti_buffer_t *
 typedef struct {
     const char *what, *tensor; /* for failures; NULL: none */
     tt_manifest_t *manifest;
+    tt_saved_tensor_t *saved; /* whose slices are read */
 } parser_t;
+
+/* Members that may be long; only one element of each is in memory as objects. */
+enum { HOSTS, FILES, TENSORS, TEXTS, PLACE_COUNT };
+
+static const char *const place_names[] = {"hosts", "files", "tensors", "texts", NULL};
+static const char *const tensor_place_names[] = {"slices", NULL};
 
 __attribute__((format(printf, 3, 4))) static tutti_status_t
 fail_parse(const parser_t *parser, tutti_status_t status, const char *format, ...)
@@ -207,6 +215,41 @@ fail_parse(const parser_t *parser, tutti_status_t status, const char *format, ..
     return parser->tensor == NULL
                ? TT_FAIL(status, "%s: %s", parser->what, text)
                : TT_FAIL(status, "%s: tensor \"%s\": %s", parser->what, name, text);
+}
+
+typedef tutti_status_t element_read_t(parser_t *parser, const json_t *element, size_t number);
+typedef tutti_status_t member_read_t(parser_t *parser, const char *name, tt_json_walk_t *walk);
+
+static tutti_status_t read_list(parser_t *parser, const char *name, tt_json_walk_t walk,
+                                element_read_t *read)
+{
+    if (tt_json_kind(&walk) != '[') {
+        return fail_parse(parser, TUTTI_ERR_FORMAT, "\"%s\": expected a list", name);
+    }
+    tutti_status_t status = tt_json_enter(&walk, '[');
+    for (size_t i = 0; status >= 0 && (status = tt_json_next(&walk, ']')) == TUTTI_OK; i++) {
+        json_t *element;
+        TT_TRY(tt_json_leaf(&walk, &element));
+        status = read(parser, element, i);
+        json_decref(element);
+    }
+    return status == TUTTI_END ? TUTTI_OK : status;
+}
+
+static tutti_status_t read_object(parser_t *parser, const char *name, tt_json_walk_t walk,
+                                  member_read_t *read)
+{
+    if (tt_json_kind(&walk) != '{') {
+        return fail_parse(parser, TUTTI_ERR_FORMAT, "\"%s\": expected an object", name);
+    }
+    tutti_status_t status = tt_json_enter(&walk, '{');
+    while (status >= 0 && (status = tt_json_next(&walk, '}')) == TUTTI_OK) {
+        json_t *member;
+        TT_TRY(tt_json_name(&walk, &member));
+        status = read(parser, json_string_value(member), &walk);
+        json_decref(member);
+    }
+    return status == TUTTI_END ? TUTTI_OK : status;
 }
 
 /* An integer from `least` to `most`. */
@@ -284,16 +327,16 @@ static tutti_status_t read_place(const parser_t *parser, const json_t *object,
     return manifest->files[file].digests == NULL ? TUTTI_OK : read_digest(parser, object, slice);
 }
 
-static tutti_status_t read_slice(const parser_t *parser, const json_t *object,
-                                 tt_saved_tensor_t *tensor)
+static tutti_status_t read_slice(parser_t *parser, const json_t *object, size_t number)
 {
+    (void)number;
     tt_saved_slice_t slice = {.file = TT_NO_FILE};
     int64_t rank;
-    TT_TRY(read_box(parser, object, tensor->shape, &slice.box));
+    TT_TRY(read_box(parser, object, parser->saved->shape, &slice.box));
     TT_TRY(read_number(parser, object, "rank", 0, parser->manifest->ranks - 1, &rank));
     slice.rank = (int)rank;
     TT_TRY(read_place(parser, object, &slice));
-    return tt_manifest_add_slice(tensor, &slice);
+    return tt_manifest_add_slice(parser->saved, &slice);
 }
 
 static tutti_status_t read_dtype(const parser_t *parser, const json_t *object, tutti_dtype_t *out)
@@ -306,26 +349,34 @@ static tutti_status_t read_dtype(const parser_t *parser, const json_t *object, t
     return TUTTI_OK;
 }
 
-static tutti_status_t read_tensor(const parser_t *parser, const json_t *object)
+static tutti_status_t read_tensor_head(parser_t *parser, const json_t *object)
 {
     tutti_dtype_t dtype;
     tutti_shape_t shape = {0};
-    tt_saved_tensor_t *tensor;
-    const json_t *slices = json_object_get(object, "slices");
     TT_TRY(read_dtype(parser, object, &dtype));
     TT_TRY(read_numbers(parser, object, "shape", shape.dims, &shape.rank));
     if (tt_shape_check(dtype, shape) < 0) {
         return fail_parse(parser, TUTTI_ERR_FORMAT, "more elements than memory can address");
     }
-    if (!json_is_array(slices)) {
-        return fail_parse(parser, TUTTI_ERR_FORMAT, "\"slices\": expected a list");
-    }
-    TT_TRY(tt_manifest_add(parser->manifest, parser->tensor, dtype, shape, &tensor));
-    tensor->is_model = json_is_true(json_object_get(object, "model"));
-    for (size_t i = 0; i < json_array_size(slices); i++) {
-        TT_TRY(read_slice(parser, json_array_get(slices, i), tensor));
-    }
+    TT_TRY(tt_manifest_add(parser->manifest, parser->tensor, dtype, shape, &parser->saved));
+    parser->saved->is_model = json_is_true(json_object_get(object, "model"));
     return TUTTI_OK;
+}
+
+static tutti_status_t read_tensor(parser_t *parser, const char *name, tt_json_walk_t *walk)
+{
+    tt_json_walk_t slices = {0};
+    parser->tensor = name;
+    if (tt_manifest_find(parser->manifest, name) != NULL) {
+        return fail_parse(parser, TUTTI_ERR_FORMAT, "it is there twice");
+    }
+    json_t *head = json_object();
+    tutti_status_t status = tt_json_split(walk, tensor_place_names, &slices, head);
+    status = status < 0 ? status : read_tensor_head(parser, head);
+    status = status < 0 ? status : read_list(parser, "slices", slices, read_slice);
+    json_decref(head);
+    parser->tensor = NULL;
+    return status;
 }
 
 /* Between ranks only: a file of others. */
@@ -345,21 +396,20 @@ static tutti_status_t read_head_of(const parser_t *parser, const json_t *file, s
 }
 
 /* Where each host has its own disk. */
-static tutti_status_t read_hosts(const parser_t *parser, const json_t *json)
+static tutti_status_t read_host(parser_t *parser, const json_t *host, size_t number)
 {
-    const json_t *hosts = json_object_get(json, "hosts");
+    (void)number;
+    return json_is_string(host) ? tt_manifest_add_host(parser->manifest, json_string_value(host))
+                                : fail_parse(parser, TUTTI_ERR_FORMAT, "\"hosts\": expected names");
+}
+
+static tutti_status_t read_copies(const parser_t *parser, const json_t *json)
+{
     int64_t copies = 0;
     if (json_object_get(json, "copies") != NULL) {
         TT_TRY(read_number(parser, json, "copies", 1, INT32_MAX, &copies));
     }
     parser->manifest->copies = (int)copies;
-    for (size_t i = 0; i < json_array_size(hosts); i++) {
-        const char *name = json_string_value(json_array_get(hosts, i));
-        if (name == NULL) {
-            return fail_parse(parser, TUTTI_ERR_FORMAT, "\"hosts\": expected names");
-        }
-        TT_TRY(tt_manifest_add_host(parser->manifest, name));
-    }
     return TUTTI_OK;
 }
 
@@ -375,63 +425,39 @@ static tutti_status_t read_host_of(const parser_t *parser, const json_t *file, s
     return TUTTI_OK;
 }
 
-static tutti_status_t read_files(const parser_t *parser, const json_t *json)
+static tutti_status_t read_file(parser_t *parser, const json_t *file, size_t number)
 {
-    const json_t *files = json_object_get(json, "files");
-    if (!json_is_array(files)) {
-        return fail_parse(parser, TUTTI_ERR_FORMAT, "\"files\": expected a list");
+    const json_t *digests = json_object_get(file, "digests");
+    const char *name = json_string_value(json_object_get(file, "name"));
+    if (name == NULL || (digests != NULL && !json_is_string(digests))) {
+        return fail_parse(parser, TUTTI_ERR_FORMAT,
+                          "\"files\"[%zu]: expected names of a file and of its digests", number);
     }
-    for (size_t i = 0; i < json_array_size(files); i++) {
-        const json_t *file = json_array_get(files, i), *digests = json_object_get(file, "digests");
-        const char *name = json_string_value(json_object_get(file, "name"));
-        if (name == NULL || (digests != NULL && !json_is_string(digests))) {
-            return fail_parse(parser, TUTTI_ERR_FORMAT,
-                              "\"files\"[%zu]: expected names of a file and of its digests", i);
-        }
-        const tutti_status_t status =
-            tt_manifest_add_file(parser->manifest, name, json_string_value(digests));
-        if (status < 0) {
-            return status == TUTTI_ERR_FORMAT
-                       ? fail_parse(parser, status, "\"files\"[%zu]: %s", i, tutti_last_error())
-                       : status;
-        }
-        TT_TRY(read_head_of(parser, file, i));
-        TT_TRY(read_host_of(parser, file, i));
+    const tutti_status_t status =
+        tt_manifest_add_file(parser->manifest, name, json_string_value(digests));
+    if (status < 0) {
+        return status == TUTTI_ERR_FORMAT
+                   ? fail_parse(parser, status, "\"files\"[%zu]: %s", number, tutti_last_error())
+                   : status;
     }
-    return TUTTI_OK;
+    TT_TRY(read_head_of(parser, file, number));
+    return read_host_of(parser, file, number);
 }
 
-static tutti_status_t read_tensors(parser_t *parser, json_t *json)
+static tutti_status_t read_text(parser_t *parser, const char *name, tt_json_walk_t *walk)
 {
-    json_t *tensors = json_object_get(json, "tensors"), *object;
-    if (!json_is_object(tensors)) {
-        return fail_parse(parser, TUTTI_ERR_FORMAT, "\"tensors\": expected an object");
+    json_t *text;
+    if (tt_json_kind(walk) != '"') {
+        return fail_parse(parser, TUTTI_ERR_FORMAT, "\"texts\": expected texts");
     }
-    json_object_foreach(tensors, parser->tensor, object)
-    {
-        TT_TRY(read_tensor(parser, object));
+    if (tt_manifest_text(parser->manifest, name) != NULL) {
+        return fail_parse(parser, TUTTI_ERR_FORMAT, "\"texts\": a name is there twice");
     }
-    return TUTTI_OK;
-}
-
-static tutti_status_t read_texts(parser_t *parser, json_t *json)
-{
-    json_t *texts = json_object_get(json, "texts"), *text;
-    const char *name;
-    parser->tensor = NULL;
-    if (!json_is_object(texts)) {
-        return fail_parse(parser, TUTTI_ERR_FORMAT, "\"texts\": expected an object");
-    }
-    json_object_foreach(texts, name, text)
-    {
-        if (!json_is_string(text)) {
-            return fail_parse(parser, TUTTI_ERR_FORMAT, "\"texts\": expected texts");
-        }
-        const tutti_bytes_t bytes =
-            tutti_bytes_of(json_string_value(text), json_string_length(text));
-        TT_TRY(tt_manifest_add_text(parser->manifest, name, bytes));
-    }
-    return TUTTI_OK;
+    TT_TRY(tt_json_leaf(walk, &text));
+    const tutti_bytes_t bytes = tutti_bytes_of(json_string_value(text), json_string_length(text));
+    const tutti_status_t status = tt_manifest_add_text(parser->manifest, name, bytes);
+    json_decref(text);
+    return status;
 }
 
 static tutti_status_t read_head(const parser_t *parser, const json_t *json, int64_t *step,
@@ -451,22 +477,26 @@ static tutti_status_t read_head(const parser_t *parser, const json_t *json, int6
     return read_number(parser, json, "ranks", 1, INT32_MAX, ranks);
 }
 
-static tutti_status_t read_manifest(parser_t *parser, json_t *json)
+static tutti_status_t read_places(parser_t *parser, const tt_json_walk_t *places)
+{
+    TT_TRY(places[HOSTS].text == NULL ? TUTTI_OK
+                                      : read_list(parser, "hosts", places[HOSTS], read_host));
+    TT_TRY(read_list(parser, "files", places[FILES], read_file));
+    TT_TRY(read_object(parser, "tensors", places[TENSORS], read_tensor));
+    return read_object(parser, "texts", places[TEXTS], read_text);
+}
+
+static tutti_status_t read_manifest(parser_t *parser, tt_json_walk_t walk, json_t *head)
 {
     int64_t step, ranks;
-    TT_TRY(read_head(parser, json, &step, &ranks));
+    tt_json_walk_t places[PLACE_COUNT] = {0};
+    TT_TRY(tt_json_split(&walk, place_names, places, head));
+    TT_TRY(tt_json_end(&walk));
+    TT_TRY(read_head(parser, head, &step, &ranks));
     TT_TRY(tt_manifest_create(step, (int)ranks, &parser->manifest));
-    parser->manifest->is_whole = json_is_true(json_object_get(json, "whole"));
-    tutti_status_t status = read_hosts(parser, json);
-    if (status >= 0) {
-        status = read_files(parser, json);
-    }
-    if (status >= 0) {
-        status = read_tensors(parser, json);
-    }
-    if (status >= 0) {
-        status = read_texts(parser, json);
-    }
+    parser->manifest->is_whole = json_is_true(json_object_get(head, "whole"));
+    tutti_status_t status = read_copies(parser, head);
+    status = status < 0 ? status : read_places(parser, places);
     if (status < 0) {
         tt_manifest_release(parser->manifest);
     }
@@ -492,14 +522,11 @@ static tutti_status_t check_digest(const parser_t *parser, tutti_bytes_t text)
 tutti_status_t tt_manifest_parse(const char *what, tutti_bytes_t text, tt_manifest_t **out)
 {
     parser_t parser = {.what = what};
-    json_error_t error;
     TT_TRY(check_digest(&parser, text));
-    json_t *json = json_loadb(text.data, text.bytes, JSON_REJECT_DUPLICATES, &error);
-    if (json == NULL) {
-        return fail_parse(&parser, TUTTI_ERR_FORMAT, "%s, at byte %d", error.text, error.position);
-    }
-    const tutti_status_t status = read_manifest(&parser, json);
-    json_decref(json);
+    json_t *head = json_object();
+    const tutti_status_t status =
+        read_manifest(&parser, tt_json_walk(what, 0, text.data, text.bytes), head);
+    json_decref(head);
     if (status >= 0) {
         *out = parser.manifest;
     }

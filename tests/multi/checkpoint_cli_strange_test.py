@@ -23,8 +23,8 @@ def write_safetensors(path, tensors):
 
 class Paths(Checkpoints):
     def test_json_of_paths_that_are_no_utf_8(self):
-        folder = os.fsdecode(os.fsencode(self.folder) + b"/caf\xe9")
-        shown = self.folder + "/caf\ufffd"
+        folder = os.fsdecode(os.fsencode(self.folder) + b"/\x01caf\xe9")
+        shown = self.folder + "/\x01caf\ufffd"
         flip(save(folder) + "/rank-00000-0.safetensors", 1500)
         found = self.json("verify", folder, code=1)
         self.assertEqual(found["checkpoints"][0]["path"], step_of(shown, 1))

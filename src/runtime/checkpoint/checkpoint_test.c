@@ -367,6 +367,38 @@ static void what_does_not_fit_is_listed(void **state)
     end_alone(&a);
 }
 
+/* Of more tensors than a byte has bits: each is missed alone. */
+static void whichever_is_left_out_is_named(void **state)
+{
+    (void)state;
+    enum { COUNT = 18 };
+    alone_t a;
+    int64_t step;
+    char names[COUNT][8], text[64];
+    tutti_slice_t slices[COUNT];
+    tutti_tensor_t *x;
+    begin_small(&a);
+    assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(1), &x), TUTTI_OK);
+    for (int i = 0; i < COUNT; i++) {
+        snprintf(names[i], sizeof names[i], "t%d", i);
+        slices[i] = tutti_slice_whole(names[i], x);
+    }
+    a.checkpoint.slices = slices;
+    a.checkpoint.slice_count = COUNT;
+    assert_int_equal(tutti_checkpoint_save(&a.checkpoint, 3), TUTTI_OK);
+    a.checkpoint.slice_count = COUNT - 1;
+    for (int i = COUNT - 1; i >= 0; i--) { /* behind the others is what is left out */
+        const tutti_slice_t out = slices[i];
+        slices[i] = slices[COUNT - 1];
+        assert_int_equal(tutti_checkpoint_load(&a.checkpoint, &step), TUTTI_ERR_MISMATCH);
+        snprintf(text, sizeof text, "1 tensor does not fit; \"t%d\" is in it, but not here", i);
+        tt_expect_error(text);
+        slices[i] = out;
+    }
+    tutti_tensor_release(x);
+    end_alone(&a);
+}
+
 static void expect_refused(const alone_t *a, const tutti_slice_t *slices, size_t count,
                            const char *text)
 {
@@ -490,6 +522,7 @@ int main(void)
         cmocka_unit_test(what_was_just_saved_stays),
         cmocka_unit_test(no_checkpoint_is_no_failure),
         cmocka_unit_test(what_does_not_fit_is_listed),
+        cmocka_unit_test(whichever_is_left_out_is_named),
         cmocka_unit_test(slices_that_are_not_all_of_it_are_refused),
         cmocka_unit_test(mistakes_are_told),
         cmocka_unit_test(a_slice_on_meta_is_named),

@@ -329,6 +329,9 @@ static void what_is_wrong_with_a_file_of_llmc_is_told(void **state)
     }
     tt_write_file(tt_file_of(&place, "gpt2.bin"), bytes, count - 1);
     expect_refused(&place, "gpt2.bin", TUTTI_ERR_FORMAT, "tensor \"ln.bias\" begins at offset");
+    tt_put_u32(bytes + 4, 1);
+    tt_write_file(tt_file_of(&place, "gpt2.bin"), bytes, count);
+    expect_refused(&place, "gpt2.bin", TUTTI_ERR_UNSUPPORTED, "llm.c's version 1");
     tt_write_file(tt_file_of(&place, "gpt2.bin"), bytes, 1023);
     expect_refused(&place, "gpt2.bin", TUTTI_ERR_FORMAT, "truncated: expected 1024 bytes");
     tt_end_files(&place);
@@ -496,8 +499,11 @@ static void memory_that_runs_out_is_told(void **state)
     tt_write_file(tt_file_of(&place, "b"), bytes, tt_fill_llmc(bytes, sizeof bytes, true));
     tt_write_matrix(tt_file_of(&place, "a"), "w", 4, 0);
     write_text(&place, index_name, "{\"weight_map\": {\"w\": \"a\"}}");
-    static const char *const names[] = {"a", "b", "model.safetensors.index.json"};
-    for (int i = 0; i < 3; i++) {
+    assert_int_equal(mkdir(tt_file_of(&place, "both"), 0700), 0);
+    tt_write_matrix(tt_file_of(&place, "both/model.safetensors"), "w", 4, 0);
+    tt_write_matrix(tt_file_of(&place, "both/optim.safetensors"), "w.exp_avg", 4, 0);
+    static const char *const names[] = {"a", "b", "model.safetensors.index.json", "both"};
+    for (int i = 0; i < 4; i++) {
         const size_t before = tt_alloc_stats().blocks;
         for (size_t n = 1;; n++) {
             tt_alloc_fail_at(n);

@@ -221,9 +221,10 @@ TUTTI_API tutti_status_t tutti_checkpoint_load(const tutti_checkpoint_t *checkpo
  *
  * @param step  out: its first one, counted from 0
  * @return      END: it begins at step 0
- * @thread      the context's; a collective call; the folder must be the same on every host
- * @errors      as tutti_checkpoint_load(); STATE (not `resume`, and the folder has a checkpoint:
- *              names its step)
+ * @thread      the context's; a collective call; the folder must be the same on every host, or
+ *              per_host be set
+ * @errors      as tutti_checkpoint_load(); STATE (not `resume`, and the folder, of any host with
+ *              per_host, has a checkpoint: names its step)
  */
 TUTTI_API tutti_status_t tutti_checkpoint_begin(const tutti_checkpoint_t *checkpoint, bool resume,
                                                 int64_t *step);

@@ -4,6 +4,7 @@
 #include "comm/group/agree.h"
 #include "core/base/log.h"
 #include "runtime/checkpoint/checkpoint_impl.h"
+#include "runtime/checkpoint/disks.h"
 #include "runtime/checkpoint/folder_lock.h"
 #include "runtime/checkpoint/step_folders.h"
 
@@ -20,13 +21,18 @@ static tutti_status_t check_unused(const char *folder)
                                          folder, found);
 }
 
+/* On every disk. */
 static tutti_status_t begin_anew(const tutti_checkpoint_t *c)
 {
-    const bool is_root = c->group == NULL || tutti_group_rank(c->group) == 0;
+    tt_disks_t disks;
     TT_TRY(tt_group_agree(c->group, tt_checkpoint_check(c)));
-    TT_TRY(tt_folder_lock(c->folder, c->group, false));
-    TT_TRY(tt_group_agree(c->group, is_root ? check_unused(c->folder) : TUTTI_OK));
-    return TUTTI_END;
+    TT_TRY(tt_disks_find(c, &disks));
+    tutti_status_t status = tt_folder_lock_each(c->folder, c->group, disks.is_first, false);
+    if (status >= 0) {
+        status = tt_group_agree(c->group, disks.is_first ? check_unused(c->folder) : TUTTI_OK);
+    }
+    tt_disks_release(&disks);
+    return status < 0 ? status : TUTTI_END;
 }
 
 tutti_status_t tutti_checkpoint_begin(const tutti_checkpoint_t *checkpoint, bool resume,

@@ -18,6 +18,7 @@ typedef struct {
     bool is_common; /* all have one folder */
     bool is_whole;  /* each tensor in one file */
     bool has_saver; /* saves go on in the background */
+    bool is_new;    /* a load is the beginning of a training that does not resume */
     tt_layout_t layout;
     int64_t step;
     int keep;
@@ -34,6 +35,21 @@ static _Thread_local int own_host;
 int gethostname(char *name, size_t bytes)
 {
     return snprintf(name, bytes, "node-%d", own_host) < 0 ? -1 : 0;
+}
+
+/* Takes the place of the C library's: a file of this name cannot be flushed. */
+static const char *failing;
+
+int fsync(int fd)
+{
+    char link[40], path[256] = "";
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    if (failing != NULL && readlink(link, path, sizeof path - 1) > 0 &&
+        strstr(path, failing) != NULL) {
+        errno = ENOSPC;
+        return -1;
+    }
+    return 0; /* a disk would take most of the tests' time */
 }
 
 static void folder_of(int host, char folder[128])
@@ -79,7 +95,8 @@ static tutti_status_t run_rank(const tutti_spawned_t *self, bool is_save)
         met[rank] = job.has_saver ? save_behind(&checkpoint, &laid)
                                   : tutti_checkpoint_save(&checkpoint, job.step);
     } else {
-        met[rank] = tutti_checkpoint_load(&checkpoint, &found[rank]);
+        met[rank] = job.is_new ? tutti_checkpoint_begin(&checkpoint, false, &found[rank])
+                               : tutti_checkpoint_load(&checkpoint, &found[rank]);
     }
     snprintf(texts[rank], TEXT_BYTES, "%s", met[rank] < 0 ? tutti_last_error() : "");
     if (!is_save && met[rank] == TUTTI_OK) {
@@ -362,6 +379,25 @@ static void copies_without_hosts_are_refused(void **state)
 
 /* ---- mistakes -------------------------------------------------------------------------------- */
 
+/* Rank 0's host has none. */
+static void a_checkpoint_of_any_host_is_anothers(void **state)
+{
+    (void)state;
+    save(3, 1);
+    shell("rm -r a");
+    job.is_new = true;
+    run(load_rank, 3);
+    for (int rank = 0; rank < 3; rank++) {
+        assert_int_equal(met[rank], TUTTI_ERR_STATE);
+        assert_non_null(strstr(texts[rank], "/b has a checkpoint of step 1: resume"));
+    }
+    shell("rm -r b");
+    run(load_rank, 3);
+    for (int rank = 0; rank < 3; rank++) {
+        assert_int_equal(met[rank], TUTTI_END);
+    }
+}
+
 /* Of a file system that all hosts share. */
 static void a_common_folder_is_told(void **state)
 {
@@ -386,21 +422,6 @@ static void what_was_saved_together_is_loaded_per_host(void **state)
     save(1, 4);
     job.is_common = true;
     expect_load(4, 4);
-}
-
-/* Takes the place of the C library's: a file of this name cannot be flushed. */
-static const char *failing;
-
-int fsync(int fd)
-{
-    char link[40], path[256] = "";
-    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    if (failing != NULL && readlink(link, path, sizeof path - 1) > 0 &&
-        strstr(path, failing) != NULL) {
-        errno = ENOSPC;
-        return -1;
-    }
-    return 0; /* a disk would take most of the tests' time */
 }
 
 /* Whatever it is that it cannot write, and whose. */
@@ -444,6 +465,7 @@ int main(void)
         cmocka_unit_test(any_host_may_be_lost),
         cmocka_unit_test_setup_teardown(copies_are_the_same_files_on_the_next_host, begin, end),
         cmocka_unit_test_setup_teardown(copies_without_hosts_are_refused, begin, end),
+        cmocka_unit_test_setup_teardown(a_checkpoint_of_any_host_is_anothers, begin, end),
         cmocka_unit_test_setup_teardown(a_common_folder_is_told, begin, end),
         cmocka_unit_test_setup_teardown(what_was_saved_together_is_loaded_per_host, begin, end),
     };

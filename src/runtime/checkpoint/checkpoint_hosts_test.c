@@ -277,6 +277,23 @@ static void manifests_that_differ_are_none(void **state)
     expect_load(2, 1);
 }
 
+/* Of which each is a checkpoint of the hosts that there were. */
+static void steps_of_fewer_hosts_stay(void **state)
+{
+    (void)state;
+    job.hosts = 3;
+    save(3, 1);
+    job.hosts = 2;
+    save(2, 2);
+    job.hosts = 3;
+    failing = "/c/.half-000000000003/rank";
+    job.step = 3;
+    run(save_rank, 3);
+    failing = NULL;
+    assert_int_equal(met[0], TUTTI_ERR_IO);
+    expect_load(3, 2);
+}
+
 static void a_lost_host_is_named(void **state)
 {
     (void)state;
@@ -458,6 +475,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(all_files_in_one_folder_are_a_checkpoint, begin, end),
         cmocka_unit_test_setup_teardown(a_step_of_one_host_is_none, begin, end),
         cmocka_unit_test_setup_teardown(manifests_that_differ_are_none, begin, end),
+        cmocka_unit_test_setup_teardown(steps_of_fewer_hosts_stay, begin, end),
         cmocka_unit_test_setup_teardown(a_lost_host_is_named, begin, end),
         cmocka_unit_test_setup_teardown(damage_of_another_host_is_told, begin, end),
         cmocka_unit_test_setup_teardown(damage_is_mended_from_a_copy, begin, end),

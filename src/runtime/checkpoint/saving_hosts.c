@@ -17,6 +17,7 @@
 #include "core/base/alloc.h"
 #include "core/base/file.h"
 #include "runtime/checkpoint/checkpoint_impl.h"
+#include "runtime/checkpoint/host_steps.h"
 #include "runtime/checkpoint/saving.h"
 
 /* ---- one disk, or several? ------------------------------------------------------------------- */
@@ -130,18 +131,53 @@ static bool is_everywhere(const tt_saving_t *save, const tutti_buffer_t *all, in
     return true;
 }
 
-/* What is newer than the newest one of all disks, but not on all, was never published as a whole.
- */
-static tutti_status_t drop_parts(const tt_saving_t *save, const tutti_buffer_t *all,
-                                 const steps_t *own)
+/* The newest step of any disk below another one; TT_NO_STEP. */
+static int64_t newest_below(const tt_saving_t *save, const tutti_buffer_t *all, int64_t below)
 {
     int64_t newest = TT_NO_STEP;
-    for (size_t i = 0; i < own->count; i++) {
-        if (own->steps[i] > newest && is_everywhere(save, all, own->steps[i])) {
-            newest = own->steps[i];
+    for (int i = 0; i < save->ranks; i++) {
+        const int64_t *list = all[i].data;
+        for (size_t k = 0; k < all[i].bytes / sizeof *list; k++) {
+            newest = list[k] < below && list[k] > newest ? list[k] : newest;
         }
     }
-    for (size_t i = 0; i < own->count && newest != TT_NO_STEP; i++) {
+    return newest;
+}
+
+static tutti_status_t find_whole(const tt_saving_t *save, int64_t step, bool *is_whole)
+{
+    tt_manifest_t *manifest;
+    tt_holders_t holders;
+    const tutti_status_t status =
+        tt_host_steps_open(save->checkpoint, &save->disks, step, &manifest, &holders);
+    *is_whole = status >= 0;
+    if (status >= 0) {
+        tt_manifest_release(manifest);
+        tt_holders_release(&holders);
+    }
+    return status == TUTTI_ERR_IO || status == TUTTI_ERR_FORMAT ? TUTTI_OK : status;
+}
+
+/* What is newer than the newest one of all disks, but not on all, was never published as a whole,
+ * unless there were fewer hosts then. The newest that stays; what is newer goes. */
+static tutti_status_t find_newest(const tt_saving_t *save, const tutti_buffer_t *all, int64_t *out)
+{
+    bool is_whole = false;
+    int64_t common = save->step, newest = save->step;
+    do {
+        common = newest_below(save, all, common);
+    } while (common != TT_NO_STEP && !is_everywhere(save, all, common));
+    while (common != TT_NO_STEP && !is_whole &&
+           (newest = newest_below(save, all, newest)) > common) {
+        TT_TRY(find_whole(save, newest, &is_whole));
+    }
+    *out = newest;
+    return TUTTI_OK;
+}
+
+static tutti_status_t drop_newer(const tt_saving_t *save, const steps_t *own, int64_t newest)
+{
+    for (size_t i = 0; i < own->count; i++) {
         if (own->steps[i] > newest) {
             TT_TRY(tt_steps_remove(save->checkpoint->folder, own->steps[i]));
         }
@@ -153,6 +189,7 @@ static tutti_status_t drop_together(const tt_saving_t *save)
 {
     tutti_group_t *group = save->checkpoint->group;
     steps_t own = {.below = save->step};
+    int64_t newest = TT_NO_STEP;
     tutti_buffer_t *all = tt_alloc_array((size_t)save->ranks, sizeof *all, "checkpoint");
     tutti_status_t status = all == NULL ? TUTTI_ERR_NOMEM : TUTTI_OK;
     if (status >= 0 && save->disks.is_first) {
@@ -162,8 +199,8 @@ static tutti_status_t drop_together(const tt_saving_t *save)
     if (status >= 0) {
         const size_t bytes = own.count * sizeof *own.steps;
         status = tutti_all_gather_bytes(group, tutti_bytes_of(own.steps, bytes), all);
-        status = status < 0 ? tt_group_give_up(group, status)
-                            : tt_group_agree(group, drop_parts(save, all, &own));
+        status = status < 0 ? tt_group_give_up(group, status) : find_newest(save, all, &newest);
+        status = status < 0 ? status : tt_group_agree(group, drop_newer(save, &own, newest));
     }
     for (int i = 0; i < save->ranks && all != NULL; i++) {
         tutti_buffer_release(&all[i]);

@@ -8,6 +8,7 @@
 
 #include "core/tensor/device_testing.h"
 #include "runtime/checkpoint/layout_testing.h"
+#include "runtime/checkpoint/manifest.h"
 
 enum { RANKS_MAX = 4, TEXT_BYTES = 512 };
 
@@ -394,6 +395,32 @@ static void copies_without_hosts_are_refused(void **state)
     assert_non_null(strstr(tutti_last_error(), "host_copies is 2"));
 }
 
+/* A slice of rank 1 that nobody has written. */
+static void forget_file(const char *host)
+{
+    char path[160];
+    tt_manifest_t *manifest;
+    snprintf(path, sizeof path, "%s/%s/step-000000000001/manifest.json", job.place, host);
+    assert_int_equal(tt_manifest_read(path, &manifest), TUTTI_OK);
+    tt_saved_tensor_t *first = &manifest->tensors[0];
+    first->slices[first->slice_count - 1].file = TT_NO_FILE;
+    assert_int_equal(tt_manifest_write(path, manifest), TUTTI_OK);
+    tt_manifest_release(manifest);
+}
+
+static void a_slice_in_no_file_is_damage(void **state)
+{
+    (void)state;
+    save(2, 1);
+    forget_file("a");
+    forget_file("b");
+    run(load_rank, 2);
+    for (int rank = 0; rank < 2; rank++) {
+        assert_int_equal(met[rank], TUTTI_ERR_FORMAT);
+        assert_non_null(strstr(texts[rank], "no host has a manifest of it that can be read"));
+    }
+}
+
 /* ---- mistakes -------------------------------------------------------------------------------- */
 
 /* Rank 0's host has none. */
@@ -479,6 +506,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_lost_host_is_named, begin, end),
         cmocka_unit_test_setup_teardown(damage_of_another_host_is_told, begin, end),
         cmocka_unit_test_setup_teardown(damage_is_mended_from_a_copy, begin, end),
+        cmocka_unit_test_setup_teardown(a_slice_in_no_file_is_damage, begin, end),
         cmocka_unit_test_setup_teardown(a_full_disk_of_one_host_fails_all, begin, end),
         cmocka_unit_test(any_host_may_be_lost),
         cmocka_unit_test_setup_teardown(copies_are_the_same_files_on_the_next_host, begin, end),

@@ -12,21 +12,6 @@
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* What a rank has, before it is written, is described in the same form. */
-static tutti_status_t check_written(const tutti_saved_t *saved)
-{
-    for (size_t i = 0; i < saved->source.manifest->tensor_count; i++) {
-        const tt_saved_tensor_t *tensor = &saved->source.manifest->tensors[i];
-        for (size_t k = 0; k < tensor->slice_count; k++) {
-            if (tensor->slices[k].file == TT_NO_FILE) {
-                return TT_FAIL(TUTTI_ERR_FORMAT, "%s: tensor \"%s\": a slice is in no file",
-                               saved->path, tensor->name);
-            }
-        }
-    }
-    return TUTTI_OK;
-}
-
 const tt_manifest_t *tt_saved_names(const tutti_saved_t *saved)
 {
     return saved->names != NULL ? saved->names : saved->source.manifest;
@@ -93,7 +78,6 @@ static tutti_status_t open_saved(const char *path, tutti_saved_t *saved)
     TT_TRY(tt_source_open(path, &saved->source));
     const bool is_ours = strcmp(saved->source.format, "checkpoint") == 0;
     snprintf(saved->path, sizeof saved->path, "%s", is_ours ? saved->source.folder : path);
-    TT_TRY(check_written(saved));
     count_bytes(saved);
     saved->host = find_host(saved);
     return tt_slice_reader_open(&saved->reader, saved->source.folder, saved->source.manifest);

@@ -181,10 +181,23 @@ static tutti_status_t check_all_of(const char *what, const tt_saved_tensor_t *te
                          what, tensor->name, left, numel);
 }
 
+/* What a rank has, before it is written, is described in the same form. */
+static tutti_status_t check_written(const char *what, const tt_saved_tensor_t *tensor)
+{
+    for (size_t i = 0; i < tensor->slice_count; i++) {
+        if (tensor->slices[i].file == TT_NO_FILE) {
+            return TT_FAIL(TUTTI_ERR_FORMAT, "%s: tensor \"%s\": a slice is in no file", what,
+                           tensor->name);
+        }
+    }
+    return TUTTI_OK;
+}
+
 tutti_status_t tt_manifest_check_slices(const char *what, const tt_manifest_t *manifest)
 {
     for (size_t i = 0; i < manifest->tensor_count; i++) {
         const tt_saved_tensor_t *tensor = &manifest->tensors[i];
+        TT_TRY(check_written(what, tensor));
         TT_TRY(check_all_of(what, tensor));
         TT_TRY(tensor->slice_count < 2 ? TUTTI_OK : check_apart(what, tensor));
     }

@@ -95,8 +95,9 @@ tutti_status_t tt_manifest_add(tt_manifest_t *manifest, const char *name, tutti_
                                tutti_shape_t shape, tt_saved_tensor_t **out);
 tutti_status_t tt_manifest_add_slice(tt_saved_tensor_t *tensor, const tt_saved_slice_t *slice);
 
-/* Whether the slices of each tensor share nothing, and are all of it together, as in a checkpoint
- * that is written. `what` names it. Cost: a sort. Errors: FORMAT (names the tensor), NOMEM. */
+/* Whether the slices of each tensor are in files, share nothing, and are all of it together, as in
+ * a checkpoint that is written. `what` names it. Cost: a sort. Errors: FORMAT (names the tensor),
+ * NOMEM. */
 tutti_status_t tt_manifest_check_slices(const char *what, const tt_manifest_t *manifest);
 
 /* One more file, with the next number; `digests` may be NULL. Errors: FORMAT (a name that leads out

@@ -191,7 +191,8 @@ static void slices_are_each_element_once(void **state)
 {
     (void)state;
     static const change_t changes[] = {
-        {"", "", TUTTI_OK, ""},
+        {"'rank':1}]}}", "'rank':1,'file':1,'at':0}]}}", TUTTI_OK, ""},
+        {"", "", TUTTI_ERR_FORMAT, "m: tensor \"s\": a slice is in no file"},
         {"'offset':[2,0],'size':[2,6]", "'offset':[1,0],'size':[2,6]", TUTTI_ERR_FORMAT,
          "m: tensor \"w\": slices [0:2, 0:6] and [1:3, 0:6] overlap"},
         {"'offset':[2,0],'size':[2,6]", "'offset':[2,0],'size':[2,5]", TUTTI_ERR_FORMAT,

@@ -1,5 +1,5 @@
 /* tutti checkpoint prune: the newest complete checkpoints stay, and those that are named; what is
- * older goes. One that is damaged is never counted, so that the last good one is not lost. */
+ * older goes. One that may be damaged is never counted, so that the last good one is not lost. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,12 +75,14 @@ static bool is_there(const char *list, const tutti_checkpoint_step_t *steps, siz
     return true;
 }
 
-static bool is_complete(const char *folder, const tutti_checkpoint_step_t *step)
+/* Of one host's part the newest is not: a crash may have left it on this host alone. */
+static bool is_complete(const char *folder, const tutti_checkpoint_step_t *step, bool is_newest)
 {
     char path[4096];
     tutti_saved_t *saved = NULL;
     snprintf(path, sizeof path, "%s/%s", folder, step->name);
-    const bool is_whole = tutti_saved_open(path, &saved) >= 0 && tutti_saved_check(saved) >= 0;
+    const bool is_whole = tutti_saved_open(path, &saved) >= 0 && tutti_saved_check(saved) >= 0 &&
+                          (!is_newest || tutti_saved_describe(saved).elsewhere == 0);
     tutti_saved_close(saved);
     return is_whole;
 }
@@ -96,7 +98,8 @@ static tutti_status_t prune(const char *folder, const flags_t *flags, const tutt
             continue;
         }
         if (complete < flags->keep || is_named(flags->steps, steps[i].step)) {
-            complete += complete < flags->keep && is_complete(folder, &steps[i]);
+            complete += complete < flags->keep &&
+                        is_complete(folder, &steps[i], json_array_size(kept) == 0);
             json_array_append_new(kept, json_integer((json_int_t)steps[i].step));
             continue;
         }

@@ -88,6 +88,14 @@ class PerHost(unittest.TestCase):
         os.unlink(os.path.join(folder, step, "rank-00001-0.digests"))
         self.assertEqual(checkpoint("verify", step).returncode, 1)
 
+    def test_prune_does_not_count_what_a_crash_may_have_left_on_one_host(self):
+        halves = [os.path.join(folder, "host-0/saved", name + "000000000003")
+                  for name in ("step-", ".half-")]
+        os.rename(*halves)
+        pruned = json.loads(checkpoint("prune", "--json", "--keep", "1", "host-1/saved").stdout)
+        self.assertEqual((pruned["kept"], pruned["removed"]), ([3, 2], []))
+        self.assertIn("begins at step 2\n", run("--per-host", "--steps", "3", "--resume").stdout)
+
     def test_all_files_in_one_folder_are_a_checkpoint(self):
         shutil.copytree(os.path.join(folder, "host-0"), os.path.join(folder, "host-1"),
                         dirs_exist_ok=True)

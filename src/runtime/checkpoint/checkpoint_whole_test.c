@@ -1,6 +1,7 @@
 /* Saves of whole tensors: any layout, what is in which file, devices, failures on the way. */
 #include <dirent.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <jansson.h>
@@ -291,6 +292,12 @@ static void a_damaged_index_is_found(void **state)
     assert_int_equal(truncate(path, 10), 0);
     expect_damage(1);
     assert_int_equal(unlink(path), 0);
+    expect_damage(1);
+    assert_int_equal(mkfifo(path, 0600), 0); /* nobody writes into it */
+    expect_damage(1);
+    assert_int_equal(unlink(path), 0);
+    snprintf(mend, sizeof mend, "truncate -s 1T %s", path);
+    assert_int_equal(system(mend), 0);
     expect_damage(1);
 }
 

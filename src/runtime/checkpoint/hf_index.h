@@ -33,7 +33,7 @@ void tt_hf_index_add(tt_hf_index_t *index, const char *name, const char *file, u
 void tt_hf_index_of(const tt_manifest_t *manifest, tt_hf_index_t *index);
 
 /* Whether the folder's says the same; one of nothing need not be there. Releases the index in any
- * case. Errors: FORMAT (it is not there, or says something else; names it), NOMEM. */
+ * case. Errors: IO (it is not there), FORMAT (it says something else; both name it), NOMEM. */
 tutti_status_t tt_hf_index_check(tt_hf_index_t *index, const char *folder);
 
 /* Written into the folder, flushed; an index of nothing is not. Releases the index in any case.

@@ -210,7 +210,9 @@ static tutti_status_t try_lock(try_t *try)
     if (has(try->path)) {
         return TUTTI_OK;
     }
-    const int fd = tt_file_lift(open(try->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666));
+    /* In a folder of strangers a link may lead to any file, which would be written over. */
+    const int fd =
+        tt_file_lift(open(try->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW, 0666));
     if (fd < 0) {
         return try->is_saving ? TT_FAIL_ERRNO(TUTTI_ERR_IO, "%s: cannot open it", try->path)
                               : TUTTI_OK;

@@ -249,6 +249,26 @@ static void where_nothing_can_be_written_nothing_is_locked(void **state)
     assert_int_equal(access("/nonexistent", F_OK), -1);
 }
 
+/* A folder of strangers has a link of that name, to a file of this user's. */
+static void a_link_is_not_followed(void **state)
+{
+    (void)state;
+    char link[96], other[96], text[16] = "";
+    snprintf(link, sizeof link, "%s/.lock", folder);
+    snprintf(other, sizeof other, "%s/other", folder);
+    FILE *file = fopen(other, "w+");
+    assert_non_null(file);
+    assert_true(fputs("precious", file) >= 0 && fflush(file) == 0);
+    assert_int_equal(symlink("other", link), 0);
+    assert_int_equal(tt_folder_lock(folder, NULL, false), TUTTI_OK);
+    assert_int_equal(tt_folder_lock(folder, NULL, true), TUTTI_ERR_IO);
+    tt_expect_error("/.lock: cannot open it: ");
+    rewind(file);
+    assert_int_equal(fread(text, 1, sizeof text - 1, file), 8);
+    assert_string_equal(text, "precious");
+    assert_int_equal(fclose(file), 0);
+}
+
 static void count(tt_log_level_t level, const char *line, void *user)
 {
     (void)level;
@@ -281,6 +301,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(another_hosts_job_is_another_job, begin, end),
         cmocka_unit_test_setup_teardown(a_lock_goes_with_its_folder, begin, end),
         cmocka_unit_test_setup_teardown(where_nothing_can_be_written_nothing_is_locked, begin, end),
+        cmocka_unit_test_setup_teardown(a_link_is_not_followed, begin, end),
         cmocka_unit_test_setup_teardown(more_folders_than_it_can_hold_are_told, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

@@ -100,6 +100,19 @@ def cost(part, name, ranks=2, rounds=1):
     return [row[name] for row in costs(part, ranks, rounds)]
 
 
+@functools.cache
+def steps(ranks, rounds):
+    return ours('steps', MIB, rounds, ranks=ranks)
+
+
+def over_steps_without(ranks, rounds):
+    return [row['with_s'] / row['without_s'] for row in steps(ranks, rounds)]
+
+
+def of_steps(name, ranks, rounds):
+    return [row[name] for row in steps(ranks, rounds)]
+
+
 def save_and_load(rounds):
     return [row['save_s'] + row['load_s'] for row in costs('many', 2, rounds)]
 
@@ -116,6 +129,13 @@ ROWS = [
     ('torch', "PyTorch's dcp.load over ours, from the disk", lambda n: over_torch('cold', n), 1.5),
     ('torch', "PyTorch's dcp.load over ours, from the page cache",
      lambda n: over_torch('load', n), 1.5),
+    ('steps', 'a step while a save is written, 2 ranks, over one without',
+     lambda n: over_steps_without(2, n), 1.05),
+    ('steps', '  until it is written, s', lambda n: of_steps('written_s', 2, n), None),
+    ('steps', '  time of processors beside the steps, rank 0, s',
+     lambda n: of_steps('cpu_s', 2, n), None),
+    ('steps', '  the copy before it, s', lambda n: of_steps('held_s', 2, n), None),
+    ('steps', '  a step over one without, 1 rank', lambda n: over_steps_without(1, n), 1.05),
     ('bytes', 'bytes read over bytes needed, rows, worst rank of 4',
      lambda _: cost('bytes', 'rows', 4), 1.05),
     ('bytes', '  the same, columns of what lies by rows',

@@ -6,6 +6,7 @@
  *                  read is in the page cache
  *     cold         loading again, with nothing of the files in the page cache
  *     ours         a save, a cold and a warm load without the limit program
+ *     steps        steps while a save is written in the background, and without, in turns
  *     bytes        what each rank reads over what it has, loading rows of what two ranks saved
  *     memory       what the process takes beside its state
  *     many         10,000 tensors of 1 KiB, which every rank has: saved and loaded
@@ -137,6 +138,8 @@ static tutti_status_t run_on_state(tutti_group_t *world, const char *folder, con
     tutti_status_t status = TUTTI_OK;
     if (strcmp(part, "memory") == 0) {
         status = bench_memory(&state);
+    } else if (strcmp(part, "steps") == 0) {
+        status = bench_steps(&state, rounds);
     } else if (strcmp(part, "ours") == 0) {
         status = bench_save(&state, rounds, false);
         status = status < 0 ? status : bench_load(&state, rounds, false, true);
@@ -167,7 +170,7 @@ static tutti_status_t run(const char *folder, const char *part, size_t mib, int 
 
 int main(int argc, char **argv)
 {
-    static const char parts[] = " save load cold ours bytes memory many ";
+    static const char parts[] = " save load cold ours steps bytes memory many ";
     const long mib = argc > 3 ? strtol(argv[3], NULL, 10) : 1024;
     const long rounds = argc > 4 ? strtol(argv[4], NULL, 10) : 5;
     char word[NAME_BYTES];

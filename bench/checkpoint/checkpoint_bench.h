@@ -46,6 +46,7 @@ int limit_load(const state_t *state, const char *folder, int64_t step);
 /* Parts of the program, each prints its JSON lines on rank 0. */
 tutti_status_t bench_save(const state_t *state, int rounds, bool has_limit);
 tutti_status_t bench_load(const state_t *state, int rounds, bool has_limit, bool is_cold);
+tutti_status_t bench_steps(const state_t *state, int rounds);
 tutti_status_t bench_bytes(tutti_group_t *world, const char *folder, size_t count);
 tutti_status_t bench_memory(const state_t *state);
 tutti_status_t bench_many(tutti_group_t *world, const char *folder, int rounds);

@@ -366,6 +366,12 @@ static void *write_all(void *user)
     return NULL;
 }
 
+static void *write_beside(void *user)
+{
+    tt_thread_stand_back();
+    return write_all(user);
+}
+
 /* ---- the caller ------------------------------------------------------------------------------ */
 
 tutti_status_t tutti_saver_create(const tutti_checkpoint_t *checkpoint, tutti_saver_t **out)
@@ -501,7 +507,7 @@ tutti_status_t tutti_saver_save(tutti_saver_t *saver, int64_t step)
     saver->held_ns = saver->saving.held_ns = tt_clock_ns() - saver->begin_ns;
     saver->number++;
     saver->is_under_way = true;
-    saver->has_thread = tt_thread_start(write_all, saver, "saver", &saver->thread) >= 0;
+    saver->has_thread = tt_thread_start(write_beside, saver, "saver", &saver->thread) >= 0;
     if (!saver->has_thread) { /* the other ranks' threads are at it */
         tt_log(TT_LOG_WARN, "checkpoint of step %" PRId64 " is written by the caller: %s", step,
                tutti_last_error());

@@ -1,6 +1,7 @@
 /* Saves in the background: what was copied is what is saved, failures are told once. */
 #include <errno.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -12,15 +13,19 @@
 #include "core/base/place_testing.h"
 #include "runtime/checkpoint/layout_testing.h"
 
+enum { NO_NICE = -100 };
+
 static _Atomic int failing = -1; /* the rank whose files cannot be flushed; -1: none */
 
-static _Atomic int holding; /* a flush does not return */
+static _Atomic int writer_nice; /* of the thread that has flushed last */
+static _Atomic int holding;     /* a flush does not return */
 
 /* Takes the place of the C library's: the disk of a rank fails, in whatever thread. */
 int fsync(int fd)
 {
     char link[40], path[256] = "", name[24];
     const int rank = failing;
+    writer_nice = getpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid));
     while (holding) {
         sched_yield();
     }
@@ -267,9 +272,11 @@ static void how_far_it_is_can_be_asked_at_any_time(void **state)
     assert_true(progress_of(&a).seconds == 0);
     assert_true(tutti_saver_is_done(a.saver));
     assert_true(tutti_saver_is_done(NULL));
+    writer_nice = NO_NICE;
     holding = 1;
     assert_int_equal(tutti_saver_save(a.saver, 4), TUTTI_OK);
-    while (progress_of(&a).bytes < 20) { /* it stands in the flush behind them */
+    while (progress_of(&a).bytes < 20 ||
+           writer_nice == NO_NICE) { /* it stands in the flush behind them */
         sched_yield();
     }
     assert_int_equal(progress_of(&a).state, TUTTI_SAVE_WRITING);
@@ -278,6 +285,7 @@ static void how_far_it_is_can_be_asked_at_any_time(void **state)
     assert_int_equal(progress_of(&a).all, 20);
     assert_false(tutti_saver_is_done(a.saver));
     holding = 0;
+    assert_true(writer_nice > getpriority(PRIO_PROCESS, 0) || writer_nice == 19); /* stands back */
     while (!tutti_saver_is_done(a.saver)) {
         sched_yield();
     }

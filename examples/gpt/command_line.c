@@ -130,9 +130,11 @@ static tutti_status_t open_model(session_t *session)
                                          .recompute = settings->recompute};
     TUTTI_CHECK(tutti_module_create(session->ctx, &tutti_gpt_layer, &options, &session->model));
     const char *weights = settings->load != NULL ? settings->load : settings->reference;
-    /* What a training keeps beside them. */
-    static const char *const others[] = {"optim.*", "seconds", "losses"};
-    const tutti_load_options_t loading = {.exclude = others, .exclude_count = 3, .cast = true};
+    /* What a training keeps beside them, and the masks in old files of Hugging Face's. */
+    static const char *const others[] = {"optim.*", "seconds", "losses", "*.attn.bias",
+                                         "*.attn.masked_bias"};
+    tutti_load_options_t loading = {.exclude = others, .exclude_count = 5, .cast = true};
+    loading.rules = tutti_gpt2_rules(&loading.rule_count);
     const tutti_checkpoint_t checkpoint = {.group = session->world, .module = session->model};
     return weights == NULL ? TUTTI_OK : tutti_checkpoint_load_from(&checkpoint, weights, &loading);
 }

@@ -157,6 +157,10 @@ class Weights(unittest.TestCase):
         loss = json.loads(run(*evaluate).stdout)["loss"]
         self.assertAlmostEqual(loss, found["val_loss"], places=5)
         self.assertIn('"loss":%.6f' % loss, run(*evaluate, ranks=3).stdout)
+        named = path("named.safetensors")  # as Hugging Face's GPT-2
+        subprocess.run([TUTTI, "checkpoint", "convert", weights, named, "--names", "gpt2"],
+                       check=True, capture_output=True)
+        self.assertIn('"loss":%.6f' % loss, run("--load", named, *evaluate[2:]).stdout)
 
     def test_reference_weights_are_where_training_begins(self):
         weights = path("begin.safetensors")

@@ -231,7 +231,8 @@ TUTTI_API tutti_status_t tutti_saved_diff(tutti_saved_t *a, tutti_saved_t *b,
  * Give its tensors other names, by which all calls but tutti_saved_part_at() and
  * tutti_saved_verify() know them from now on: with tutti_gpt2_rules(), those of our GPT to Hugging
  * Face's GPT-2 and vice versa. Matrices are transposed as the rules say. What no rule is about
- * keeps its name. Rules are about the names in its files, also after an earlier call.
+ * keeps its name, as do Adafactor's vectors of a matrix that is transposed. Rules are about the
+ * names in its files, also after an earlier call.
  *
  * @param rules      [rule_count] borrowed
  * @param to_stored  from `name` to `stored`; false: from `stored` to `name`

@@ -57,6 +57,14 @@ static bool has_name(const rename_t *r, const tt_saved_tensor_t *tensor, const c
     return named != NULL && r->fits[named - r->names->tensors].saved == tensor;
 }
 
+/* Adafactor's sums of rows are those of the columns of the parameter that is transposed: no rule is
+ * about them. */
+static bool is_vector_of_optim(tt_fit_t fit)
+{
+    return fit.is_transposed && fit.saved->shape.rank != 2 &&
+           strncmp(fit.saved->name, TT_OPTIM_PREFIX, sizeof TT_OPTIM_PREFIX - 1) == 0;
+}
+
 /* What is called `stored` gets its `name`; it may have several, but not only those of others. */
 static tutti_status_t name_one(rename_t *r, const tt_saved_tensor_t *tensor,
                                const tutti_load_options_t *options)
@@ -69,6 +77,9 @@ static tutti_status_t name_one(rename_t *r, const tt_saved_tensor_t *tensor,
             continue;
         }
         const tt_fit_t fit = tt_load_find(options, r->source, name);
+        if (fit.saved == tensor && is_vector_of_optim(fit)) {
+            continue;
+        }
         if (fit.saved == tensor) {
             TT_TRY(has_name(r, tensor, name) ? TUTTI_OK : add(r, name, fit));
             is_named = true;
@@ -88,9 +99,12 @@ static tutti_status_t store_one(rename_t *r, const tt_saved_tensor_t *tensor,
 {
     char stored[NAME_BYTES];
     for (size_t i = 0; i < options->rule_count; i++) {
+        const tt_fit_t fit = {tensor, tt_load_transposes(&options->rules[i], tensor)};
         if (tt_load_rename(&options->rules[i], tensor->name, stored, sizeof stored)) {
-            return add(r, stored,
-                       (tt_fit_t){tensor, tt_load_transposes(&options->rules[i], tensor)});
+            if (is_vector_of_optim(fit)) {
+                break;
+            }
+            return add(r, stored, fit);
         }
     }
     return add(r, tensor->name, (tt_fit_t){tensor, false});

@@ -265,8 +265,7 @@ static tutti_status_t check_part(const tutti_optim_t *opt, const tt_optim_slot_t
     const tt_tensor_part_t *part = tt_optim_weight(slot)->part,
                            *of = kept == NULL ? NULL : kept->part;
     const int64_t first = part == NULL ? 0 : part->first, from = of == NULL ? 0 : of->first;
-    return kept == NULL || opt->ops->wants_whole ||
-                   (first == from && kept->numel == tt_optim_weight(slot)->numel)
+    return kept == NULL || (first == from && kept->numel == tt_optim_weight(slot)->numel)
                ? TUTTI_OK
                : TT_FAIL(TUTTI_ERR_STATE,
                          "%s: parameter \"%s\": the state is of %lld elements from %lld on, but "
@@ -276,12 +275,26 @@ static tutti_status_t check_part(const tutti_optim_t *opt, const tt_optim_slot_t
                          (long long)tt_optim_weight(slot)->numel, (long long)first);
 }
 
+/* Of a kind that looks at whole parameters: who has stepped this one has its moments. */
+static tutti_status_t check_whole(const tutti_optim_t *opt, const tt_optim_slot_t *slot, int i)
+{
+    tutti_shape_t shape;
+    return slot->step == 0 || slot->moments[i] != NULL ||
+                   !tt_optim_wants_moment(opt, slot, i, &shape)
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_STATE,
+                         "%s: parameter \"%s\": another rank has its state: save and load it by "
+                         "tutti_checkpoint_save() and tutti_checkpoint_load()",
+                         opt->ops->name, slot->name);
+}
+
 /* A module may have been moved since its last step. */
 static tutti_status_t check_places(const tutti_optim_t *opt, const tt_optim_slot_t *slot)
 {
     for (int i = 0; i < TT_MOMENTS_MAX; i++) {
         TT_TRY(check_place(opt, slot, opt->ops->moments[i], slot->moments[i]));
-        TT_TRY(check_part(opt, slot, slot->moments[i]));
+        TT_TRY(opt->ops->wants_whole ? check_whole(opt, slot, i)
+                                     : check_part(opt, slot, slot->moments[i]));
     }
     TT_TRY(check_part(opt, slot, slot->master));
     return check_place(opt, slot, "master", slot->master);

@@ -357,6 +357,14 @@ static void misuse(tt_member_t *m)
     backward(m, &t);
     expect_text(m, tutti_optim_step(t.opt), TUTTI_ERR_STATE, "but this rank steps");
     close_small(&t);
+    open_small(m, &tutti_adafactor, true, &t);
+    backward(m, &t);
+    TT_EXPECT(m, tutti_optim_step(t.opt) == TUTTI_OK);
+    tutti_ddp_release(t.ddp);
+    TT_EXPECT(m, tutti_ddp_create(t.ctx, t.net.net, m->group, NULL, &t.ddp) == TUTTI_OK);
+    backward(m, &t);
+    expect_text(m, tutti_optim_step(t.opt), TUTTI_ERR_STATE, "another rank has its state");
+    close_small(&t);
     open_small(m, &tutti_adafactor, false, &t);
     backward(m, &t);
     expect_text(m, tutti_optim_step(t.opt), TUTTI_ERR_STATE, "options.whole_slices");

@@ -181,8 +181,8 @@ typedef struct tutti_checkpoint {
  * @cost        each rank writes what it alone has, and its share of what several have, and waits
  *              for the disk; slices that do not lie contiguous in the host's memory are copied, one
  *              at a time. With `whole` tensors that no rank has whole are dealt out by their bytes,
+ *              and are in the memory of the rank that writes them until the call returns, with
  *              8 MiB beside them (128 KiB for each rank of more than 64); so are copies for others
- *              8 MiB beside them (128 KiB for each rank of more than 64)
  * @errors      on every rank, and nothing is changed: ARG (slices that overlap, leave a gap, or are
  *              no part of their tensor: names tensor and ranks; per_host where hosts have a common
  *              folder), MISMATCH (ranks have other shapes or dtypes of it, other texts of a name,

@@ -79,6 +79,7 @@ static void a_mistake_on_one_rank_is_told_on_all(void **state)
 typedef struct {
     size_t nth;
     size_t bucket_bytes;
+    int stage;
     tutti_status_t statuses[TT_TEAM_MAX];
 } torture_t;
 
@@ -87,7 +88,8 @@ typedef struct {
 static void create_without_memory(tt_member_t *member)
 {
     torture_t *torture = member->user;
-    const tutti_ddp_options_t options = {.bucket_bytes = torture->bucket_bytes};
+    const tutti_ddp_options_t options = {.bucket_bytes = torture->bucket_bytes,
+                                         .stage = torture->stage};
     setting_t set = {0};
     tutti_ddp_t *ddp = NULL;
     TT_EXPECT(member, open_setting(&set) == TUTTI_OK);
@@ -104,11 +106,11 @@ static void create_without_memory(tt_member_t *member)
     close_setting(&set);
 }
 
-static void fail_each_allocation(size_t bucket_bytes)
+static void fail_each_allocation(size_t bucket_bytes, int stage)
 {
     size_t nth = 0;
     for (bool has_failed = true; has_failed;) {
-        torture_t torture = {.nth = ++nth, .bucket_bytes = bucket_bytes};
+        torture_t torture = {.nth = ++nth, .bucket_bytes = bucket_bytes, .stage = stage};
         tt_team_expect_quietly(2, 3000, create_without_memory, &torture);
         has_failed = tt_alloc_has_failed() != 0;
         tt_alloc_fail_at(0);
@@ -124,8 +126,9 @@ static void fail_each_allocation(size_t bucket_bytes)
 static void a_rank_without_memory_keeps_nobody_waiting(void **state)
 {
     (void)state;
-    fail_each_allocation(0);
-    fail_each_allocation(TUTTI_DDP_BUCKET_AUTO);
+    fail_each_allocation(0, 0);
+    fail_each_allocation(TUTTI_DDP_BUCKET_AUTO, 0);
+    fail_each_allocation(0, 1);
 }
 
 /* A mistake that all ranks make leaves the group as it is. */

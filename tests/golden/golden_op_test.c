@@ -267,13 +267,10 @@ static bool run_file(tutti_context_t *ctx, const char *path, const variant_t *va
 {
     run_t r = {.variant = variant};
     assert_int_equal(tutti_safetensors_open(path, &r.file), TUTTI_OK);
-    json_t *cases = json_object_get(r.file->header, TT_SAFETENSORS_METADATA), *value;
-    const char *name;
-    json_object_foreach(cases, name, value)
-    {
-        json_t *description = json_loads(json_string_value(value), 0, NULL);
+    for (size_t i = 0; i < r.file->metadata_count; i++) {
+        json_t *description = json_loads(r.file->metadata[i].text, 0, NULL);
         assert_non_null(description);
-        r.name = name;
+        r.name = r.file->metadata[i].name;
         r.description = description;
         assert_int_equal(tutti_scope_open(ctx, &r.s), TUTTI_OK);
         run_case(&r);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <jansson.h>
 
 #include <tutti/autograd.h>
 #include <tutti/modes.h>
@@ -168,11 +169,10 @@ static int run_file(tutti_dtype_t autocast, double tolerance)
     assert_int_equal(tt_test_context(&(tutti_context_options_t){.threads = 2}, &r.ctx), 0);
     (void)tutti_context_set_autocast(r.ctx, autocast);
     assert_int_equal(tutti_safetensors_open(path, &r.file), TUTTI_OK);
-    json_t *cases = json_object_get(r.file->header, TT_SAFETENSORS_METADATA), *value;
-    json_object_foreach(cases, r.name, value)
-    {
-        json_t *config = json_loads(json_string_value(value), 0, NULL);
+    for (size_t i = 0; i < r.file->metadata_count; i++) {
+        json_t *config = json_loads(r.file->metadata[i].text, 0, NULL);
         assert_non_null(config);
+        r.name = r.file->metadata[i].name;
         r.config = config;
         run_case(&r);
         json_decref(config);

@@ -91,6 +91,23 @@ class Verify(Checkpoints):
             said = self.tutti("verify", path + ".safetensors", code=1)
             self.assertIn("notes.safetensors: ", said)
 
+    def test_offsets_in_a_header_that_are_far_too_long_are_not_read(self):
+        """As objects of jansson they would take 500 MB."""
+        path = os.path.join(save(self.folder), "rank-00000-0.safetensors")
+        with open(path, "rb") as file:
+            header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+            data = file.read()
+        header["__metadata__"]["DCP_SHARDING_INFO"] = '{"a": [' + "[]," * 4_000_000 + "[]]}"
+        text = json.dumps(header).encode()
+        with open(path, "wb") as file:
+            file.write(struct.pack("<Q", len(text)) + text + data)
+        verify = subprocess.Popen([TUTTI, "checkpoint", "verify", self.folder],
+                                  stdout=subprocess.DEVNULL)
+        _, status, used = os.wait4(verify.pid, 0)
+        verify.returncode = os.waitstatus_to_exitcode(status)
+        self.assertEqual(verify.returncode, 1)
+        self.assertLess(used.ru_maxrss, 200_000)
+
     def test_a_full_output_is_no_damage(self):
         path = save(self.folder)
         with open("/dev/full", "w") as full:

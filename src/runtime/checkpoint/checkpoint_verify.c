@@ -131,11 +131,24 @@ static bool has_offsets(const json_t *offsets, const part_t *part)
     return is_same;
 }
 
+/* As long as the text for these slices can be at most, every byte of a name escaped: what is longer
+ * says something else, and as objects of jansson it may take 80 times as much. NULL: it is none. */
+static json_t *parse_offsets(const char *text, const part_t *parts, size_t count)
+{
+    size_t most = sizeof "{}";
+    for (size_t i = 0; i < count; i++) {
+        most += 6 * strlen(parts[i].tensor->name) + sizeof "\"\": {\"saved_offsets\": []}, " +
+                sizeof "9223372036854775807, " * TUTTI_RANK_MAX;
+    }
+    return text == NULL || strlen(text) > most ? NULL
+                                               : json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+}
+
 static void check_entries(verify_t *v, const tutti_safetensors_t *file, const part_t *parts,
                           size_t count)
 {
     const char *text = tutti_safetensors_metadata(file, "DCP_SHARDING_INFO");
-    json_t *offsets = text == NULL ? NULL : json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    json_t *offsets = parse_offsets(text, parts, count);
     for (size_t i = 0; i < count; i++) {
         const tt_saved_tensor_t *tensor = parts[i].tensor;
         const tutti_safetensors_entry_t *entry = tutti_safetensors_find(file, tensor->name);

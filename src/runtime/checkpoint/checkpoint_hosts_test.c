@@ -6,6 +6,7 @@
 #include <tutti/checkpoint_files.h>
 #include <tutti/launch.h>
 
+#include "core/base/alloc.h"
 #include "core/tensor/device_testing.h"
 #include "runtime/checkpoint/layout_testing.h"
 #include "runtime/checkpoint/manifest.h"
@@ -16,10 +17,11 @@ enum { RANKS_MAX = 4, TEXT_BYTES = 512 };
 typedef struct {
     char place[64];
     int hosts, copies;
-    bool is_common; /* all have one folder */
-    bool is_whole;  /* each tensor in one file */
-    bool has_saver; /* saves go on in the background */
-    bool is_new;    /* a load is the beginning of a training that does not resume */
+    bool is_common;    /* all have one folder */
+    bool is_whole;     /* each tensor in one file */
+    bool has_saver;    /* saves go on in the background */
+    size_t text_bytes; /* of a text of rank 0 */
+    bool is_new;       /* a load is the beginning of a training that does not resume */
     tt_layout_t layout;
     int64_t step;
     int keep;
@@ -72,6 +74,8 @@ static tutti_status_t save_behind(const tutti_checkpoint_t *checkpoint, const tt
     return status;
 }
 
+static char *notes;
+
 static tutti_status_t run_rank(const tutti_spawned_t *self, bool is_save)
 {
     tutti_group_t *world;
@@ -82,15 +86,18 @@ static tutti_status_t run_rank(const tutti_spawned_t *self, bool is_save)
     tt_lay(&laid, job.layout, rank, self->size);
     own_host = rank * job.hosts / self->size;
     folder_of(job.is_common ? 0 : own_host, folder);
-    const tutti_checkpoint_t checkpoint = {.folder = folder,
-                                           .group = world,
-                                           .slices = laid.slices,
-                                           .slice_count = laid.count,
-                                           .keep = job.keep,
-                                           .whole = job.is_whole,
-                                           .per_host = true,
-                                           .host_copies = job.copies};
+    tutti_checkpoint_text_t text = {.name = "notes", .saved = {notes, job.text_bytes}};
+    tutti_checkpoint_t checkpoint = {.folder = folder,
+                                     .texts = &text,
+                                     .group = world,
+                                     .slices = laid.slices,
+                                     .slice_count = laid.count,
+                                     .keep = job.keep,
+                                     .whole = job.is_whole,
+                                     .per_host = true,
+                                     .host_copies = job.copies};
     found[rank] = -1;
+    checkpoint.text_count = job.text_bytes > 0;
     if (is_save) {
         TT_TRY(tt_lay_all(&laid, tt_layout_set));
         met[rank] = job.has_saver ? save_behind(&checkpoint, &laid)
@@ -103,6 +110,11 @@ static tutti_status_t run_rank(const tutti_spawned_t *self, bool is_save)
     if (!is_save && met[rank] == TUTTI_OK) {
         met[rank] = tt_lay_all(&laid, tt_layout_expect);
     }
+    if (!is_save && met[rank] == TUTTI_OK && job.text_bytes > 0) {
+        assert_int_equal(text.loaded.bytes, job.text_bytes);
+        assert_memory_equal(text.loaded.data, notes, job.text_bytes);
+    }
+    tutti_buffer_release(&text.loaded);
     tt_lay_end(&laid);
     tutti_group_release(world);
     return TUTTI_OK;
@@ -217,6 +229,25 @@ static void a_saver_saves_on_every_host(void **state)
           "'a: step-000000000003 step-000000000004 b: step-000000000003 step-000000000004'");
     job.layout = TT_LAYOUT_columns;
     expect_load(3, 4);
+}
+
+/* The manifest is longer than any value of a store: seconds of JSON. */
+static void a_saver_tells_long_manifests(void **state)
+{
+    (void)state;
+    if (!tt_test_takes(0)) {
+        return;
+    }
+    job.has_saver = true;
+    job.text_bytes = 17 << 20;
+    notes = tt_alloc_raw(job.text_bytes, "notes");
+    assert_non_null(notes);
+    for (size_t i = 0; i < job.text_bytes; i++) {
+        notes[i] = (char)('a' + i % 26);
+    }
+    save(2, 1);
+    expect_load(2, 1);
+    tt_free(notes);
 }
 
 /* What a host's ranks write is there, and nothing else. */
@@ -498,6 +529,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_layout_loads_any),
         cmocka_unit_test_setup_teardown(a_saver_saves_on_every_host, begin, end),
+        cmocka_unit_test_setup_teardown(a_saver_tells_long_manifests, begin, end),
         cmocka_unit_test_setup_teardown(a_host_has_what_its_ranks_write, begin, end),
         cmocka_unit_test_setup_teardown(all_files_in_one_folder_are_a_checkpoint, begin, end),
         cmocka_unit_test_setup_teardown(a_step_of_one_host_is_none, begin, end),

@@ -7,15 +7,16 @@
  * The groups of a world belong to one thread, so the threads speak through the store, which any
  * thread may use, under a prefix of the saver's own:
  *
- *     <number of the save>/report/<rank>    "0\n" and the rank's manifest, or a failure
- *     <number of the save>/complete         "0\n" and the manifest of all, or a failure
- *     <number of the save>/complete/<rank>  "0\n", or a failure
+ *     <number of the save>/report/<rank>    "0 0\n" and the rank's manifest, or a failure
+ *     <number of the save>/complete         "0 0\n" and the manifest of all, or a failure
+ *     <number of the save>/complete/<rank>  "0 0\n", or a failure
  *     <number of the save>/rename …         as complete, without a manifest
- *     <number of the save>/outcome          "0\n", or a failure
+ *     <number of the save>/outcome          "0 0\n", or a failure
+ *     <any of these>+<number>               the next part of what is longer than PART_BYTES
  *
  * of which complete and rename are for the first ranks of hosts that have a disk each
- * (saving_hosts.c),
- * where a failure is its number, a newline and its text.
+ * (saving_hosts.c), and the second number is that of the parts which follow; a failure is its
+ * number, that of no parts, a newline and its text.
  */
 #include <tutti/checkpoint.h>
 
@@ -34,7 +35,9 @@
 #include "core/base/thread.h"
 #include "runtime/checkpoint/saving.h"
 
-enum { LISTEN_MS = 200, LEAVE_MS = 10000, KEY_BYTES = 64 };
+/* Values of stores are bounded. */
+enum { LISTEN_MS = 200, LEAVE_MS = 10000, KEY_BYTES = 64, HEAD_BYTES = 32, PART_BYTES = 4 << 20 };
+_Static_assert(PART_BYTES + HEAD_BYTES <= TUTTI_STORE_VALUE_BYTES_MAX, "a part is a value");
 
 struct tutti_saver {
     tutti_checkpoint_t checkpoint;
@@ -90,18 +93,58 @@ static tutti_bytes_t outcome_key(const tutti_saver_t *saver, char key[KEY_BYTES]
     return tutti_text(key);
 }
 
+/* Of what is told under a key, from 1 on. */
+static tutti_bytes_t part_key(tutti_bytes_t key, int64_t part, char text[KEY_BYTES])
+{
+    snprintf(text, KEY_BYTES, "%.*s+%" PRId64, (int)key.bytes, (const char *)key.data, part);
+    return tutti_text(text);
+}
+
+static size_t part_bytes(tutti_bytes_t said, size_t at)
+{
+    return said.bytes - at < PART_BYTES ? said.bytes - at : PART_BYTES;
+}
+
+/* All but the first; how many in *count. */
+static tutti_status_t tell_parts(const tutti_saver_t *saver, tutti_bytes_t key, tutti_bytes_t said,
+                                 int64_t *count)
+{
+    char name[KEY_BYTES];
+    *count = 0;
+    for (size_t at = PART_BYTES; at < said.bytes; at += PART_BYTES) {
+        const tutti_bytes_t part =
+            tutti_bytes_of((const char *)said.data + at, part_bytes(said, at));
+        TT_TRY(tutti_store_set(saver->group->store, part_key(key, ++*count, name), part));
+    }
+    return TUTTI_OK;
+}
+
 /* How it went, with the text of the failure, or what there is to say. */
 static tutti_status_t tell(const tutti_saver_t *saver, tutti_bytes_t key, tutti_status_t status,
                            tutti_bytes_t said)
 {
-    char *text = tt_alloc_raw(said.bytes + 16, "saver");
+    int64_t parts;
+    const size_t first = part_bytes(said, 0);
+    TT_TRY(tell_parts(saver, key, said, &parts));
+    char *text = tt_alloc_raw(first + HEAD_BYTES, "saver");
     TT_TRY_ALLOC(text);
-    const int head = snprintf(text, 16, "%d\n", (int)status);
-    memcpy(text + head, said.data, said.bytes);
+    const int head = snprintf(text, HEAD_BYTES, "%d %" PRId64 "\n", (int)status, parts);
+    memcpy(text + head, said.data, first);
     const tutti_status_t told =
-        tutti_store_set(saver->group->store, key, tutti_bytes_of(text, (size_t)head + said.bytes));
+        tutti_store_set(saver->group->store, key, tutti_bytes_of(text, (size_t)head + first));
     tt_free(text);
     return told;
+}
+
+/* What was told, and has been heard. */
+static void forget(const tutti_saver_t *saver, tutti_bytes_t key)
+{
+    char name[KEY_BYTES];
+    bool existed = tutti_store_delete(saver->group->store, key, NULL) >= 0;
+    for (int64_t i = 1; existed; i++) {
+        existed = tutti_store_delete(saver->group->store, part_key(key, i, name), &existed) >= 0 &&
+                  existed;
+    }
 }
 
 static tutti_status_t tell_failure(tutti_saver_t *saver, tutti_bytes_t key, tutti_status_t status)
@@ -110,6 +153,27 @@ static tutti_status_t tell_failure(tutti_saver_t *saver, tutti_bytes_t key, tutt
     snprintf(text, sizeof text, "%s", tutti_last_error());
     saver->is_shared = tell(saver, key, status, tutti_text(text)) >= 0;
     return tt_fail_again(status, text);
+}
+
+/* The parts are there: they were told before the first. */
+static tutti_status_t hear_parts(const tutti_saver_t *saver, tutti_bytes_t key, int64_t count,
+                                 tutti_buffer_t *out)
+{
+    char name[KEY_BYTES];
+    for (int64_t i = 1; i <= count; i++) {
+        tutti_buffer_t part;
+        TT_TRY(tutti_store_get(saver->group->store, part_key(key, i, name),
+                               saver->group->timeout_ms, &part));
+        char *text = tt_realloc(out->data, out->bytes + part.bytes + 1, "buffer");
+        if (text != NULL) {
+            memcpy(text + out->bytes, part.data, part.bytes);
+            text[out->bytes + part.bytes] = 0;
+            *out = (tutti_buffer_t){text, out->bytes + part.bytes};
+        }
+        tutti_buffer_release(&part);
+        TT_TRY_ALLOC(text);
+    }
+    return TUTTI_OK;
 }
 
 /* What a rank told: *told is how it went there, with its text if that was a failure. Errors:
@@ -135,10 +199,16 @@ static tutti_status_t hear(const tutti_saver_t *saver, tutti_bytes_t key, int ra
         tutti_buffer_release(out);
         return TT_FAIL(TUTTI_ERR_FORMAT, "checkpoint: rank %d told nothing", rank);
     }
-    *told = (tutti_status_t)strtol(text, NULL, 10);
+    char *space;
+    *told = (tutti_status_t)strtol(text, &space, 10);
+    const int64_t parts = strtoll(space, NULL, 10);
     out->bytes -= (size_t)(newline + 1 - text);
     memmove(text, newline + 1, out->bytes + 1);
-    return TUTTI_OK;
+    status = hear_parts(saver, key, parts, out);
+    if (status < 0) {
+        tutti_buffer_release(out);
+    }
+    return status;
 }
 
 /* ---- hosts with disks of their own ----------------------------------------------------------- */
@@ -168,7 +238,7 @@ static tutti_status_t hear_phase(const tutti_saver_t *saver, phase_t phase, tutt
             snprintf(text, sizeof text, "%s", tutti_last_error());
         }
         tutti_buffer_release(&said);
-        (void)tutti_store_delete(saver->group->store, phase_key(saver, phase, rank, key), NULL);
+        forget(saver, phase_key(saver, phase, rank, key));
     }
     return status < 0 ? tt_fail_again(status, text) : TUTTI_OK;
 }
@@ -292,7 +362,7 @@ static tutti_status_t lead(tutti_saver_t *saver, tutti_status_t status)
             status = heard;
             snprintf(first, sizeof first, "%s", tutti_last_error());
         }
-        (void)tutti_store_delete(saver->group->store, report_key(saver, rank, key), NULL);
+        forget(saver, report_key(saver, rank, key));
     }
     status = status < 0 ? tt_fail_again(status, first) : TUTTI_OK;
     if (saver->saving.disks.count > 1) {
@@ -469,9 +539,9 @@ static tutti_status_t prepare(tutti_saver_t *saver, int64_t step)
         return tt_saving_abandon(saving, status);
     }
     if (saver->group != NULL && saving->rank == 0 && saver->number > 0) { /* all have heard it */
-        (void)tutti_store_delete(saver->group->store, outcome_key(saver, key), NULL);
-        (void)tutti_store_delete(saver->group->store, phase_key(saver, COMPLETE, 0, key), NULL);
-        (void)tutti_store_delete(saver->group->store, phase_key(saver, RENAME, 0, key), NULL);
+        forget(saver, outcome_key(saver, key));
+        forget(saver, phase_key(saver, COMPLETE, 0, key));
+        forget(saver, phase_key(saver, RENAME, 0, key));
     }
     return TUTTI_OK;
 }

@@ -120,10 +120,10 @@ static void reduce_scatter_contributions(desk_t *d)
 
 static void reduce_scatter_contributions_uneven(desk_t *d)
 {
+    const tutti_reduction_t op = TUTTI_SUM; /* so that it is one line */
     tutti_contributions_t leaves = d->leaves;
     leaves.pieces = &d->all;
-    CALL(
-        tutti_reduce_scatter_contributions_uneven(d->g, &leaves, d->x, d->counts, TUTTI_SUM, NULL));
+    CALL(tutti_reduce_scatter_contributions_uneven(d->g, &leaves, d->x, d->counts, op, NULL));
 }
 
 static void broadcast(desk_t *d)

@@ -2,8 +2,6 @@
  * with the bits of one that nobody stopped. */
 #include "comm/group/group_team.h"
 
-#include <stdlib.h>
-
 #include <tutti/checkpoint.h>
 #include <tutti/ddp.h>
 #include <tutti/nn_layers.h>
@@ -12,6 +10,7 @@
 #include <tutti/op_shape.h>
 
 #include "core/base/alloc.h"
+#include "core/base/place_testing.h"
 
 enum { SHARDS = 4, HALF = 2, STEPS = 4, IN = 20, WIDE = 2000 };
 
@@ -108,20 +107,13 @@ static const layout_t layouts[] = {{0, 1}, {0, 2}, {1, 1}, {1, 2}, {1, 3}, {1, 4
 
 enum { LAYOUTS = sizeof layouts / sizeof layouts[0] };
 
-static void remove_place(const char *place)
-{
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf %s", place);
-    assert_int_equal(system(command), 0);
-}
-
 static void change_layout(const model_t *model)
 {
     job_t whole = {.model = *model, .layout = {0, 1}, .to = STEPS};
     run(&whole);
     for (int i = 0; i < LAYOUTS; i++) {
-        char place[] = "/tmp/tutti_stage_XXXXXX";
-        assert_non_null(mkdtemp(place));
+        char place[TT_PLACE_BYTES];
+        tt_place_make(place);
         job_t first = {.model = *model, .layout = layouts[i], .folder = place, .to = HALF};
         run(&first);
         for (int k = 0; k < LAYOUTS; k++) {
@@ -134,7 +126,7 @@ static void change_layout(const model_t *model)
                          whole.digest);
             }
         }
-        remove_place(place);
+        tt_place_remove(place);
     }
 }
 

@@ -55,7 +55,9 @@
  * Hosts without a common file system have a folder each, with .per_host: ranks write on their own
  * host's disk, whose first rank publishes there. A step counts if its files, whoever has them, are
  * all there; a rank that lacks some gets them from the others. What is on one disk alone is lost
- * with it: with .host_copies = 2 every file is on the next host, too.
+ * with it: with .host_copies = 2 every file is on the next host, too. A save of a step that is
+ * there already is replaced host by host: a crash between two of them loses that step, the old one
+ * and the new one; an older one is loaded then, if .keep has left one.
  *
  * A folder is one job's: whoever has saved or loaded there holds it until its process ends. Another
  * job, such as the next attempt after a crash, waits until the last rank of the one before has

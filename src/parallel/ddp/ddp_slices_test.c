@@ -26,6 +26,7 @@ typedef struct {
     tutti_ddp_options_t options;
     tutti_dtype_t dtype; /* of the model */
     double clip, p;      /* the norm that it is clipped to; 0: not at all */
+    bool is_alone;       /* the first weight alone is stepped: its norm is the whole norm */
     bool is_inside;      /* options.optimizer */
     bool scales;         /* a loss scaler, whose first scale overflows */
     bool skips;          /* the last parameter gets a gradient in the last step alone */
@@ -143,6 +144,13 @@ static tutti_status_t train(const tt_member_t *m, tutti_context_t *ctx, const ne
     return status < 0 ? status : tutti_module_digest(net->net, job->digests[m->rank]);
 }
 
+static int choose(void *user, const char *name, const tutti_tensor_t *x)
+{
+    (void)x;
+    const case_t *at = user;
+    return !at->is_alone || strcmp(name, "0.weight") == 0 ? 0 : -1;
+}
+
 static void train_member(tt_member_t *m)
 {
     job_t *job = m->user;
@@ -153,7 +161,8 @@ static void train_member(tt_member_t *m)
     TT_EXPECT(m, tutti_context_create(&options, &ctx) == TUTTI_OK);
     TT_EXPECT(m, make_net(ctx, job->at->dtype, &net) == TUTTI_OK);
     TT_EXPECT(m, tutti_optim_create(ctx, job->at->kind, job->at->optimizer_options, &opt) == 0);
-    TT_EXPECT(m, tutti_optim_add_module(opt, net.net, NULL, NULL) == TUTTI_OK);
+    case_t at = *job->at;
+    TT_EXPECT(m, tutti_optim_add_module(opt, net.net, choose, &at) == TUTTI_OK);
     TT_EXPECT(m, train(m, ctx, &net, opt, job) == TUTTI_OK);
     tutti_optim_release(opt);
     tutti_module_release(net.net);
@@ -193,6 +202,8 @@ static const case_t cases[] = {
      .kind = &tutti_adamw,
      .options = {.uneven = TUTTI_DDP_WEIGHTED},
      .is_empty = true},
+    {.name = "alone, clipped", .kind = &tutti_sgd, .clip = 1e-4, .is_alone = true},
+    {.name = "alone, largest", .kind = &tutti_sgd, .clip = 1e-5, .p = INFINITY, .is_alone = true},
     {.name = "late parameters", .kind = &tutti_adamw, .skips = true, .clip = 0.01},
 };
 

@@ -1,6 +1,6 @@
-"""Files of tutti/metrics.h, read by others: records by the rules of TFRecord and of protocol buffers
-alone, JSON and CSV by Python's readers, and all of it by TensorBoard's EventAccumulator where PyPI's
-tensorboard is (tools/peers torch)."""
+"""Files of tutti/metrics.h, read by others: records by the rules of TFRecord and of protocol
+buffers alone, JSON and CSV by Python's readers, and all of it by TensorBoard's EventAccumulator
+where PyPI's tensorboard is (tools/peers torch)."""
 import csv
 import glob
 import json

@@ -25,6 +25,7 @@
 #include <tutti/group.h>
 #include <tutti/launch.h>
 #include <tutti/messages.h>
+#include <tutti/metrics.h>
 #include <tutti/modes.h>
 #include <tutti/nn.h>
 #include <tutti/nn_layers.h>

@@ -253,23 +253,35 @@ tutti_status_t tt_saving_plan(tt_saving_t *save, const tutti_checkpoint_t *check
     return plan_together(save);
 }
 
+static tutti_status_t copy_piece(tt_piece_t *piece)
+{
+    tutti_tensor_t *copy;
+    TT_TRY(tutti_tensor_create(tutti_tensor_dtype(piece->tensor), tutti_tensor_shape(piece->tensor),
+                               &copy));
+    const tutti_status_t status = tutti_tensor_copy(copy, piece->tensor);
+    tutti_tensor_release(piece->tensor);
+    piece->tensor = copy;
+    piece->is_copy = true;
+    return status;
+}
+
+/* What others write goes out of the list: its tensors are the training's, which may change them. */
 tutti_status_t tt_saving_copy(tt_saving_t *save)
 {
-    for (size_t i = 0; i < save->pieces.count; i++) {
-        tt_piece_t *piece = &save->pieces.pieces[i];
-        tutti_tensor_t *copy;
-        if (piece->is_copy || !tt_rank_files_has(save->plan, save->rank, piece)) {
+    tt_pieces_t *pieces = &save->pieces;
+    size_t kept = 0;
+    tutti_status_t status = TUTTI_OK;
+    for (size_t i = 0; i < pieces->count; i++) {
+        tt_piece_t *piece = &pieces->pieces[i];
+        if (!piece->is_copy && !tt_rank_files_has(save->plan, save->rank, piece)) {
+            tutti_tensor_release(piece->tensor);
             continue;
         }
-        TT_TRY(tutti_tensor_create(tutti_tensor_dtype(piece->tensor),
-                                   tutti_tensor_shape(piece->tensor), &copy));
-        const tutti_status_t status = tutti_tensor_copy(copy, piece->tensor);
-        tutti_tensor_release(piece->tensor);
-        piece->tensor = copy;
-        piece->is_copy = true;
-        TT_TRY(status);
+        status = piece->is_copy || status < 0 ? status : copy_piece(piece);
+        pieces->pieces[kept++] = *piece;
     }
-    return TUTTI_OK;
+    pieces->count = kept;
+    return status;
 }
 
 void tt_saving_end(tt_saving_t *save)

@@ -58,8 +58,9 @@ tutti_status_t tt_saving_take(tt_saving_t *save, const tt_manifest_t *report);
 /* On the first rank of a disk: all that is to be there is, and so is the manifest. */
 tutti_status_t tt_saving_complete(const tt_saving_t *save);
 
-/* Older ones go, but not the save if they cannot. */
-void tt_saving_prune(const tt_saving_t *save);
+/* On the first rank of a disk, when all have renamed: older ones go, but not the save if they
+ * cannot. */
+void tt_saving_settle(const tt_saving_t *save);
 
 /* On rank 0, of one disk. Returns OK when the checkpoint has its name. */
 tutti_status_t tt_saving_publish(const tt_saving_t *save);

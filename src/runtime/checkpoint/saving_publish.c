@@ -38,9 +38,10 @@ tutti_status_t tt_saving_complete(const tt_saving_t *save)
     return tt_manifest_write(path, save->plan);
 }
 
-void tt_saving_prune(const tt_saving_t *save)
+void tt_saving_settle(const tt_saving_t *save)
 {
     const tutti_checkpoint_t *c = save->checkpoint;
+    tt_steps_settle(c->folder, save->step);
     if (tt_steps_prune(c->folder, save->step, c->keep > 0 ? c->keep : KEEP_DEFAULT) < 0) {
         tt_log(TT_LOG_WARN, "checkpoint: older ones are left until the next save: %s",
                tutti_last_error());
@@ -51,7 +52,7 @@ tutti_status_t tt_saving_publish(const tt_saving_t *save)
 {
     TT_TRY(tt_saving_complete(save));
     TT_TRY(tt_steps_publish(save->checkpoint->folder, save->step));
-    tt_saving_prune(save);
+    tt_saving_settle(save);
     return TUTTI_OK;
 }
 

@@ -226,6 +226,7 @@ tutti_status_t tt_saving_move(tt_saving_t *save)
 tutti_status_t tt_saving_write(tt_saving_t *save, tt_manifest_t **report)
 {
     save->pieces.written = save->written;
+    save->pieces.is_direct = save->is_beside;
     for (int rank = 0; rank < save->ranks; rank++) {
         if (rank == save->rank ||
             tt_disks_copies(&save->disks, save->plan->copies, rank, save->rank)) {

@@ -24,6 +24,7 @@ typedef struct {
                             tutti_tensor_t *window);
     void *user;
     _Atomic uint64_t *written; /* counts their bytes as they go into files; NULL: nobody asks */
+    bool is_direct;            /* their files are written past the page cache */
 } tt_pieces_t;
 
 /* Errors: ARG (a slice is no part of its tensor, or has no name), NOMEM, those of a tensor that is

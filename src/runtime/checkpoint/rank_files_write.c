@@ -101,7 +101,8 @@ static tutti_status_t write_file(const char *folder, const tt_saved_file_t *name
 {
     char *offsets;
     tt_path_t path;
-    const tt_safetensors_watch_t watch = {digest, file, file->pieces->fetch == NULL ? NULL : fetch};
+    const tt_safetensors_watch_t watch = {digest, file, file->pieces->fetch == NULL ? NULL : fetch,
+                                          file->pieces->is_direct};
     TT_TRY(print_offsets(file, &offsets));
     const tutti_named_text_t metadata[] = {{"DCP_SHARDING_INFO", offsets}, {"format", "pt"}};
     tt_steps_file(folder, names->name, path);

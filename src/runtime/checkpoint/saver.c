@@ -209,6 +209,7 @@ tutti_status_t tutti_saver_save(tutti_saver_t *saver, int64_t step)
         return status;
     }
     open_save(saver);
+    saver->saving.is_beside = true;
     saver->saving.waited_ns = saver->begin_ns - called_ns;
     saver->held_ns = saver->saving.held_ns = tt_clock_ns() - saver->begin_ns;
     saver->talk.number++;

@@ -32,6 +32,7 @@ typedef struct {
     int64_t begin_ns;
     int64_t waited_ns;         /* of the caller, for the save before */
     int64_t held_ns;           /* of the caller, if it goes on before the end */
+    bool is_beside;            /* it is written beside steps, which are not to be held up */
     _Atomic uint64_t *written; /* this rank's bytes on their way to files; NULL: nobody asks */
 } tt_saving_t;
 

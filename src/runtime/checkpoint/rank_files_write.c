@@ -141,9 +141,11 @@ static size_t list_jobs(tt_manifest_t *plan, int rank, const tt_pieces_t *pieces
     files[0] = INT_MAX;
     files[1] = 0;
     for (size_t i = 0; i < pieces->count; i++) {
-        tt_saved_slice_t *slice = find_slice(plan, rank, &pieces->pieces[i]);
+        const tt_piece_t *piece = &pieces->pieces[i];
+        tt_saved_slice_t *slice =
+            piece->place != NULL ? piece->place : find_slice(plan, rank, piece);
         if (slice != NULL) {
-            jobs[count++] = (job_t){&pieces->pieces[i], slice};
+            jobs[count++] = (job_t){piece, slice};
             files[0] = slice->file < files[0] ? slice->file : files[0];
             files[1] = slice->file >= files[1] ? slice->file + 1 : files[1];
         }

@@ -106,7 +106,7 @@ static tutti_status_t write_rank(split_t *split, int rank)
     TT_TRY_ALLOC(pieces.pieces);
     tutti_status_t status = list_pieces(split, rank, &pieces);
     if (status >= 0) {
-        status = tt_rank_files_write(split->half, split->plan, rank, &pieces);
+        status = tt_rank_files_write(split->half, -1, split->plan, rank, &pieces);
     }
     tt_pieces_release(&pieces);
     return status;

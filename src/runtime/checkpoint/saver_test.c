@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -13,6 +14,7 @@
 #include "core/base/log.h"
 #include "core/base/place_testing.h"
 #include "runtime/checkpoint/layout_testing.h"
+#include "runtime/checkpoint/step_folders.h"
 
 enum { NO_NICE = -100 };
 
@@ -266,6 +268,48 @@ static void a_failure_that_nobody_asked_for_is_logged(void **state)
     assert_int_equal(lines, 1);
 }
 
+static bool is_there(const char *folder, const char *name)
+{
+    char path[192];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return access(path, F_OK) == 0;
+}
+
+/* As of a process that was stopped while it wrote: meanwhile others have begun the same step again,
+ * and written some of it. */
+static void a_save_that_wakes_too_late_touches_nothing(void **state)
+{
+    (void)state;
+    static alone_t a;
+    char command[192];
+    for (int half = 0; half < 2; half++) { /* or have published it */
+        begin(&a);
+        writer_nice = NO_NICE;
+        holding = 1;
+        assert_int_equal(tutti_saver_save(a.saver, 7), TUTTI_OK);
+        while (writer_nice == NO_NICE) {
+            sched_yield();
+        }
+        assert_int_equal(tt_steps_begin(a.folder, 7), TUTTI_OK);
+        snprintf(command, sizeof command, "touch %s/.half-000000000007/rank-00000-0.digests",
+                 a.folder);
+        assert_int_equal(system(command), 0);
+        if (half == 1) {
+            snprintf(command, sizeof command, "cd %s && mv .half-000000000007 step-000000000007",
+                     a.folder);
+            assert_int_equal(system(command), 0);
+        }
+        holding = 0;
+        assert_true(tutti_saver_wait(a.saver) < 0);
+        snprintf(command, sizeof command,
+                 "cd %s/%s && test \"$(ls -A)\" = rank-00000-0.digests && test ! -s $(ls)",
+                 a.folder, half == 0 ? ".half-000000000007" : "step-000000000007");
+        assert_int_equal(system(command), 0);
+        assert_int_equal(is_there(a.folder, "step-000000000007"), half);
+        end(&a);
+    }
+}
+
 /* ---- progress -------------------------------------------------------------------------------- */
 
 static tutti_save_progress_t progress_of(const alone_t *a)
@@ -435,6 +479,7 @@ int main(void)
         cmocka_unit_test(a_failure_is_told_by_the_next_call_and_then_over),
         cmocka_unit_test(what_can_be_seen_at_once_is_told_at_once),
         cmocka_unit_test(a_failure_that_nobody_asked_for_is_logged),
+        cmocka_unit_test(a_save_that_wakes_too_late_touches_nothing),
         cmocka_unit_test(how_far_it_is_can_be_asked_at_any_time),
         cmocka_unit_test(a_save_is_told_in_the_log),
         cmocka_unit_test(a_save_beside_steps_goes_past_the_page_cache),

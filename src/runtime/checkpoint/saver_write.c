@@ -36,9 +36,7 @@ static tutti_bytes_t phase_key(const writing_t *w, phase_t phase, int rank,
 /* This rank's part of a phase. */
 static tutti_status_t do_phase(const writing_t *w, phase_t phase)
 {
-    return phase == COMPLETE
-               ? tt_saving_complete(w->saving)
-               : tt_steps_publish_beside(w->saving->checkpoint->folder, w->saving->step);
+    return phase == COMPLETE ? tt_saving_complete(w->saving) : tt_saving_rename(w->saving);
 }
 
 /* How the first rank of another host fared with a phase. */

@@ -208,6 +208,12 @@ tutti_status_t tt_saving_begin_hosts(tt_saving_t *save)
     return drop_together(save);
 }
 
+tutti_status_t tt_saving_rename(const tt_saving_t *save)
+{
+    TT_TRY(tt_steps_check_held(save->half, save->held));
+    return tt_steps_publish_beside(save->checkpoint->folder, save->step);
+}
+
 /* ---- publishing ------------------------------------------------------------------------------ */
 
 tutti_status_t tt_saving_publish_hosts(tt_saving_t *save, tutti_status_t taken)
@@ -220,9 +226,7 @@ tutti_status_t tt_saving_publish_hosts(tt_saving_t *save, tutti_status_t taken)
     }
     TT_TRY(tt_manifest_share(group, taken, "the manifest of rank 0", &save->plan));
     TT_TRY(tt_group_agree(group, is_first ? tt_saving_complete(save) : TUTTI_OK));
-    TT_TRY(tt_group_agree(group, is_first
-                                     ? tt_steps_publish_beside(save->checkpoint->folder, save->step)
-                                     : TUTTI_OK));
+    TT_TRY(tt_group_agree(group, is_first ? tt_saving_rename(save) : TUTTI_OK));
     if (is_first) {
         tt_saving_settle(save);
     }

@@ -8,7 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
+#include "core/base/file.h"
 #include "core/base/folder.h"
 #include "core/base/log.h"
 
@@ -173,6 +175,22 @@ tutti_status_t tt_steps_begin(const char *folder, int64_t step)
     TT_TRY(remove_all(folder, old));
     TT_TRY(remove_all(folder, half));
     return tt_folder_make(path);
+}
+
+int tt_steps_hold(const char *path)
+{
+    return tt_file_lift(open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+}
+
+/* While it is held no other folder has its inode. */
+tutti_status_t tt_steps_check_held(const char *path, int held)
+{
+    struct stat now, then;
+    return held < 0 || (stat(path, &now) == 0 && fstat(held, &then) == 0 &&
+                        now.st_dev == then.st_dev && now.st_ino == then.st_ino)
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_STATE,
+                         "folder %s: another save has removed it: this one came too late", path);
 }
 
 /* Where two folders cannot be exchanged, the old one has a name of its own for a moment. */

@@ -42,6 +42,14 @@ void tt_steps_file(const char *folder, const char *file, tt_path_t path);
 /* The folder of a step that is being filled. */
 void tt_steps_half(const char *folder, int64_t step, tt_path_t path);
 
+/* Hold on to the half of a step, to see whether it is still the one. A writer that was stopped may
+ * wake when others have begun the same step again, in a folder of the same name. -1: it is not
+ * there. To be closed by close(). */
+int tt_steps_hold(const char *half);
+
+/* Whether a half is the one that `held` holds; one that is not held always is. Errors: STATE. */
+tutti_status_t tt_steps_check_held(const char *half, int held);
+
 /* Make it, empty, and `folder` with all above it. What a crash has left half written there goes. */
 tutti_status_t tt_steps_begin(const char *folder, int64_t step);
 

@@ -40,6 +40,8 @@
 #include <tutti/optim.h>
 #include <tutti/options.h>
 #include <tutti/own_optimizer.h>
+#include <tutti/pipeline.h>
+#include <tutti/pipeline_partition.h>
 #include <tutti/prepared.h>
 #include <tutti/safetensors.h>
 #include <tutti/status.h>

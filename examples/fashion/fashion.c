@@ -151,6 +151,11 @@ static const tutti_option_t table[] = {
      .offset = offsetof(settings_t, log),
      .argument = "FILE",
      .about = "write a line of JSON for each step"},
+    {.name = "metrics",
+     .kind = TUTTI_OPTION_TEXT,
+     .offset = offsetof(settings_t, metrics),
+     .argument = "DIR",
+     .about = "numbers of each step, for TensorBoard, as JSON and as CSV"},
     {0},
 };
 

@@ -12,7 +12,7 @@
 #include <tutti/tutti.h>
 
 typedef struct {
-    const char *data, *save, *load, *log, *checkpoint;
+    const char *data, *save, *load, *log, *checkpoint, *metrics;
     int64_t epochs, steps, batch, shards, stage, seed, threads, every, keep, copies;
     double lr, dropout;
     int model, dtype, optimizer;
@@ -60,8 +60,8 @@ typedef struct {
 
 typedef struct report report_t;
 
-/* With is_continued the log goes on. */
-tutti_status_t report_open(const session_t *session, bool is_continued, report_t **out);
+/* Log and metrics go on behind `step`. */
+tutti_status_t report_open(const session_t *session, int64_t step, report_t **out);
 void report_step(report_t *report, const progress_t *progress);
 void report_test(report_t *report, const progress_t *progress, double accuracy);
 tutti_status_t report_close(report_t *report); /* IO if the log is not whole; NULL does nothing */

@@ -216,7 +216,7 @@ static tutti_status_t open_training(training_t *t)
     TUTTI_CHECK(tutti_group_tensor(session->world, TUTTI_F64, TUTTI_SHAPE(tutti_ddp_shards(t->ddp)),
                                    &t->losses));
     TUTTI_CHECK(load_checkpoint(t));
-    return session->rank == 0 ? report_open(session, t->first_step > 0, &t->report) : TUTTI_OK;
+    return session->rank == 0 ? report_open(session, t->first_step, &t->report) : TUTTI_OK;
 }
 
 /* First the weights: nothing that goes wrong behind them may cost the training. */

@@ -82,6 +82,7 @@ static const tutti_option_t table[] = {
     FLAG(per_host, "per-host", "the checkpoints' folder is on another disk on each host"),
     INT(copies, "copies", "C", 1, 1e6, "with --per-host: so many hosts have each file"),
     PATH(log, "log", "write a line of JSON for each step"),
+    TEXT(metrics, "metrics", "DIR", "numbers of each step, for TensorBoard, as JSON and as CSV"),
     PATH(summary, "summary", "write the result as JSON; validates at the end"),
     FLAG(evaluate, "evaluate", "only print the loss over --data, in windows of T"),
     FLAG(digest, "digest", "print a digest of the weights at the end"),

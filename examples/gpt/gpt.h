@@ -15,7 +15,7 @@
 
 typedef struct {
     const char *data, *save, *load, *log, *reference, *summary, *hook, *bucket_mb, *trace;
-    const char *checkpoint, *device;
+    const char *checkpoint, *device, *metrics;
     int64_t layers, width, heads, context, batch, shards, steps, threads, seed, sample;
     int64_t warmup, validate_every, every, keep, copies, accumulate, stage;
     int64_t device_mib, device_launch_ns, device_copy_mb; /* zeros: as the device has it */
@@ -78,8 +78,9 @@ typedef struct {
 
 typedef struct report report_t;
 
-/* With is_continued the log goes on. */
-tutti_status_t report_open(const session_t *session, bool is_continued, report_t **out);
+/* With is_continued the log goes on, and so do the metrics, behind `step`. */
+tutti_status_t report_open(const session_t *session, bool is_continued, int64_t step,
+                           report_t **out);
 void report_step(report_t *report, const progress_t *progress);
 void report_validation(report_t *report, int64_t step, double seconds, double loss);
 tutti_status_t report_close(report_t *report); /* IO if the log is not whole */

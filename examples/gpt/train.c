@@ -316,7 +316,7 @@ static tutti_status_t open_training(training_t *t)
     if (session->settings.every > 0) {
         TUTTI_CHECK(tutti_saver_create(&t->checkpoint, &t->saver));
     }
-    return report_open(session, t->is_continued, &t->report);
+    return report_open(session, t->is_continued, t->step, &t->report);
 }
 
 static void close_training(training_t *t)

@@ -8,6 +8,10 @@
  *
  * What is computed again in a backward is a forward as any other: a unit whose backward is under
  * way stays. */
+#include <tutti/sharded.h>
+
+#include <string.h>
+
 #include "parallel/ddp/ddp_impl.h"
 
 static bool is_wanted(const tt_unit_t *unit)
@@ -157,14 +161,11 @@ tutti_status_t tt_ddp_units_end_step(tutti_ddp_t *ddp)
 
 /* ---- by the user ----------------------------------------------------------------------------- */
 
-static tutti_status_t find_unit(const tutti_ddp_t *ddp, const char *what, const char *name,
-                                int *first, int *end)
+tutti_status_t tt_ddp_find_units(const tutti_ddp_t *ddp, const char *what, const char *name,
+                                 int *first, int *end)
 {
     *first = 0;
-    *end = ddp->units.count;
-    if (!tt_ddp_has_units(ddp)) {
-        return TUTTI_OK; /* there are none */
-    }
+    *end = ddp->units.count; /* 0 where nothing is sharded */
     for (int u = 0; name != NULL && u < ddp->units.count; u++) {
         if (!ddp->units.units[u].is_kept && strcmp(ddp->units.units[u].name, name) == 0) {
             *first = u;
@@ -172,21 +173,34 @@ static tutti_status_t find_unit(const tutti_ddp_t *ddp, const char *what, const 
             return TUTTI_OK;
         }
     }
-    return name == NULL
+    return name == NULL || !tt_ddp_has_units(ddp)
                ? TUTTI_OK
                : TT_FAIL(TUTTI_ERR_NOT_FOUND,
                          "%s: no unit is called %s: tutti_ddp_describe() says which there are",
                          what, name);
 }
 
+tutti_status_t tt_ddp_unit_summon(tutti_ddp_t *ddp, int index)
+{
+    tt_unit_t *unit = tt_ddp_unit(ddp, index);
+    TT_TRY(tt_ddp_unit_want(ddp, index));
+    unit->is_held = true;
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_ddp_unit_dismiss(tutti_ddp_t *ddp, int index)
+{
+    tt_unit_t *unit = tt_ddp_unit(ddp, index);
+    unit->is_held = false;
+    return leave_if_unwanted(unit);
+}
+
 tutti_status_t tutti_ddp_unshard(tutti_ddp_t *ddp, const char *name)
 {
     int first, end;
-    TT_TRY(find_unit(ddp, "ddp_unshard", name, &first, &end));
+    TT_TRY(tt_ddp_find_units(ddp, "ddp_unshard", name, &first, &end));
     for (int u = first; u < end; u++) {
-        tt_unit_t *unit = tt_ddp_unit(ddp, u);
-        TT_TRY(tt_ddp_unit_want(ddp, u));
-        unit->is_held = true;
+        TT_TRY(tt_ddp_unit_summon(ddp, u));
     }
     return TUTTI_OK;
 }
@@ -195,11 +209,9 @@ tutti_status_t tutti_ddp_reshard(tutti_ddp_t *ddp, const char *name)
 {
     int first, end;
     tutti_status_t status = TUTTI_OK;
-    TT_TRY(find_unit(ddp, "ddp_reshard", name, &first, &end));
+    TT_TRY(tt_ddp_find_units(ddp, "ddp_reshard", name, &first, &end));
     for (int u = first; u < end; u++) {
-        tt_unit_t *unit = tt_ddp_unit(ddp, u);
-        unit->is_held = false;
-        const tutti_status_t one = leave_if_unwanted(unit);
+        const tutti_status_t one = tt_ddp_unit_dismiss(ddp, u);
         status = status < 0 ? status : one;
     }
     return status;

@@ -6,8 +6,8 @@
  *     after_backward    it goes. Where its module's inputs need no gradient, at the end of the
  *                       backward, for then nobody says when its nodes have run
  *
- * What is computed again in a backward is a forward as any other: a unit whose backward is under
- * way stays. */
+ * What is computed again is a forward, too. The unit that was computed again last stays, for its
+ * backward comes next; where a region has several units, the others come once more. */
 #include <tutti/sharded.h>
 
 #include <string.h>
@@ -40,6 +40,20 @@ static tutti_status_t before_forward(tutti_scope_t *s, tutti_module_call_t *call
     return tt_ddp_unit_want(unit->ddp, index_of(unit));
 }
 
+/* Of those that were computed again. */
+static tutti_status_t stay_alone(tt_unit_t *unit)
+{
+    tutti_ddp_t *ddp = unit->ddp;
+    tt_unit_t *before = ddp->recomputed;
+    unit->waits_for_backward = true;
+    ddp->recomputed = unit;
+    if (before == NULL || before == unit || !before->waits_for_backward) {
+        return TUTTI_OK;
+    }
+    before->waits_for_backward = false;
+    return leave_if_unwanted(before);
+}
+
 /* Behind a failure, too. */
 static tutti_status_t after_forward(tutti_scope_t *s, tutti_module_call_t *call, void *user)
 {
@@ -48,7 +62,9 @@ static tutti_status_t after_forward(tutti_scope_t *s, tutti_module_call_t *call,
     tutti_context_t *ctx = tutti_scope_context(s);
     const bool stays = index_of(unit) == 0 || unit->ddp->options.keep_after_forward;
     unit->forwards--;
-    if (stays && ctx->is_grad_enabled && tutti_scope_status(s) >= 0) {
+    if (ctx->is_recomputing) {
+        TT_TRY(stay_alone(unit));
+    } else if (stays && ctx->is_grad_enabled && tutti_scope_status(s) >= 0) {
         unit->waits_for_backward = true;
     }
     return leave_if_unwanted(unit);
@@ -61,6 +77,7 @@ static tutti_status_t end_backward(tutti_scope_t *s, tutti_status_t status, void
     const bool stays =
         ddp->options.keep_after_backward && status >= 0 && ddp->step.phase != TT_DDP_BETWEEN_STEPS;
     ddp->leaves_units = false;
+    ddp->recomputed = NULL;
     for (int u = 0; u < ddp->units.count; u++) {
         tt_unit_t *unit = tt_ddp_unit(ddp, u);
         unit->waits_for_backward = stays && (unit->waits_for_backward || unit->backwards > 0);

@@ -44,6 +44,7 @@
 #include <tutti/pipeline_partition.h>
 #include <tutti/prepared.h>
 #include <tutti/safetensors.h>
+#include <tutti/sharded.h>
 #include <tutti/status.h>
 #include <tutti/store.h>
 #include <tutti/tensor.h>

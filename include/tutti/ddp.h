@@ -124,10 +124,11 @@ typedef struct tutti_ddp_options {
 
     /** ZeRO's stage. 0: every rank steps all parameters. 1: each rank steps slices of its own, with
      *  their gradients' averages, moments and masters alone; behind tutti_optim_step(), or in
-     *  tutti_ddp_finish() with options.optimizer, every rank has all parameters again. The same
-     *  bits. Optimizers, clipping and scalers know of it; tutti_tensor_grad() of a parameter is
-     *  NULL behind tutti_ddp_finish(). Parameters of the host, each with memory of its own; no
-     *  hooks; buckets are not rebuilt */
+     *  tutti_ddp_finish() with options.optimizer, every rank has all parameters again. 2: the
+     *  memory of a bucket of gradients is there from its first gradient in a step until it is
+     *  averaged; this rank's slice of the averages stays. The same bits. Optimizers, clipping and
+     * scalers know of it; tutti_tensor_grad() of a parameter is NULL behind tutti_ddp_finish().
+     * Parameters of the host, each with memory of its own; no hooks; buckets are not rebuilt */
     int stage;
     bool whole_slices;    /**< a slice has whole parameters: for optimizers that look at those
                                (Adafactor); so is one that is in options.optimizer */

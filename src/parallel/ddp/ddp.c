@@ -62,6 +62,9 @@ static tutti_status_t hook_params(const tutti_ddp_t *ddp)
     for (int i = 0; i < ddp->param_count; i++) {
         tt_ddp_param_t *param = &ddp->params[i];
         TT_TRY(tutti_tensor_on_accumulate(param->tensor, tt_ddp_on_accumulate, param));
+        if (ddp->options.stage >= 2) {
+            TT_TRY(tutti_tensor_on_grad(param->tensor, tt_ddp_on_grad, param));
+        }
     }
     return TUTTI_OK;
 }

@@ -233,6 +233,7 @@ tutti_status_t tt_ddp_buffers_leave(tutti_ddp_t *ddp);
 tutti_status_t tt_ddp_buffers_arrive(tutti_ddp_t *ddp, bool is_end);
 
 /* ddp_step.c */
+tutti_tensor_t *tt_ddp_on_grad(tutti_scope_t *s, tutti_tensor_t *grad, void *user);
 void tt_ddp_on_accumulate(tutti_scope_t *s, tutti_tensor_t *leaf, void *user);
 void tt_ddp_move(void *user);     /* bytes and their sums: also inside a kernel */
 void tt_ddp_progress(void *user); /* and what comes of them */

@@ -85,15 +85,16 @@ static tutti_status_t check_param(const tt_ddp_param_t *param)
     const tt_device_t *device = param->tensor->storage->device;
     if (device != NULL) {
         return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
-                       "ddp: parameter %s lies on %s: stage 1 is for parameters of the host",
+                       "ddp: parameter %s lies on %s: stages 1 to 3 are for parameters of the host",
                        param->name, tt_device_text(device));
     }
     return tt_tensor_is_whole(param->tensor)
                ? TUTTI_OK
-               : TT_FAIL(TUTTI_ERR_UNSUPPORTED,
-                         "ddp: parameter %s shares its memory with other tensors: stage 1 wants "
-                         "memory of its own for each",
-                         param->name);
+               : TT_FAIL(
+                     TUTTI_ERR_UNSUPPORTED,
+                     "ddp: parameter %s shares its memory with other tensors: stages 1 to 3 want "
+                     "memory of its own for each",
+                     param->name);
 }
 
 static tutti_status_t move_param(const tt_ddp_param_t *param, tutti_tensor_t *bucket,
@@ -167,7 +168,8 @@ static tutti_status_t open_slice(tutti_ddp_t *ddp, int index)
     const int64_t first = clamp(bucket->cuts[rank] - place.offset, x->numel),
                   count = clamp(bucket->cuts[rank + 1] - place.offset, x->numel) - first;
     TT_TRY(open_part(x, 0, x, first, count, &slice->seen.values));
-    TT_TRY(open_part(bucket->result, place.offset, x, first, count, &slice->grad));
+    TT_TRY(open_part(bucket->own_result, count == 0 ? -first : place.offset - bucket->cuts[rank], x,
+                     first, count, &slice->grad));
     slice->seen.slicer = &ddp->slices.slicer;
     x->slice = &slice->seen;
     return TUTTI_OK;

@@ -1,5 +1,6 @@
-/* Stage 1: each rank steps slices of its own, and the bits are those of a training in which every
- * rank steps all, whatever the optimizer, the ranks, the dtypes and what stands around the step. */
+/* Stages 1 and 2: each rank steps slices of its own, and the bits are those of a training in which
+ * every rank steps all, whatever the optimizer, the ranks, the dtypes and what stands around the
+ * step. */
 #include "core/base/testing.h"
 
 #include <math.h>
@@ -13,7 +14,9 @@
 #include <tutti/op_shape.h>
 #include <tutti/optim.h>
 
+#include "comm/group/group_impl.h"
 #include "comm/group/group_team.h"
+#include "core/device/heap.h"
 #include "core/base/log.h"
 #include "core/tensor/tensor_impl.h"
 
@@ -233,8 +236,10 @@ static void slices_have_the_bits_of_the_whole(void **state)
         print_message("%s\n", cases[i].name);
         run(&want, &cases[i], 1, 0);
         for (int ranks = 1; ranks <= RANKS_MAX; ranks++) {
-            run(&job, &cases[i], ranks, 1);
-            expect_same(&want, &job, ranks);
+            for (int stage = 1; stage <= 2; stage++) {
+                run(&job, &cases[i], ranks, stage);
+                expect_same(&want, &job, ranks);
+            }
         }
     }
 }
@@ -262,7 +267,7 @@ static void state_is_dealt_out(void **state)
 typedef struct {
     size_t nth; /* allocation that fails, on whichever rank */
     tutti_status_t statuses[2];
-    bool is_changed[2];
+    bool is_changed[2], has_failed;
 } lack_t;
 
 typedef struct {
@@ -272,16 +277,22 @@ typedef struct {
     tutti_ddp_t *ddp;
 } small_t;
 
-static void open_small(tt_member_t *m, const tutti_optim_ops_t *kind, bool whole_slices,
-                       small_t *out)
+static void open_staged(tt_member_t *m, const tutti_optim_ops_t *kind,
+                        const tutti_ddp_options_t *sliced, small_t *out)
 {
     const tutti_context_options_t options = {.threads = 1, .seed = 3};
-    const tutti_ddp_options_t sliced = {.stage = 1, .whole_slices = whole_slices};
     TT_EXPECT(m, tutti_context_create(&options, &out->ctx) == TUTTI_OK);
     TT_EXPECT(m, make_net(out->ctx, TUTTI_F32, &out->net) == TUTTI_OK);
     TT_EXPECT(m, tutti_optim_create(out->ctx, kind, NULL, &out->opt) == TUTTI_OK);
     TT_EXPECT(m, tutti_optim_add_module(out->opt, out->net.net, NULL, NULL) == TUTTI_OK);
-    TT_EXPECT(m, tutti_ddp_create(out->ctx, out->net.net, m->group, &sliced, &out->ddp) == 0);
+    TT_EXPECT(m, tutti_ddp_create(out->ctx, out->net.net, m->group, sliced, &out->ddp) == 0);
+}
+
+static void open_small(tt_member_t *m, const tutti_optim_ops_t *kind, bool whole_slices,
+                       small_t *out)
+{
+    const tutti_ddp_options_t sliced = {.stage = 1, .whole_slices = whole_slices};
+    open_staged(m, kind, &sliced, out);
 }
 
 static void close_small(small_t *t)
@@ -341,6 +352,87 @@ static void a_rank_without_memory_stops_all(void **state)
     assert_true(failed > 10 && stepped > 10);
 }
 
+/* Of the memory that ranks share, as nothing is under way. */
+static size_t shared_bytes(const tt_member_t *m)
+{
+    return tt_device_stats(m->group->backend->memory(m->group->state)).live_bytes;
+}
+
+enum { SMALL_BUCKET = 16 << 10 };
+
+/* At stage 2 the gradients' buckets are gone behind each step; beside what stage 1 has, without the
+ * gradients, there are this rank's averages. */
+static void look_at_buckets(tt_member_t *m)
+{
+    small_t t;
+    size_t bytes[3] = {0};
+    for (int stage = 1; stage <= 2; stage++) {
+        const tutti_ddp_options_t options = {.stage = stage, .bucket_bytes = SMALL_BUCKET};
+        const size_t before = shared_bytes(m);
+        open_staged(m, &tutti_adamw, &options, &t);
+        for (int step = 0; step < 2; step++) {
+            backward(m, &t);
+            TT_EXPECT(m, tutti_optim_step(t.opt) == TUTTI_OK);
+            TT_EXPECT(m, bytes[stage] == 0 || bytes[stage] == shared_bytes(m) - before);
+            bytes[stage] = shared_bytes(m) - before;
+        }
+        const tutti_ddp_stats_t stats = tutti_ddp_stats(t.ddp);
+        const size_t pages = 3 * (size_t)stats.buckets * tt_heap_page_bytes();
+        TT_EXPECT(m, stats.buckets >= 2);
+        TT_EXPECT(m, stage == 1 || bytes[1] - bytes[2] + stats.bucket_bytes * 2 / 3 + pages >=
+                                       stats.bucket_bytes);
+        close_small(&t);
+    }
+}
+
+static void buckets_of_gradients_come_and_go(void **state)
+{
+    (void)state;
+    tt_team_expect_quietly(2, 20000, look_at_buckets, NULL);
+}
+
+/* An allocation fails somewhere in a step at stage 2, on whichever rank: all ranks fail. */
+static void backward_without_memory(tt_member_t *m)
+{
+    lack_t *lack = m->user;
+    small_t t;
+    static const case_t plain = {.name = "plain"};
+    const tutti_ddp_options_t options = {.stage = 2, .bucket_bytes = SMALL_BUCKET};
+    open_staged(m, &tutti_sgd, &options, &t);
+    pthread_barrier_wait(m->start);
+    if (m->rank == 0) {
+        tt_alloc_fail_at(lack->nth);
+    }
+    while (tutti_ddp_next_shard(t.ddp, t.ctx)) {
+        (void)run_shard(&t.net, t.ctx, &plain, 0, NULL);
+    }
+    tutti_status_t status = tutti_ddp_finish(t.ddp);
+    status = status < 0 ? status : tutti_optim_step(t.opt);
+    lack->statuses[m->rank] = status;
+    pthread_barrier_wait(m->start);
+    if (m->rank == 0) {
+        lack->has_failed = tt_alloc_has_failed();
+        tt_alloc_fail_at(0);
+    }
+    pthread_barrier_wait(m->start);
+    close_small(&t);
+}
+
+static void a_rank_without_memory_for_a_bucket_stops_all(void **state)
+{
+    (void)state;
+    int failed = 0;
+    lack_t lack = {.nth = 1, .has_failed = true};
+    for (; lack.has_failed; lack.nth += 5) {
+        lack.has_failed = false;
+        tt_team_expect_quietly(2, 20000, backward_without_memory, &lack);
+        assert_true((lack.statuses[0] < 0) == (lack.statuses[1] < 0));
+        failed += lack.statuses[0] < 0;
+    }
+    assert_int_equal(tt_alloc_stats().blocks, 0);
+    assert_true(failed > 20);
+}
+
 static void expect_text(tt_member_t *m, tutti_status_t status, tutti_status_t want,
                         const char *text)
 {
@@ -398,6 +490,8 @@ int main(void)
         cmocka_unit_test(slices_have_the_bits_of_the_whole),
         cmocka_unit_test(state_is_dealt_out),
         cmocka_unit_test(a_rank_without_memory_stops_all),
+        cmocka_unit_test(buckets_of_gradients_come_and_go),
+        cmocka_unit_test(a_rank_without_memory_for_a_bucket_stops_all),
         cmocka_unit_test(misuse_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

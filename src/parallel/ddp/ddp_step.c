@@ -111,9 +111,9 @@ static tutti_status_t end_backward(tutti_scope_t *s, tutti_status_t status, void
     return status < 0 ? keep_failure(ddp, status) : TUTTI_OK;
 }
 
-static tutti_status_t take_gradient(tutti_ddp_t *ddp, const tt_ddp_param_t *param)
+static tutti_status_t check_gradient(const tutti_ddp_t *ddp, const tt_ddp_param_t *param)
 {
-    tt_reducer_t *reducer = ddp->reducer;
+    const tt_reducer_t *reducer = ddp->reducer;
     const int index = param->index;
     if (ddp->step.phase == TT_DDP_BETWEEN_STEPS) {
         return TT_FAIL(TUTTI_ERR_STATE,
@@ -134,9 +134,34 @@ static tutti_status_t take_gradient(tutti_ddp_t *ddp, const tt_ddp_param_t *para
                        "call tutti_tensor_set_grad() on it",
                        param->name);
     }
+    return TUTTI_OK;
+}
+
+static tutti_status_t take_gradient(tutti_ddp_t *ddp, const tt_ddp_param_t *param)
+{
+    tt_reducer_t *reducer = ddp->reducer;
+    const int index = param->index;
+    TT_TRY(check_gradient(ddp, param));
     ddp->step.has_backward = true;
     const bool is_whole = tt_reducer_note(reducer, index, is_synced(ddp));
     return is_whole && !ddp->options.no_overlap ? send_ready_buckets(ddp) : TUTTI_OK;
+}
+
+/* At stage 2 and 3: a gradient has come, and wants its bucket. */
+tutti_tensor_t *tt_ddp_on_grad(tutti_scope_t *s, tutti_tensor_t *grad, void *user)
+{
+    (void)grad;
+    const tt_ddp_param_t *param = user;
+    tutti_ddp_t *ddp = param->ddp;
+    tt_reducer_t *reducer = ddp->reducer;
+    tutti_status_t status = ddp->step.status;
+    if (status >= 0) {
+        status = check_gradient(ddp, param);
+    }
+    if (status >= 0) {
+        status = tt_reducer_want(reducer, reducer->plan.slots[param->index].bucket);
+    }
+    return status < 0 ? tutti_scope_fail(s, keep_failure(ddp, status)) : NULL;
 }
 
 void tt_ddp_on_accumulate(tutti_scope_t *s, tutti_tensor_t *leaf, void *user)
@@ -174,6 +199,7 @@ void tt_ddp_progress(void *user)
         return;
     }
     tt_ddp_time_arrivals(ddp);
+    tt_reducer_collect(ddp->reducer, ddp->step.next_bucket);
     const tutti_status_t status = tt_ddp_step_arrived(ddp);
     if (status < 0) {
         (void)keep_failure(ddp, status); /* which finish returns */

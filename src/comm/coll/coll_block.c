@@ -222,7 +222,7 @@ static tt_deadline_t end_of(const tt_coll_t *coll, const tt_block_wait_t *wait,
 tutti_status_t tt_coll_block_await(tt_coll_t *coll, tt_block_wait_t *wait, tt_deadline_t deadline)
 {
     tt_idle_t idle = {0};
-    tutti_status_t status = TUTTI_OK;
+    tutti_status_t status = coll->status < 0 ? tt_fail_again(coll->status, coll->error) : TUTTI_OK;
     wait->since_ns = wait->since_ns == 0 ? tt_clock_ns() : wait->since_ns;
     while (status == TUTTI_OK && tt_coll_block_behind(coll, wait) >= 0) {
         tt_peers_idle(coll->peers, &idle, end_of(coll, wait, deadline));

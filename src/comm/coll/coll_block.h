@@ -59,9 +59,10 @@ int tt_coll_block_behind(const tt_coll_t *coll, const tt_block_wait_t *wait);
 void tt_coll_block_set(tt_coll_t *coll, tt_block_flags_t *flags, tt_block_word_t word,
                        uint64_t version);
 
-/* Waits until nobody is behind, or the deadline: PENDING then. All other ways out are failures,
- * with which the group is given up: PEER (a rank that is behind has died or left), TIMEOUT (the
- * group's, counted from wait->since_ns), and that which another rank gave the group up with. */
+/* Waits until nobody is behind, or the deadline: PENDING then. Does not look at others where nobody
+ * is behind. All other ways out are failures, with which the group is given up: PEER (a rank that
+ * is behind has died or left), TIMEOUT (the group's, counted from wait->since_ns), and that which
+ * another rank gave the group up with. */
 tutti_status_t tt_coll_block_await(tt_coll_t *coll, tt_block_wait_t *wait, tt_deadline_t deadline);
 
 /* Memory of a rank's heap, as this rank sees it, when its segment has come. Errors: as

@@ -17,8 +17,10 @@
 #include "core/base/log.h"
 
 struct tt_host_block {
-    tutti_group_t *group; /* borrowed */
+    tutti_group_t *group; /* borrowed, as coll: not used by release */
     tt_coll_t *coll;
+    tt_peers_t *peers; /* retained: they map the memory */
+    int rank, size;
     tt_host_block_options_t options;
     tt_block_flags_t *flags; /* [size]; the data follow. NULL: it has not come here */
     uint64_t version;
@@ -32,12 +34,12 @@ _Static_assert(sizeof(tt_block_flags_t) % DATA_ALIGN == 0, "data are aligned beh
 
 static bool is_keeper(const tt_host_block_t *block)
 {
-    return block->options.keeper == block->coll->rank;
+    return block->options.keeper == block->rank;
 }
 
 static size_t flags_bytes(const tt_host_block_t *block)
 {
-    return (size_t)block->coll->size * sizeof(tt_block_flags_t);
+    return (size_t)block->size * sizeof(tt_block_flags_t);
 }
 
 /* Whole pages of its own, so that pages can be read-only. */
@@ -48,7 +50,7 @@ static size_t room_of(const tt_host_block_t *block)
 
 static tt_device_t *heap_of(const tt_host_block_t *block)
 {
-    return tt_node_peers_heap(block->coll->node_peers);
+    return tt_node_peers_heap(tt_peers_node_peers(block->peers));
 }
 
 bool tt_group_shares_host(const tutti_group_t *group)
@@ -142,7 +144,12 @@ tutti_status_t tt_host_block_create(tutti_group_t *group, const tt_host_block_op
     }
     block->group = group;
     block->options = *options;
-    block->coll = group->backend == &tt_backend_native ? tt_native_coll(group->state) : NULL;
+    block->rank = group->rank;
+    block->size = group->size;
+    if (group->backend == &tt_backend_native) {
+        block->coll = tt_native_coll(group->state);
+        block->peers = tt_peers_retain(block->coll->peers);
+    }
     status = meet(block);
     if (status < 0) {
         tt_host_block_release(block);
@@ -167,9 +174,9 @@ void tt_host_block_release(tt_host_block_t *block)
     } else if (block->flags != NULL && is_keeper(block)) {
         tt_device_free(heap_of(block), block->flags, room_of(block));
     } else if (block->flags != NULL) {
-        atomic_store_explicit(&block->flags[block->coll->rank].quiet, TT_QUIET,
-                              memory_order_release);
+        atomic_store_explicit(&block->flags[block->rank].quiet, TT_QUIET, memory_order_release);
     }
+    tt_peers_release(block->peers);
     tt_free(block);
 }
 
@@ -205,10 +212,8 @@ static tutti_status_t await(const tt_host_block_t *block, tt_block_word_t word)
     enum { SLICE_NS = 100000 };
     tutti_group_t *group = block->group;
     tt_block_wait_t wait = wait_for(block, word);
-    tutti_status_t status = tt_coll_block_behind(block->coll, &wait) < 0 ? TUTTI_OK : TUTTI_PENDING;
-    if (status == TUTTI_PENDING) {
-        TT_TRY(tt_group_check_free(group, block->options.what));
-    }
+    TT_TRY(tt_group_check_free(group, block->options.what));
+    tutti_status_t status = TUTTI_PENDING;
     while (status == TUTTI_PENDING) {
         const bool is_busy = tt_group_is_family_waiting(group);
         status =

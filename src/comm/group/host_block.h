@@ -37,9 +37,9 @@ typedef struct {
 /* Whether a group's ranks can have host blocks; the same on all of them. */
 bool tt_group_shares_host(const tutti_group_t *group);
 
-/* Collective. The data are undefined; they begin at a multiple of 128 bytes. The group is borrowed,
- * and outlives the block. Errors, the same on all ranks: UNSUPPORTED (not on one host), NOMEM, and
- * as a group's calls. */
+/* Collective. The data are undefined; they begin at a multiple of 128 bytes. The group is borrowed;
+ * when it has gone, the data stay, and nothing but release may be called. Errors, the same on all
+ * ranks: UNSUPPORTED (not on one host), NOMEM, and as a group's calls. */
 tutti_status_t tt_host_block_create(tutti_group_t *group, const tt_host_block_options_t *options,
                                     tt_host_block_t **out);
 

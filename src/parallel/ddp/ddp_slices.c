@@ -66,6 +66,13 @@ static tutti_status_t gather(const tutti_ddp_t *ddp)
     return TUTTI_OK;
 }
 
+/* Everybody has a copy of the parameters, which the gathering writes. */
+static tutti_status_t begin(tt_slicer_t *slicer)
+{
+    (void)slicer;
+    return TUTTI_OK;
+}
+
 static tutti_status_t stepped(tt_slicer_t *slicer, tutti_status_t status)
 {
     const tutti_ddp_t *ddp = ddp_of(slicer);
@@ -199,7 +206,8 @@ static tutti_status_t open_all(tutti_ddp_t *ddp)
 
 tutti_status_t tt_ddp_open_slices(tutti_ddp_t *ddp)
 {
-    ddp->slices.slicer = (tt_slicer_t){.agree = agree, .sum = sum, .stepped = stepped};
+    ddp->slices.slicer =
+        (tt_slicer_t){.agree = agree, .sum = sum, .begin = begin, .stepped = stepped};
     return has_slices(ddp) ? open_all(ddp) : TUTTI_OK;
 }
 

@@ -86,6 +86,7 @@ static tutti_status_t take_model(tutti_ddp_t *ddp, const tutti_ddp_options_t *op
 {
     TT_TRY(tt_ddp_take_options(ddp, options));
     TT_TRY(collect_params(ddp));
+    TT_TRY(tt_ddp_choose_units(ddp));
     return tt_ddp_attach_optimizer(ddp);
 }
 
@@ -105,7 +106,8 @@ static tutti_status_t build(tutti_ddp_t *ddp, const tutti_ddp_options_t *options
     TT_TRY(tt_ddp_check_model(ddp, take_model(ddp, options)));
     TT_TRY(tt_ddp_choose_bucket_bytes(ddp));
     TT_TRY(tt_group_agree(ddp->group, open_parts(ddp)));
-    return tt_ddp_broadcast_model(ddp);
+    TT_TRY(tt_ddp_broadcast_model(ddp));
+    return tt_ddp_open_units(ddp);
 }
 
 /* A group of two or more moves its calls forward between the nodes of a backward; an optimizer has
@@ -149,8 +151,10 @@ void tutti_ddp_release(tutti_ddp_t *ddp)
     }
     tutti_context_remove_idle(ddp->ctx, &ddp->idle);
     tt_ddp_detach_optimizer(ddp);
+    (void)tt_ddp_units_end_step(ddp);
     tt_ddp_close_mixed(ddp);
     tt_ddp_close_slices(ddp);
+    tt_ddp_close_units(ddp);
     tt_ddp_close_layout(ddp);
     tt_ddp_close_control(ddp);
     tt_ddp_close_buffers(ddp);

@@ -178,6 +178,7 @@ tutti_status_t tt_ddp_check_unchanged(const tutti_ddp_t *ddp)
         TT_TRY(check_dtype(param->name, param->tensor, result->dtype));
         TT_TRY(check_device(param->name, param->tensor, result));
     }
+    TT_TRY(tt_ddp_check_slices(ddp));
     for (size_t i = 0; i < ddp->frozen.count; i++) {
         if (tutti_tensor_requires_grad(tt_listed(&ddp->frozen, i))) {
             return TT_FAIL(TUTTI_ERR_STATE,

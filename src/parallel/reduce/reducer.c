@@ -36,7 +36,8 @@ static tutti_status_t list_specs(const tt_reducer_t *reducer, const tt_tensor_li
     for (size_t i = 0; i < params->count; i++) {
         const tutti_tensor_t *x = tt_listed(params, i);
         specs[i] = (tt_bucket_param_t){
-            x->numel, x->dtype == TUTTI_F32 ? reducer->options.grad_dtype : x->dtype, 0};
+            x->numel, x->dtype == TUTTI_F32 ? reducer->options.grad_dtype : x->dtype, 0,
+            reducer->options.units != NULL ? reducer->options.units[i] : 0};
         TT_TRY(number_of(devices, &count, x->storage->device, &specs[i].device));
     }
     return TUTTI_OK;

@@ -121,6 +121,7 @@ typedef struct {
     bool adds_locally;          /* not exact: one piece of each rank, whatever it hosts */
 
     bool is_transient; /* buckets come and go; they are scattered */
+    const int *units;  /* [parameters] a bucket has parameters of one unit; NULL: of any */
 
     /* Every how many elements of a parameter a slice may begin; 0: it is not cut. NULL: every rank
      * gets all averages. Not under a hook, nor for parameters on a device. */

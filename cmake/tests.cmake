@@ -127,10 +127,14 @@ set(turns tt_coll_enter tt_coll_leave tt_coll_is_given_up tt_coll_have_arrived
   tt_node_peers_wake tt_node_peers_idle tt_node_peers_state tt_node_peers_is_gone tt_tree_reduce
   tt_futex_wait)
 list(TRANSFORM turns PREPEND "-Wl,--wrap=")
-foreach(name turns_test turns_full_test)
-  target_sources(${name} PRIVATE tests/sim/turns.c tests/sim/turns_calls.c)
+foreach(name turns_test turns_full_test turns_block_test turns_block_full_test)
+  target_sources(${name} PRIVATE tests/sim/turns.c)
   target_link_options(${name} PRIVATE ${turns})
 endforeach()
+target_sources(turns_test PRIVATE tests/sim/turns_calls.c)
+target_sources(turns_full_test PRIVATE tests/sim/turns_calls.c)
+target_sources(turns_block_test PRIVATE tests/sim/turns_block.c)
+target_sources(turns_block_full_test PRIVATE tests/sim/turns_block.c)
 
 # A rank that is killed in a call that a save makes.
 target_link_options(whole_faults_test PRIVATE -Wl,--wrap=tutti_all_to_all_uneven)

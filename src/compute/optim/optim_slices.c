@@ -225,6 +225,14 @@ tutti_status_t tt_optim_agree(const tutti_optim_t *opt, tutti_status_t status)
     return status;
 }
 
+tutti_status_t tt_optim_begin_step(const tutti_optim_t *opt)
+{
+    for (size_t i = 0; i < opt->slot_count; i++) {
+        TT_TRY(is_first_of_slicer(opt, i) ? slicer_of(opt, i)->begin(slicer_of(opt, i)) : TUTTI_OK);
+    }
+    return TUTTI_OK;
+}
+
 tutti_status_t tt_optim_end_step(const tutti_optim_t *opt, tutti_status_t status)
 {
     for (size_t i = 0; i < opt->slot_count; i++) {

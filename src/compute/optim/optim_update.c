@@ -368,6 +368,7 @@ static tutti_status_t step_slices(tutti_optim_t *opt)
     if (sums != NULL && status >= 0) {
         status = tt_optim_measure_slices(opt, measure_section, sums);
     }
+    status = status < 0 ? status : tt_optim_begin_step(opt);
     if (status >= 0) {
         status = tt_optim_end_step(opt, step_all(opt, sums));
     }

@@ -9,6 +9,7 @@
  * gone.
  */
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "comm/group/agree.h"
@@ -39,8 +40,7 @@ static tutti_status_t agree(tt_slicer_t *slicer, tutti_status_t status)
 {
     tutti_ddp_t *ddp = ddp_of(slicer);
     status = status < 0 ? status : tt_ddp_check_slices(ddp);
-    TT_TRY(tt_group_agree(ddp->group, status));
-    return tt_ddp_has_units(ddp) ? tt_ddp_units_claim(ddp) : TUTTI_OK;
+    return tt_group_agree(ddp->group, status);
 }
 
 /* In a tensor of its own: a failed call may write into it later. */
@@ -75,11 +75,31 @@ static tutti_status_t gather(const tutti_ddp_t *ddp)
     return TUTTI_OK;
 }
 
+/* Of buckets, everybody has a copy, which the gathering writes. */
+static tutti_status_t begin(tt_slicer_t *slicer)
+{
+    tutti_ddp_t *ddp = ddp_of(slicer);
+    const tutti_status_t status = tt_ddp_has_units(ddp) ? tt_ddp_units_claim(ddp) : TUTTI_OK;
+    return status < 0 ? tt_group_give_up(ddp->group, status) : TUTTI_OK;
+}
+
+/* Also what was stepped in part: it has been written. */
+static tutti_status_t publish(tutti_ddp_t *ddp, tutti_status_t status)
+{
+    char text[TT_ERROR_TEXT_BYTES];
+    snprintf(text, sizeof text, "%s", status < 0 ? tutti_last_error() : "");
+    const tutti_status_t published = tt_ddp_units_publish(ddp);
+    return status < 0 ? tt_fail_again(status, text) : published;
+}
+
 static tutti_status_t stepped(tt_slicer_t *slicer, tutti_status_t status)
 {
     tutti_ddp_t *ddp = ddp_of(slicer);
-    TT_TRY(tt_group_agree(ddp->group, status));
-    return tt_ddp_has_units(ddp) ? tt_ddp_units_publish(ddp) : gather(ddp);
+    status = tt_group_agree(ddp->group, status);
+    if (tt_ddp_has_units(ddp)) {
+        return publish(ddp, status);
+    }
+    return status < 0 ? status : gather(ddp);
 }
 
 /* ---- parameters move into buckets ------------------------------------------------------------ */
@@ -258,7 +278,8 @@ static tutti_status_t open_all(tutti_ddp_t *ddp)
 
 tutti_status_t tt_ddp_open_slices(tutti_ddp_t *ddp)
 {
-    ddp->slices.slicer = (tt_slicer_t){.agree = agree, .sum = sum, .stepped = stepped};
+    ddp->slices.slicer =
+        (tt_slicer_t){.agree = agree, .sum = sum, .begin = begin, .stepped = stepped};
     for (int i = 0; i < ddp->param_count && has_slices(ddp); i++) {
         TT_TRY(check_param(ddp->params[i].name, ddp->params[i].tensor));
     }

@@ -61,7 +61,8 @@ typedef struct tutti_pipeline_stage {
     int first, layers;   /**< the first layer's index, how many */
     int replicas;        /**< ranks that take its micro-batches in turns; 1: none but one */
     double seconds;      /**< of its layers, over its replicas */
-    double send_seconds; /**< the output to the next stage, and its gradient back */
+    double send_seconds; /**< the output to the next stage, and its gradient back; over the replicas
+                          *   of a level that has both stages */
 } tutti_pipeline_stage_t;
 
 /** Where a model is cut. */

@@ -1,6 +1,7 @@
 """tutti explain pipeline, tutti explain partition: texts, files, JSON, and what is refused."""
 import json
 import os
+import re
 import subprocess
 import tempfile
 import unittest
@@ -129,6 +130,20 @@ class Explain(unittest.TestCase):
         self.assertEqual(sum(stage["replicas"] for stage in got["stages"]), 4)
         self.assertEqual([name for stage in got["stages"] for name in stage["layers"]],
                          ["embed", "block.0", "block.1", "head"])
+
+    def test_the_guide_shows_what_is_printed(self):
+        with open(os.path.join(os.environ["TUTTI_SOURCE_DIR"], "docs", "guide", "pipelines.md"),
+                  encoding="utf-8") as file:
+            parts = re.findall(r"^\$ (.*)\n((?:(?!\$ |```).*\n)*)", file.read(), re.MULTILINE)
+        for command, text in parts:
+            words = command.split()
+            if words[0] == "cat":
+                self.write(words[1], text)
+                continue
+            done = subprocess.run([TUTTI, *words[1:]], cwd=self.folder, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, text=True, timeout=DEADLINE)
+            self.assertEqual(done.stdout, text, command)
+        self.assertEqual(len(parts), 7)
 
     def test_help_tells_of_both(self):
         self.assertIn("pipeline | partition", self.explain("--help"))

@@ -16,6 +16,7 @@
 #include "core/base/config.h"
 #include "core/base/fail.h"
 #include "core/device/device.h"
+#include "parallel/pipeline/pipeline_schedule.h"
 
 #define X(family, what, list, length)                                                              \
     static tutti_status_t get_##family(size_t index, tutti_member_t *out)                          \

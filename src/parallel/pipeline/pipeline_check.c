@@ -1,0 +1,259 @@
+/* Checks of a schedule: a walk without costs finds what cannot run, and a look at the rows what is
+ * held, how many versions there are, and whether the sums have one process's order.
+ */
+#include <stdio.h>
+
+#include "core/base/alloc.h"
+#include "parallel/pipeline/pipeline_grid.h"
+#include "parallel/pipeline/pipeline_own.h"
+
+/* ---- is everything done? ---- */
+
+static tutti_status_t check_cell(tt_pipeline_walk_t *walk, int stage, int micro_batch)
+{
+    const unsigned done = tt_pipeline_cell(walk, stage, micro_batch)->done;
+    const unsigned f = 1u << TUTTI_PIPELINE_F, b = 1u << TUTTI_PIPELINE_B;
+    const unsigned split = 1u << TUTTI_PIPELINE_I | 1u << TUTTI_PIPELINE_W;
+    if ((done & f) != 0 && ((done & b) != 0 || (done & split) == split)) {
+        return TUTTI_OK;
+    }
+    const int rank = walk->schedule->rank_of_stage[stage];
+    const char *missing = (done & f) == 0 ? "F" : (done & 1u << TUTTI_PIPELINE_I) != 0 ? "W" : "B";
+    if (rank < 0) {
+        return TT_FAIL(TUTTI_ERR_ARG, "pipeline: no rank has stage %d", stage);
+    }
+    return tt_pipeline_blame(walk, (tt_pipeline_place_t){rank, walk->schedule->rows[rank].count},
+                             "%d%s%d is missing", stage, missing, micro_batch);
+}
+
+/* Messages that nobody receives. */
+static tutti_status_t check_messages(tt_pipeline_walk_t *walk, int stage, int micro_batch)
+{
+    static const struct {
+        tutti_pipeline_kind_t sent, received;
+        int to;
+    } ways[] = {{TUTTI_PIPELINE_SEND_F, TUTTI_PIPELINE_RECV_F, 1},
+                {TUTTI_PIPELINE_SEND_B, TUTTI_PIPELINE_RECV_B, -1}};
+    for (int way = 0; way < 2; way++) {
+        const int other = stage + ways[way].to;
+        if (other < 0 || other >= walk->schedule->stages) {
+            continue;
+        }
+        const bool is_sent =
+            (tt_pipeline_cell(walk, stage, micro_batch)->done & 1u << ways[way].sent) != 0;
+        const bool is_received =
+            (tt_pipeline_cell(walk, other, micro_batch)->done & 1u << ways[way].received) != 0;
+        if (is_sent != is_received) {
+            const int rank = walk->schedule->rank_of_stage[is_sent ? other : stage];
+            return tt_pipeline_blame(
+                walk, (tt_pipeline_place_t){rank, walk->schedule->rows[rank].count},
+                "%d%s%d is missing", is_sent ? other : stage,
+                tt_pipeline_kind_name(is_sent ? ways[way].received : ways[way].sent), micro_batch);
+        }
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t check_completeness(tt_pipeline_walk_t *walk)
+{
+    for (int stage = 0; stage < walk->schedule->stages; stage++) {
+        for (int b = 0; b < walk->total; b++) {
+            TT_TRY(check_cell(walk, stage, b));
+        }
+    }
+    for (int stage = 0; stage < walk->schedule->stages; stage++) {
+        for (int b = 0; b < walk->total; b++) {
+            TT_TRY(check_messages(walk, stage, b));
+        }
+    }
+    return TUTTI_OK;
+}
+
+/* ---- what rows hold ---- */
+
+/* Of each stage, while its rank's row is read. */
+typedef struct {
+    int activations, open_shards;
+    int newest;    /* version */
+    bool has_sums; /* B or W behind the last STEP */
+} stage_t;
+
+typedef struct {
+    const tutti_pipeline_schedule_t *schedule;
+    tutti_pipeline_report_t report;
+    stage_t *stages; /* [stages] */
+    int *closed;     /* [stages][shards] B or W so far */
+    int *last;       /* [stages][shards] the micro-batch of the last one, from 1 */
+    int *oldest;     /* [actions of the longest row] the oldest version that is still used */
+    bool steps;      /* there are STEPs */
+    int activations; /* of a rank */
+} rows_t;
+
+static size_t shard_index(const rows_t *rows, const tutti_pipeline_action_t *action)
+{
+    return (size_t)action->stage * (size_t)rows->schedule->shards +
+           (size_t)(action->micro_batch / rows->schedule->micro_batches);
+}
+
+static void most(int *maximum, int value)
+{
+    *maximum = value > *maximum ? value : *maximum;
+}
+
+static void close_micro_batch(rows_t *rows, const tutti_pipeline_action_t *action)
+{
+    const size_t shard = shard_index(rows, action);
+    stage_t *stage = &rows->stages[action->stage];
+    stage->open_shards += rows->closed[shard]++ == 0;
+    most(&rows->report.open_shards_max, stage->open_shards);
+    stage->open_shards -= rows->closed[shard] == rows->schedule->micro_batches;
+    rows->report.is_canonical &= action->micro_batch + 1 > rows->last[shard];
+    rows->last[shard] = action->micro_batch + 1;
+    stage->has_sums = true;
+}
+
+static void look_at_action(rows_t *rows, const tutti_pipeline_action_t *action, int oldest)
+{
+    stage_t *stage = &rows->stages[action->stage];
+    switch (action->kind) {
+    case TUTTI_PIPELINE_F:
+        most(&rows->report.activations_max, ++rows->activations);
+        break;
+    case TUTTI_PIPELINE_B:
+    case TUTTI_PIPELINE_W:
+        rows->activations--;
+        close_micro_batch(rows, action);
+        break;
+    case TUTTI_PIPELINE_SEND_F:
+    case TUTTI_PIPELINE_SEND_B:
+        rows->report.messages++;
+        break;
+    case TUTTI_PIPELINE_STEP:
+        stage->newest++;
+        stage->has_sums = false;
+        break;
+    default:
+        break;
+    }
+    const int versions = stage->newest - oldest + 1;
+    most(&rows->report.versions_max, versions);
+}
+
+/* From the last action to the first: which version of its stage is still needed behind it. */
+static void find_oldest(rows_t *rows, const tutti_pipeline_row_t *row)
+{
+    for (int stage = 0; stage < rows->schedule->stages; stage++) {
+        rows->stages[stage].newest = 0;
+    }
+    for (int64_t i = 0; i < row->count; i++) {
+        rows->stages[row->actions[i].stage].newest += row->actions[i].kind == TUTTI_PIPELINE_STEP;
+    }
+    for (int64_t i = row->count - 1; i >= 0; i--) {
+        const tutti_pipeline_action_t *action = &row->actions[i];
+        int *needed = &rows->stages[action->stage].newest;
+        rows->oldest[i] = *needed;
+        if (tt_pipeline_computes(action->kind) && action->version < *needed) {
+            *needed = action->version;
+        }
+    }
+    for (int stage = 0; stage < rows->schedule->stages; stage++) {
+        rows->stages[stage].newest = 0;
+    }
+}
+
+static tutti_status_t look_at_row(rows_t *rows, tt_pipeline_walk_t *walk, int rank)
+{
+    const tutti_pipeline_row_t *row = &rows->schedule->rows[rank];
+    rows->activations = 0;
+    find_oldest(rows, row);
+    for (int64_t i = 0; i < row->count; i++) {
+        look_at_action(rows, &row->actions[i], rows->oldest[i]);
+    }
+    for (int stage = 0; rows->steps && stage < rows->schedule->stages; stage++) {
+        if (rows->schedule->rank_of_stage[stage] == rank && rows->stages[stage].has_sums) {
+            return tt_pipeline_blame(walk, (tt_pipeline_place_t){rank, row->count},
+                                     "stage %d has gradients that no STEP takes in", stage);
+        }
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t make_rows(rows_t *rows)
+{
+    const tutti_pipeline_schedule_t *schedule = rows->schedule;
+    const size_t stages = (size_t)schedule->stages, shards = (size_t)schedule->shards;
+    int64_t longest = 1;
+    for (int rank = 0; rank < schedule->ranks; rank++) {
+        longest = schedule->rows[rank].count > longest ? schedule->rows[rank].count : longest;
+    }
+    rows->stages = tt_alloc_array(stages, sizeof *rows->stages, "checked stages");
+    rows->closed = tt_alloc_array(stages * shards, sizeof *rows->closed, "checked shards");
+    rows->last = tt_alloc_array(stages * shards, sizeof *rows->last, "checked shards");
+    rows->oldest = tt_alloc_array((size_t)longest, sizeof *rows->oldest, "checked versions");
+    return rows->stages != NULL && rows->closed != NULL && rows->last != NULL &&
+                   rows->oldest != NULL
+               ? TUTTI_OK
+               : TUTTI_ERR_NOMEM;
+}
+
+static tutti_status_t look_at_rows(tt_pipeline_walk_t *walk, tutti_pipeline_report_t *report)
+{
+    rows_t rows = {.schedule = walk->schedule,
+                   .report = {.is_canonical = true, .versions_max = 1},
+                   .steps = tt_pipeline_has(walk->schedule, TUTTI_PIPELINE_STEP)};
+    tutti_status_t status = make_rows(&rows);
+    for (int rank = 0; status >= 0 && rank < walk->schedule->ranks; rank++) {
+        status = look_at_row(&rows, walk, rank);
+    }
+    tt_free(rows.stages);
+    tt_free(rows.closed);
+    tt_free(rows.last);
+    tt_free(rows.oldest);
+    *report = rows.report;
+    return status;
+}
+
+/* ---- all of it ---- */
+
+static tutti_status_t check_walk(tt_pipeline_walk_t *walk, tutti_pipeline_report_t *report)
+{
+    const tutti_status_t status = tt_pipeline_walk_run(walk);
+    if (status < 0) {
+        return walk->has_failed ? status : tt_pipeline_explain_stop(walk);
+    }
+    TT_TRY(check_completeness(walk));
+    return look_at_rows(walk, report);
+}
+
+static tutti_status_t check(const tutti_pipeline_schedule_t *schedule, tt_pipeline_walk_t *walk,
+                            tutti_pipeline_report_t *report, tutti_buffer_t *grid)
+{
+    TT_TRY(tt_pipeline_walk_init(walk, schedule));
+    walk->has_messages = tt_pipeline_has_messages(schedule);
+    const tutti_status_t status = check_walk(walk, report);
+    if (status != TUTTI_ERR_ARG || grid == NULL) {
+        return status;
+    }
+    char text[TT_ERROR_TEXT_BYTES];
+    (void)snprintf(text, sizeof text, "%s", tutti_last_error());
+    TT_TRY(tt_pipeline_print_grid(walk, grid));
+    return tt_fail_again(status, text);
+}
+
+tutti_status_t tutti_pipeline_check(const tutti_pipeline_schedule_t *schedule,
+                                    tutti_pipeline_report_t *report, tutti_buffer_t *grid)
+{
+    TT_WANT("pipeline_check", schedule);
+    TT_WANT("pipeline_check", report);
+    if (grid != NULL) {
+        *grid = (tutti_buffer_t){0};
+    }
+    tt_pipeline_walk_t walk;
+    tutti_pipeline_report_t found;
+    const tutti_status_t status = check(schedule, &walk, &found, grid);
+    tt_pipeline_walk_fini(&walk);
+    if (status >= 0) {
+        *report = found;
+    }
+    return status;
+}

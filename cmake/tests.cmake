@@ -103,6 +103,10 @@ tutti_test(checkpoint_full checkpoint_test)
 tutti_test(checkpoint_hosts_full checkpoint_hosts_test)
 tutti_test(checkpoint_whole_full checkpoint_whole_test)
 
+# Pipelines: schedules, models and numbers of ranks.
+set_property(TEST pipeline_bits_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=16")
+tutti_test(pipeline_bits_full pipeline_bits_test)
+
 # The tables of cases that conformance tests walk.
 file(GLOB cases tests/conform/op_cases_*.c)
 target_sources(op_conform_test PRIVATE tests/conform/op_case_run.c ${cases})

@@ -143,6 +143,7 @@ typedef struct {
     tutti_pipeline_action_t action;
     int peer; /* whose message is awaited; -1: none */
     bool is_begun;
+    bool is_behind; /* the row is done: it was the last action */
 } tt_pipeline_place_t;
 
 struct tutti_pipeline {

@@ -116,7 +116,7 @@ static tutti_status_t run_row(tutti_pipeline_t *p)
             TT_TRY(p->status);
         }
     }
-    p->place.is_begun = false;
+    p->place.is_behind = p->place.is_begun;
     return TUTTI_OK;
 }
 

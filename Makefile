@@ -31,8 +31,7 @@ demo: packages-demo build
 	tools/demo
 
 check: packages-check build
-	ctest --test-dir build -L quick -j $$(($(JOBS) + 1)) --output-on-failure; \
-	    status=$$?; tools/skips build; exit $$status
+	tools/run_tests build -L quick
 
 check-all: packages-check packages-check-all build
 	tools/check_all

@@ -172,6 +172,7 @@ tutti_test_program(save_forever tests/multi/save_forever.c)
 # What the tests of docs/formats start: two ranks whose calls they know; a writer of files.
 tutti_test_program(format_ranks tests/formats/format_ranks.c)
 tutti_test_program(format_files tests/formats/format_files.c)
+tutti_test_program(metrics_files tests/formats/metrics_files.c)
 
 file(GLOB scripts tests/*/*_test.py)
 foreach(script ${scripts})
@@ -212,7 +213,7 @@ foreach(source ${sources})
   endif()
 endforeach()
 
-foreach(name tidy tidy_test mutate_full_test headers_test null_test install_test)
+foreach(name tidy tidy_test mutate_full_test headers_test null_test install_test run_tests_test)
   if(TEST ${name})
     set_property(TEST ${name} APPEND PROPERTY LABELS repo)
   endif()

@@ -55,9 +55,9 @@
  * Hosts without a common file system have a folder each, with .per_host: ranks write on their own
  * host's disk, whose first rank publishes there. A step counts if its files, whoever has them, are
  * all there; a rank that lacks some gets them from the others. What is on one disk alone is lost
- * with it: with .host_copies = 2 every file is on the next host, too. A save of a step that is
- * there already is replaced host by host: a crash between two of them loses that step, the old one
- * and the new one; an older one is loaded then, if .keep has left one.
+ * with it: with .host_copies = 2 every file is on the next host, too. A step that is saved again is
+ * replaced host by host: the old one stays until the new one has its name on all of them, so that a
+ * crash between two leaves the one or the other.
  *
  * A folder is one job's: whoever has saved or loaded there holds it until its process ends. Another
  * job, such as the next attempt after a crash, waits until the last rank of the one before has
@@ -155,7 +155,8 @@ typedef struct tutti_checkpoint {
     size_t slice_count;
     tutti_checkpoint_text_t *texts; /**< [text_count] */
     size_t text_count;
-    int keep; /**< so many stay in the folder, of those up to the step that is saved; 0: 3 */
+    int keep; /**< so many stay in the folder, of those up to the step that is saved; 0: 3; with
+                   per_host alike on all ranks */
     tutti_device_t *device; /**< of a module's tensors on meta, a load gives them memory there, as
                                  tutti_module_load_to(); NULL: the host */
     int64_t shards; /**< of the training, on which its bits depend: a load by a training with
@@ -167,7 +168,7 @@ typedef struct tutti_checkpoint {
     bool per_host;   /**< hosts have disks of their own, each with a folder of this name; alike on
                           all ranks */
     int host_copies; /**< with per_host: a rank's files are on so many hosts, its own and the next
-                          ones; more than there are: on all; 0: 1. As on rank 0 */
+                          ones; more than there are: on all; 0: 1. Alike on all ranks */
     int64_t mtbf_s;  /**< seconds between failures of the job, on average: with TUTTI_LOG=info the
                           log says how often to save; 0: as often as the launcher had to start it
                           again so far */
@@ -188,7 +189,8 @@ typedef struct tutti_checkpoint {
  * @errors      on every rank, and nothing is changed: ARG (slices that overlap, leave a gap, or are
  *              no part of their tensor: names tensor and ranks; per_host where hosts have a common
  *              folder), MISMATCH (ranks have other shapes or dtypes of it, other texts of a name,
- *              another step, or another `whole`), STATE (a slice lies on meta; the data loader is
+ *              another step, `whole`, or per_host, or with it another host_copies or keep: names
+ *              them), STATE (a slice lies on meta; the data loader is
  *              within a step; another job has the folder: says which), IO (the disk is full; a
  *              rank's folder is another one …), NOMEM; PEER, TIMEOUT
  * @source      torch.distributed.checkpoint.save

@@ -130,7 +130,9 @@ TUTTI_API tutti_status_t tutti_saved_at(const tutti_saved_t *saved, size_t index
 TUTTI_API tutti_status_t tutti_saved_find(const tutti_saved_t *saved, const char *name,
                                           tutti_saved_tensor_t *out);
 
-/** A part of the tensor of a number. @return END behind the last @thread any @errors none */
+/** A part of the tensor of a number. Of one that tutti_saved_rename() transposes, the box is in the
+ *  tensor as it is called now, and the bytes are those of the matrix in the file; a cast changes
+ *  nothing of them. @return END behind the last @thread any @errors none */
 TUTTI_API tutti_status_t tutti_saved_part_at(const tutti_saved_t *saved, size_t index, size_t part,
                                              tutti_saved_part_t *out);
 
@@ -185,6 +187,8 @@ typedef struct tutti_saved_watch {
     void (*damage)(void *user, const tutti_saved_damage_t *damage);
     void (*difference)(void *user, const tutti_saved_difference_t *difference);
     void (*text)(void *user, const tutti_saved_text_difference_t *difference);
+    bool (*is_stopped)(void *user); /**< asked by the calls that write files, for each window: true
+                                         ends them with ABORTED, and takes away what they wrote */
 } tutti_saved_watch_t;
 
 /**
@@ -228,11 +232,10 @@ TUTTI_API tutti_status_t tutti_saved_diff(tutti_saved_t *a, tutti_saved_t *b,
                                           const tutti_saved_watch_t *watch, size_t *differences);
 
 /**
- * Give its tensors other names, by which all calls but tutti_saved_part_at() and
- * tutti_saved_verify() know them from now on: with tutti_gpt2_rules(), those of our GPT to Hugging
- * Face's GPT-2 and vice versa. Matrices are transposed as the rules say. What no rule is about
- * keeps its name, as do Adafactor's vectors of a matrix that is transposed. Rules are about the
- * names in its files, also after an earlier call.
+ * Give its tensors other names, by which all calls but tutti_saved_verify() know them from now on:
+ * with tutti_gpt2_rules(), those of our GPT to Hugging Face's GPT-2 and vice versa. Matrices are
+ * transposed as the rules say. What no rule is about keeps its name, as do Adafactor's vectors of a
+ * matrix that is transposed. Rules are about the names in its files, also after an earlier call.
  *
  * @param rules      [rule_count] borrowed
  * @param to_stored  from `name` to `stored`; false: from `stored` to `name`
@@ -287,8 +290,9 @@ typedef struct tutti_merge_options {
  * @thread         one at a time per checkpoint that is open
  * @cost           reads and writes each byte once, what is transposed more than once; a window of
  *                 16 MiB, and as much again of what is transposed
- * @errors         ARG (there is a model in the folder, or a training's steps), IO, FORMAT (damaged:
- *                 names file, offset and tensor), NOMEM; of several files none stays
+ * @errors         ARG (there is a model in the folder, or a training's steps), NOT_FOUND (all that
+ *                 there is belongs to the optimizer), IO, FORMAT (damaged: names file, offset and
+ *                 tensor), ABORTED (the watch has stopped it), NOMEM; of several files none stays
  */
 TUTTI_API tutti_status_t tutti_saved_merge(tutti_saved_t *saved, const char *path,
                                            const tutti_merge_options_t *options);
@@ -303,7 +307,7 @@ TUTTI_API tutti_status_t tutti_saved_merge(tutti_saved_t *saved, const char *pat
  * @thread        one at a time per checkpoint that is open
  * @cost          as tutti_saved_merge()
  * @errors        ARG, IO, FORMAT (damaged: names file, offset and tensor), STATE (another job has
- *                the folder: names it), NOMEM
+ *                the folder: names it), ABORTED (the watch has stopped it), NOMEM
  */
 TUTTI_API tutti_status_t tutti_saved_split(tutti_saved_t *saved, const char *folder, int ranks,
                                            const tutti_saved_watch_t *watch);
@@ -327,7 +331,8 @@ typedef struct tutti_llmc_options {
  * @errors         MISMATCH (no GPT-2: lists what is missing, has another shape or dtype, or is no
  *                 part of one, which tutti_saved_select() leaves out; its head is not its
  *                 embedding), DTYPE (neither f32 nor bf16: tutti_saved_cast()), ARG (heads), IO,
- *                 FORMAT (damaged: names file, offset and tensor), NOMEM
+ *                 FORMAT (damaged: names file, offset and tensor), ABORTED (the watch has stopped
+ *                 it), NOMEM
  * @source         llm.c, train_gpt2.py: write_model
  */
 TUTTI_API tutti_status_t tutti_saved_write_llmc(tutti_saved_t *saved, const char *path,

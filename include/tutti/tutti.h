@@ -25,6 +25,7 @@
 #include <tutti/group.h>
 #include <tutti/launch.h>
 #include <tutti/messages.h>
+#include <tutti/metrics.h>
 #include <tutti/modes.h>
 #include <tutti/nn.h>
 #include <tutti/nn_layers.h>
@@ -41,6 +42,7 @@
 #include <tutti/own_optimizer.h>
 #include <tutti/pipeline.h>
 #include <tutti/pipeline_run.h>
+#include <tutti/pipeline_partition.h>
 #include <tutti/prepared.h>
 #include <tutti/safetensors.h>
 #include <tutti/status.h>

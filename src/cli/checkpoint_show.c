@@ -214,12 +214,45 @@ static void print_texts(const tutti_saved_t *saved)
     }
 }
 
+/* A number is no step, though it may be meant as one. */
+static int refuse_pattern(const tutti_saved_about_t *about, const char *pattern)
+{
+    const bool is_number = strspn(pattern, "0123456789") == strlen(pattern);
+    fprintf(stderr, "tutti checkpoint show: ");
+    tt_checkpoint_put(stderr, about->path);
+    fprintf(stderr, ": no tensor's name matches \"");
+    tt_checkpoint_put(stderr, pattern);
+    fprintf(stderr, "\"%s\n",
+            is_number ? "; a step is a path, as in FOLDER/step-000000000100" : "");
+    return TT_EXIT_USAGE;
+}
+
+static bool is_shown(const char *pattern, const tutti_saved_tensor_t *tensor)
+{
+    return pattern == NULL || fnmatch(pattern, tensor->name, 0) == 0;
+}
+
+static bool has_any(const tutti_saved_t *saved, const char *pattern)
+{
+    tutti_saved_tensor_t tensor;
+    for (size_t i = 0; tutti_saved_at(saved, i, &tensor) == TUTTI_OK; i++) {
+        if (is_shown(pattern, &tensor)) {
+            return true;
+        }
+    }
+    return pattern == NULL;
+}
+
 static int show(const tutti_saved_t *saved, const char *pattern, const show_flags_t *flags)
 {
     const tutti_saved_about_t about = tutti_saved_describe(saved);
     json_t *list = flags->is_json ? json_array() : NULL;
     tutti_saved_tensor_t tensor;
     char bytes[TT_BYTES_TEXT], part[TT_PART_TEXT];
+    if (!has_any(saved, pattern)) {
+        json_decref(list);
+        return refuse_pattern(&about, pattern);
+    }
     if (list == NULL) {
         printf("%s: %s, step %" PRId64 ", %zu tensor%s, %s, saved by %d rank%s\n", about.path,
                about.format, about.step, about.tensors, tt_checkpoint_plural(about.tensors),
@@ -230,7 +263,7 @@ static int show(const tutti_saved_t *saved, const char *pattern, const show_flag
         }
     }
     for (size_t i = 0; tutti_saved_at(saved, i, &tensor) == TUTTI_OK; i++) {
-        if (pattern != NULL && fnmatch(pattern, tensor.name, 0) != 0) {
+        if (!is_shown(pattern, &tensor)) {
             continue;
         }
         if (list != NULL) {

@@ -1,5 +1,6 @@
 /* tutti checkpoint merge, split and convert: into files that others read, and back. */
 #include <inttypes.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -49,9 +50,44 @@ typedef struct {
         .name = "json", FIELD(is_json), .about = "print JSON"                                      \
     }
 
+/* What is seen between two windows: how far it is, and whether it shall end. */
+typedef struct {
+    tt_checkpoint_progress_t progress;
+    sigset_t ends; /* signals that end programs, held back meanwhile: half of a file would stay */
+    int signal;    /* that has come; 0: none */
+} seen_t;
+
 static void show_progress(void *user, uint64_t bytes, uint64_t all)
 {
-    tt_checkpoint_progress_show(user, bytes, all);
+    seen_t *seen = user;
+    tt_checkpoint_progress_show(&seen->progress, bytes, all);
+}
+
+static void hold_signals(seen_t *seen)
+{
+    sigemptyset(&seen->ends);
+    sigaddset(&seen->ends, SIGINT);
+    sigaddset(&seen->ends, SIGTERM);
+    sigaddset(&seen->ends, SIGHUP);
+    (void)sigprocmask(SIG_BLOCK, &seen->ends, NULL);
+}
+
+static bool is_stopped(void *user)
+{
+    seen_t *seen = user;
+    const struct timespec now = {0};
+    const int number = sigtimedwait(&seen->ends, NULL, &now);
+    seen->signal = number > 0 ? number : seen->signal;
+    return seen->signal != 0;
+}
+
+/* Who sent one finds that the program has ended by it. */
+static void drop_signals(const seen_t *seen)
+{
+    (void)sigprocmask(SIG_UNBLOCK, &seen->ends, NULL);
+    if (seen->signal != 0) {
+        (void)raise(seen->signal);
+    }
 }
 
 /* What was read, where it went. Returns the exit code. */
@@ -112,8 +148,9 @@ static int run(const char *verb, const char *const *arguments, const flags_t *fl
                                        const tutti_saved_watch_t *watch))
 {
     tutti_saved_t *saved;
-    tt_checkpoint_progress_t progress = {.what = verb};
-    const tutti_saved_watch_t watch = {.user = &progress, .progress = show_progress};
+    seen_t seen = {.progress = {.what = verb}};
+    const tutti_saved_watch_t watch = {
+        .user = &seen, .progress = show_progress, .is_stopped = is_stopped};
     if (flags->shard_size != NULL && parse_size(flags->shard_size) == 0) {
         char name[32];
         snprintf(name, sizeof name, "checkpoint %s", verb);
@@ -126,11 +163,13 @@ static int run(const char *verb, const char *const *arguments, const flags_t *fl
     if (tutti_saved_open(arguments[0], &saved) < 0) {
         return tt_checkpoint_fail(verb);
     }
+    hold_signals(&seen);
     const tutti_status_t status = write(saved, arguments[1], flags, &watch);
-    tt_checkpoint_progress_hide(&progress);
+    tt_checkpoint_progress_hide(&seen.progress);
     const int code = status < 0 ? tt_checkpoint_fail(verb)
                                 : print_written(verb, saved, arguments[1], flags->is_json);
     tutti_saved_close(saved);
+    drop_signals(&seen);
     return code;
 }
 

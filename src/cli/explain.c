@@ -1,13 +1,14 @@
 /* tutti explain: which algorithms there are; the plan of a collective, its cost, and why it would
- * be chosen. Nothing runs.
+ * be chosen. Nothing runs. `pipeline` and `partition` have files of their own.
  */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <tutti/diagnose.h>
 
-#include "cli/cli.h"
+#include "cli/explain_parts.h"
 
 typedef struct {
     const char *algorithm, *dtype, *hosts, *svg;
@@ -60,7 +61,9 @@ static int list_algorithms(void)
             printf("%-16s source: %s\n", "", algorithm.source);
         }
     }
-    printf("\n`tutti explain all_reduce --ranks 4` prints the plan of a collective.\n");
+    printf("\n`tutti explain all_reduce --ranks 4` prints the plan of a collective,\n"
+           "`tutti explain pipeline` the schedules of pipelines, `tutti explain partition` where\n"
+           "to cut a model into stages.\n");
     return 0;
 }
 
@@ -78,19 +81,6 @@ static bool parse_hosts(const char *text, tutti_explain_options_t *options)
     options->hosts = (int)hosts;
     options->per_host = (int)per_host;
     return true;
-}
-
-static int write_file(const char *path, const tutti_buffer_t *content)
-{
-    FILE *file = fopen(path, "wb");
-    const bool is_written =
-        file != NULL && fwrite(content->data, 1, content->bytes, file) == content->bytes;
-    const bool is_closed = file != NULL && fclose(file) == 0;
-    if (!is_written || !is_closed) {
-        fprintf(stderr, "tutti explain: --svg %s: the file cannot be written\n", path);
-        return TT_EXIT_USAGE;
-    }
-    return 0;
 }
 
 static int explain(const char *collective, const flags_t *flags)
@@ -116,7 +106,7 @@ static int explain(const char *collective, const flags_t *flags)
     }
     int result = 0;
     if (draws) {
-        result = write_file(flags->svg, &text);
+        result = tt_explain_write("svg", flags->svg, &text);
     } else {
         fwrite(text.data, 1, text.bytes, stdout);
     }
@@ -126,6 +116,13 @@ static int explain(const char *collective, const flags_t *flags)
 
 int tt_verb_explain(int argc, char **argv)
 {
+    const char *first = argc > 1 ? argv[1] : "";
+    if (strcmp(first, "pipeline") == 0) {
+        return tt_explain_pipeline(argc - 1, argv + 1);
+    }
+    if (strcmp(first, "partition") == 0) {
+        return tt_explain_partition(argc - 1, argv + 1);
+    }
     const flags_t defaults = {.dtype = "f32", .rank = -1};
     flags_t flags = defaults;
     int rest = 0;
@@ -136,7 +133,8 @@ int tt_verb_explain(int argc, char **argv)
         status = tutti_options_parse(table, argc - rest, argv + rest, &flags, NULL);
     }
     if (status == TUTTI_END) {
-        return tt_cli_help("tutti explain [COLLECTIVE] [OPTION …]", table, &defaults);
+        return tt_cli_help("tutti explain [COLLECTIVE | pipeline | partition] [OPTION …]", table,
+                           &defaults);
     }
     if (status < 0) {
         return tt_cli_fail("explain", TT_EXIT_USAGE);

@@ -5,6 +5,7 @@ import os
 import pty
 import re
 import shutil
+import signal
 import struct
 import subprocess
 import tempfile
@@ -158,6 +159,15 @@ class Show(Checkpoints):
         self.assertRegex(lines[2], r"^    \[0:1, 0:5\]  rank-00001-0.safetensors, 20 bytes at "
                                    r"offset \d+$")
         self.assertEqual(len(lines), 3)
+
+    def test_a_number_is_no_step(self):
+        save(self.folder, step=100)
+        for pattern, hint in (("100", "; a step is a path, as in FOLDER/step-000000000100"),
+                              ("10*", ""), ("Row", "")):
+            self.assertEqual(self.tutti("show", self.folder, pattern, code=2),
+                             f"tutti checkpoint show: {step_of(self.folder, 100)}: no tensor's "
+                             f'name matches "{pattern}"{hint}\n')
+            self.tutti("show", "--json", self.folder, pattern, code=2)
 
     def test_what_is_no_checkpoint(self):
         for path, text in ((self.folder, "no checkpoint: want manifest.json, "),
@@ -465,6 +475,36 @@ class Merge(Checkpoints):
         self.check(out, set(TENSORS) - {"cube"})
         self.tutti("merge", path, out, "--all")
         self.assertIn("optim.cube", read_safetensors(out)[0])
+
+    def test_nothing_but_the_optimizer_is_no_model(self):
+        out = self.folder + "/out.safetensors"
+        path = save(self.folder, "rows", 2, 1, "name", "cube", "optim.cube")
+        only = self.folder + "/only.safetensors"
+        self.tutti("merge", path, only, "--include", "optim.*")
+        self.assertIn("all 1 tensors of " + only + ' belong to the optimizer ("optim.…"), which is '
+                      "left out: want --all", self.tutti("merge", only, out, code=2))
+        self.assertFalse(os.path.exists(out))
+        self.tutti("merge", only, out, "--all")
+        self.assertEqual(set(read_safetensors(out)[0]), {"optim.cube"})
+
+    def test_a_signal_leaves_nothing(self):
+        """It is there before the program begins, and held back."""
+        path = save(self.folder, "rows", 2)
+        def send():
+            signal.pthread_sigmask(signal.SIG_BLOCK, [number])
+            os.kill(os.getpid(), number)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            out = self.folder + "/out"
+            os.mkdir(out)
+            for command in (["merge", path, out + "/x.safetensors"],
+                            ["merge", path, out, "--shard-size", "1KB"],
+                            ["split", path, out, "-n", "3"]):
+                done = subprocess.run([TUTTI, "checkpoint", *command], preexec_fn=send,
+                                      capture_output=True, text=True, timeout=DEADLINE)
+                self.assertEqual(done.returncode, -number)
+                self.assertIn("stopped by its caller: nothing is written", done.stderr)
+                self.assertEqual([name for name in os.listdir(out) if name != ".lock"], [])
+            shutil.rmtree(out)
 
     def test_damage_leaves_nothing(self):
         path = save(self.folder, "rows", 2)

@@ -1,6 +1,7 @@
 """Two ranks that save without end are killed with SIGKILL, one of them or both, at a random moment:
 the next start finds a whole checkpoint with the right values, which is none older than the last
-that a rank had saved; a rank that lives on hears at once who died.
+that a rank had saved; a rank that lives on hears at once who died. The ranks have one folder, or
+each has its own, as hosts with disks of their own, and saves each step twice.
 
 200 moments; TUTTI_TEST_SHARE=32 takes a 32nd of them, TUTTI_SEED names them."""
 import os
@@ -16,19 +17,19 @@ SHARE = int(os.environ.pop("TUTTI_TEST_SHARE", "1"))  # which the library does n
 SEED = int(os.environ.get("TUTTI_SEED", time.time_ns() % 2**32))
 MOMENTS = 200
 GUARD_S = 60
-SAVES = 2  # at most, before the moment
+SAVES = 2  # at most, before the moment; at least one in the first attempt, whatever is drawn
 
 
 class Rank:
-    def __init__(self, folder, number, attempt):
+    def __init__(self, folder, number, attempt, options):
         self.path = os.path.join(folder, f"out-{attempt}-{number}")
         settings = {"RANK": str(number), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2",
                     "MASTER_PORT": str(20000 + os.getpid() % 10000),  # names the meeting
                     "TORCHELASTIC_RESTART_COUNT": str(attempt)}
         with open(self.path, "w") as file:
-            self.process = subprocess.Popen([PROGRAM, os.path.join(folder, "checkpoints")],
-                                            env={**os.environ, **settings}, stdout=file,
-                                            stderr=file, stdin=subprocess.DEVNULL)
+            self.process = subprocess.Popen(
+                [PROGRAM, os.path.join(folder, "checkpoints"), *options], stdout=file, stderr=file,
+                stdin=subprocess.DEVNULL, env={**os.environ, **settings})
 
     def said(self):
         with open(self.path) as file:
@@ -58,18 +59,18 @@ class CheckpointKill(unittest.TestCase):
                 self.assertRegex(rank.said(), rf"failed: .*rank {victims[0]}\b")
                 self.assertNotIn("cannot", rank.said())  # nothing half is looked for in vain
 
-    def test_kill(self):
-        print(f"TUTTI_SEED={SEED}, one moment of {SHARE}")
-        draw = random.Random(SEED)
+    def kill_at(self, moments, *options):
+        print(f"TUTTI_SEED={SEED}, one moment of {SHARE} {' '.join(options)}")
+        draw = random.Random(f"{SEED} {options}")
         saved, ranks, save_s = 0, [], 0.02
         with tempfile.TemporaryDirectory() as folder:
             try:
-                for attempt in range(max(MOMENTS // SHARE, 1) + 1):
-                    ranks = [Rank(folder, i, attempt) for i in range(2)]
+                for attempt in range(max(moments // SHARE, 1) + 1):
+                    ranks = [Rank(folder, i, attempt, options) for i in range(2)]
                     for rank in ranks:
                         rank.wait_for("loaded", 0)
                         self.assertGreaterEqual(rank.step("loaded"), saved, attempt)
-                    for step in range(1, draw.randint(0, SAVES) + 1):
+                    for step in range(1, draw.randint(int(attempt == 0), SAVES) + 1):
                         begun = time.monotonic()
                         ranks[0].wait_for("saved", ranks[0].step("loaded") + step)
                         save_s = time.monotonic() - begun
@@ -80,8 +81,14 @@ class CheckpointKill(unittest.TestCase):
                 for rank in ranks:
                     rank.process.kill()
                     rank.process.wait()
-        print(f"{saved} steps")
+        print(f"{saved} saves")
         self.assertGreater(saved, 0)
+
+    def test_kill(self):
+        self.kill_at(MOMENTS)
+
+    def test_kill_hosts(self):
+        self.kill_at(MOMENTS // 2, "hosts")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 /* A rank of two, for checkpoint_kill_test.py: loads the newest checkpoint of the folder that is its
- * argument, compares each element with what it was at that step, and saves the next steps until
- * it is killed, or hears that the other rank was; every second attempt saves tensors whole. Each
+ * argument, compares each element with what it was at that save, and saves again and again until
+ * it is killed, or hears that the other rank was; every second attempt saves tensors whole. With
+ * "hosts" behind the folder the ranks are hosts with a disk each, and save each step twice. Each
  * line is written at once. */
 #include <stdio.h>
 #include <string.h>
@@ -10,9 +11,10 @@
 
 enum { SLICES = 3, ROWS = 64, COLUMNS = 1024 };
 
-static float value_of(int64_t step, int slice)
+/* `save`: its number, from 1 on; 0: none. */
+static float value_of(int64_t save, int slice)
 {
-    return (float)(step * SLICES + slice);
+    return (float)(save * SLICES + slice);
 }
 
 static tutti_status_t make(int rank, tutti_slice_t *slices)
@@ -28,20 +30,20 @@ static tutti_status_t make(int rank, tutti_slice_t *slices)
     return TUTTI_OK;
 }
 
-static tutti_status_t set(const tutti_slice_t *slices, int64_t step)
+static tutti_status_t set(const tutti_slice_t *slices, int64_t save)
 {
     for (int i = 0; i < SLICES; i++) {
-        TUTTI_CHECK(tutti_tensor_fill(slices[i].tensor, value_of(step, i)));
+        TUTTI_CHECK(tutti_tensor_fill(slices[i].tensor, value_of(save, i)));
     }
     return TUTTI_OK;
 }
 
-static int is_right(const tutti_slice_t *slices, int64_t step)
+static int is_right(const tutti_slice_t *slices, int64_t save)
 {
     for (int i = 0; i < SLICES; i++) {
         const float *data = tutti_tensor_data(slices[i].tensor);
         for (int64_t k = 0; k < tutti_tensor_numel(slices[i].tensor); k++) {
-            if (data[k] != value_of(step, i)) {
+            if (data[k] != value_of(save, i)) {
                 return 0;
             }
         }
@@ -49,34 +51,48 @@ static int is_right(const tutti_slice_t *slices, int64_t step)
     return 1;
 }
 
-static tutti_status_t run(const char *folder, tutti_group_t *world)
+static tutti_status_t save_on(const tutti_checkpoint_t *checkpoint, int64_t save)
+{
+    for (;;) {
+        save++;
+        TUTTI_CHECK(set(checkpoint->slices, save));
+        TUTTI_CHECK(tutti_checkpoint_save(checkpoint, checkpoint->per_host ? save / 2 : save));
+        printf("saved %lld\n", (long long)save);
+    }
+}
+
+static tutti_status_t run(const char *folder, bool has_hosts, tutti_group_t *world)
 {
     tutti_slice_t slices[SLICES];
-    int64_t step = 0;
-    TUTTI_CHECK(make(tutti_group_rank(world), slices));
-    const tutti_checkpoint_t checkpoint = {.folder = folder,
+    char own[4096];
+    int64_t step = 0, save = 0;
+    const int rank = tutti_group_rank(world);
+    TUTTI_CHECK(make(rank, slices));
+    snprintf(own, sizeof own, has_hosts ? "%s/%d" : "%s", folder, rank);
+    const tutti_checkpoint_t checkpoint = {.folder = own,
                                            .group = world,
                                            .slices = slices,
                                            .slice_count = SLICES,
+                                           .per_host = has_hosts,
                                            .whole = tutti_restart_count() % 2 == 1};
     const tutti_status_t status = tutti_checkpoint_load(&checkpoint, &step);
     if (status < 0) {
         return status;
     }
-    printf("%s %lld\n", status == TUTTI_OK && !is_right(slices, step) ? "wrong" : "loaded",
-           (long long)step);
-    for (;;) {
-        TUTTI_CHECK(set(slices, ++step));
-        TUTTI_CHECK(tutti_checkpoint_save(&checkpoint, step));
-        printf("saved %lld\n", (long long)step);
+    if (status == TUTTI_OK) {
+        save = (int64_t)(tutti_tensor_at(slices[0].tensor, 0) / SLICES);
     }
+    const bool is_whole =
+        status == TUTTI_END || (is_right(slices, save) && step == (has_hosts ? save / 2 : save));
+    printf("%s %lld\n", is_whole ? "loaded" : "wrong", (long long)save);
+    return save_on(&checkpoint, save);
 }
 
 int main(int argc, char **argv)
 {
     tutti_group_t *world;
     setvbuf(stdout, NULL, _IOLBF, 0);
-    if (argc != 2 || tutti_init(NULL, &world) < 0 || run(argv[1], world) < 0) {
+    if (argc < 2 || tutti_init(NULL, &world) < 0 || run(argv[1], argc > 2, world) < 0) {
         printf("failed: %s\n", tutti_last_error());
     }
     return 1;

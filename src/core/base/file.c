@@ -21,6 +21,10 @@
 
 enum { NAMES_TRIED = 64, IO_BYTES_MAX = 1 << 30, FLUSH_BYTES = 16 << 20 };
 
+/* Of what goes past the page cache: addresses, places and lengths are multiples of the first, which
+ * is that of pages and of all usual disks' sectors. */
+enum { DIRECT_ALIGN = 4096, DIRECT_BYTES = 1 << 20 };
+
 static tutti_status_t check_regular(const char *path, int fd, uint64_t *bytes)
 {
     struct stat info;
@@ -164,6 +168,35 @@ tutti_status_t tt_new_file_begin(const char *path, tt_new_file_t *out)
     return TUTTI_OK;
 }
 
+tutti_status_t tt_new_file_begin_direct(const char *path, tt_new_file_t *out)
+{
+    tt_new_file_t file;
+    TT_TRY(tt_new_file_begin(path, &file));
+    const int flags = fcntl(file.fd, F_GETFL);
+    file.is_direct = flags >= 0 && fcntl(file.fd, F_SETFL, flags | O_DIRECT) == 0;
+    if (file.is_direct) {
+        file.room = tt_alloc_raw(DIRECT_BYTES + DIRECT_ALIGN, "file");
+        if (file.room == NULL) {
+            return tt_new_file_end(&file, TUTTI_ERR_NOMEM);
+        }
+        file.block = file.room + (DIRECT_ALIGN - (uintptr_t)file.room % DIRECT_ALIGN);
+    }
+    *out = file;
+    return TUTTI_OK;
+}
+
+/* From now on through the cache. */
+static tutti_status_t leave_direct(tt_new_file_t *file)
+{
+    const int flags = fcntl(file->fd, F_GETFL);
+    if (flags < 0 || fcntl(file->fd, F_SETFL, flags & ~O_DIRECT) != 0) {
+        return TT_FAIL_ERRNO(TUTTI_ERR_IO, "%s: cannot write it through the cache",
+                             file->temporary);
+    }
+    file->is_direct = false;
+    return TUTTI_OK;
+}
+
 /* Writing above the process's limit (ulimit -f) sends a signal that ends the program. It goes to
  * the thread that writes: held back around the write and then taken away, it leaves an error. */
 typedef struct {
@@ -233,21 +266,69 @@ static void begin_flush(tt_new_file_t *file)
     }
 }
 
-tutti_status_t tt_new_file_write(tt_new_file_t *file, const void *data, size_t bytes)
+/* As many bytes as the system takes, perhaps none. */
+static tutti_status_t write_some(tt_new_file_t *file, const char *data, size_t bytes, size_t *done)
 {
-    for (size_t done = 0; done < bytes;) {
-        const size_t left = bytes - done;
-        const ssize_t n = write_within_limit(file->fd, (const char *)data + done,
-                                             left < IO_BYTES_MAX ? left : IO_BYTES_MAX);
-        if (n < 0 && errno != EINTR) {
-            return TT_FAIL_ERRNO(TUTTI_ERR_IO, "%s: writing %zu bytes failed", file->temporary,
-                                 left);
-        }
-        done += n > 0 ? (size_t)n : 0;
+    const ssize_t n =
+        write_within_limit(file->fd, data, bytes < IO_BYTES_MAX ? bytes : IO_BYTES_MAX);
+    *done = n > 0 ? (size_t)n : 0;
+    if (n < 0 && errno == EINTR) {
+        return TUTTI_OK;
+    }
+    if (file->is_direct && (n < 0 ? errno == EINVAL : *done % DIRECT_ALIGN != 0)) {
+        return leave_direct(file); /* the next one is not where it must be */
+    }
+    if (n < 0) {
+        return TT_FAIL_ERRNO(TUTTI_ERR_IO, "%s: writing %zu bytes failed", file->temporary, bytes);
+    }
+    return n > 0 ? TUTTI_OK
+                 : TT_FAIL(TUTTI_ERR_IO, "%s: of %zu bytes the system has taken none",
+                           file->temporary, bytes);
+}
+
+static tutti_status_t write_plain(tt_new_file_t *file, const char *data, size_t bytes)
+{
+    for (size_t at = 0, done; at < bytes; at += done) {
+        TT_TRY(write_some(file, data + at, bytes - at, &done));
     }
     file->written += bytes;
-    begin_flush(file);
+    if (!file->is_direct) {
+        begin_flush(file);
+    }
     return TUTTI_OK;
+}
+
+/* Through the aligned block, whenever that is full. */
+static tutti_status_t write_blocks(tt_new_file_t *file, const char *data, size_t bytes)
+{
+    for (size_t at = 0; at < bytes;) {
+        const size_t room = DIRECT_BYTES - file->filled, left = bytes - at;
+        const size_t part = left < room ? left : room;
+        memcpy(file->block + file->filled, data + at, part);
+        file->filled += part;
+        at += part;
+        if (file->filled == DIRECT_BYTES) {
+            file->filled = 0;
+            TT_TRY(write_plain(file, file->block, DIRECT_BYTES));
+        }
+    }
+    return TUTTI_OK;
+}
+
+/* What is left in the block: whole sectors, and a rest that cannot go past the cache. */
+static tutti_status_t write_rest(tt_new_file_t *file)
+{
+    const size_t whole = file->filled / DIRECT_ALIGN * DIRECT_ALIGN;
+    TT_TRY(write_plain(file, file->block, whole));
+    TT_TRY(file->is_direct && whole < file->filled ? leave_direct(file) : TUTTI_OK);
+    return write_plain(file, file->block + whole, file->filled - whole);
+}
+
+tutti_status_t tt_new_file_write(tt_new_file_t *file, const void *data, size_t bytes)
+{
+    return bytes == 0            ? TUTTI_OK
+           : file->block != NULL ? write_blocks(file, data, bytes)
+                                 : write_plain(file, data, bytes);
 }
 
 /* So that the rename itself survives a crash. */
@@ -263,6 +344,9 @@ static tutti_status_t flush_folder(char *path)
 
 tutti_status_t tt_new_file_end(tt_new_file_t *file, tutti_status_t status)
 {
+    if (status >= 0 && file->filled > 0) {
+        status = write_rest(file);
+    }
     if (status >= 0 && fsync(file->fd) != 0) {
         status = TT_FAIL_ERRNO(TUTTI_ERR_IO, "%s: cannot flush it to the disk", file->temporary);
     }
@@ -280,6 +364,7 @@ tutti_status_t tt_new_file_end(tt_new_file_t *file, tutti_status_t status)
     }
     tt_free(file->path);
     tt_free(file->temporary);
+    tt_free(file->room);
     *file = (tt_new_file_t){.fd = -1};
     return status;
 }

@@ -1,7 +1,10 @@
 /* Files that cannot be written whole: a status, the old file as it was, nothing else left. */
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "core/base/file.h"
@@ -10,6 +13,45 @@
 typedef struct {
     char folder[64], path[96];
 } fixture_t;
+
+enum { SECTOR = 4096, MIB = 1 << 20 };
+
+/* What becomes of a write past the cache: it is done, refused, or cut off within a sector; or any
+ * write takes nothing. */
+typedef enum { DONE, REFUSED, CUT, NOTHING } fate_t;
+
+static struct {
+    fate_t fate;
+    size_t direct, cached; /* bytes that went past the cache, and through it */
+    bool is_askew;         /* one past it was not of whole sectors */
+} disk;
+
+/* Takes the place of the C library's. */
+ssize_t write(int fd, const void *data, size_t bytes)
+{
+    const bool is_direct = (fcntl(fd, F_GETFL) & O_DIRECT) != 0;
+    if (disk.fate == NOTHING) {
+        return 0;
+    }
+    if (is_direct && disk.fate == REFUSED) {
+        errno = EINVAL;
+        return -1;
+    }
+    if (is_direct) {
+        const size_t askew = (uintptr_t)data % SECTOR + bytes % SECTOR;
+        disk.is_askew = disk.is_askew || askew != 0 || lseek(fd, 0, SEEK_CUR) % SECTOR != 0;
+    }
+    if (is_direct && disk.fate == CUT && bytes > SECTOR) { /* as through the cache */
+        (void)fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_DIRECT);
+        const ssize_t n = syscall(SYS_write, fd, data, SECTOR + 100);
+        (void)fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_DIRECT);
+        disk.direct += n > 0 ? (size_t)n : 0;
+        return n;
+    }
+    const ssize_t n = syscall(SYS_write, fd, data, bytes);
+    *(is_direct ? &disk.direct : &disk.cached) += n > 0 ? (size_t)n : 0;
+    return n;
+}
 
 static tutti_status_t save(const char *path, size_t bytes)
 {
@@ -79,6 +121,111 @@ static void places_that_cannot_be_written_are_named(void **state)
     tt_expect_error("/tmp: cannot replace it by");
 }
 
+/* ---- past the page cache --------------------------------------------------------------------- */
+
+static char byte_at(size_t i)
+{
+    return (char)(i * 7 + i / 251);
+}
+
+/* In parts of an odd length. */
+static tutti_status_t save_direct(const char *path, size_t bytes, size_t part)
+{
+    tt_new_file_t file;
+    char *data = tt_alloc_raw(bytes + 1, "test");
+    for (size_t i = 0; i < bytes; i++) {
+        data[i] = byte_at(i);
+    }
+    tutti_status_t status = tt_new_file_begin_direct(path, &file);
+    for (size_t at = 0; status >= 0 && at < bytes; at += part) {
+        status = tt_new_file_write(&file, data + at, bytes - at < part ? bytes - at : part);
+    }
+    status = tt_new_file_end(&file, status);
+    tt_free(data);
+    return status;
+}
+
+static void expect_bytes(const char *path, size_t bytes)
+{
+    tt_file_t file;
+    char *data = tt_alloc_raw(bytes + 1, "test");
+    assert_int_equal(tt_file_open(path, &file), TUTTI_OK);
+    assert_int_equal(file.bytes, bytes);
+    assert_int_equal(tt_file_read_at(&file, 0, data, bytes), TUTTI_OK);
+    for (size_t i = 0; i < bytes; i++) {
+        assert_int_equal(data[i], byte_at(i));
+    }
+    tt_file_close(&file);
+    tt_free(data);
+}
+
+/* Whether the file system takes what goes past its cache at all. */
+static bool is_able(const char *path)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const bool is = fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_DIRECT) == 0;
+    close(fd);
+    return is;
+}
+
+static void what_goes_past_the_cache_is_the_same_file(void **state)
+{
+    static const size_t sizes[] = {0,
+                                   1,
+                                   SECTOR - 1,
+                                   SECTOR,
+                                   SECTOR + 1,
+                                   MIB - 1,
+                                   MIB,
+                                   MIB + 1,
+                                   2 * MIB,
+                                   3 * MIB + SECTOR,
+                                   2 * MIB + 2 * SECTOR - 1};
+    fixture_t *f = *state;
+    char path[128];
+    snprintf(path, sizeof path, "%s/direct", f->folder);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        for (fate_t fate = DONE; fate <= CUT; fate++) {
+            memset(&disk, 0, sizeof disk);
+            disk.fate = fate;
+            assert_int_equal(save_direct(path, sizes[i], 70001), TUTTI_OK);
+            disk.fate = DONE;
+            expect_bytes(path, sizes[i]);
+            assert_false(disk.is_askew);
+            assert_int_equal(disk.direct + disk.cached, sizes[i]);
+            if (fate == DONE && is_able(path)) {
+                assert_int_equal(disk.cached, sizes[i] % SECTOR);
+            }
+        }
+    }
+    assert_int_equal(unlink(path), 0);
+}
+
+/* Through the cache or past it: an error, and not an endless loop. */
+static void a_disk_that_takes_nothing_is_a_status(void **state)
+{
+    fixture_t *f = *state;
+    disk.fate = NOTHING;
+    const tutti_status_t plain = save(f->path, 5), direct = save_direct(f->path, 5, 5);
+    disk.fate = DONE;
+    assert_int_equal(plain, TUTTI_ERR_IO);
+    assert_int_equal(direct, TUTTI_ERR_IO);
+    tt_expect_error("of 5 bytes the system has taken none");
+}
+
+static void a_limit_holds_past_the_cache(void **state)
+{
+    fixture_t *f = *state;
+    struct rlimit before, small = {.rlim_cur = MIB};
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small.rlim_max = before.rlim_max;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    const tutti_status_t status = save_direct(f->path, 2 * MIB, MIB);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(status, TUTTI_ERR_IO);
+    tt_expect_error("File too large");
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -86,6 +233,9 @@ int main(void)
         T(a_limit_on_the_size_of_files_is_a_status),
         T(a_failure_of_the_writer_removes_what_was_written),
         T(places_that_cannot_be_written_are_named),
+        T(what_goes_past_the_cache_is_the_same_file),
+        T(a_disk_that_takes_nothing_is_a_status),
+        T(a_limit_holds_past_the_cache),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

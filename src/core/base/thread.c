@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 /* Each step of nice is a factor of 1.25 (sched(7)). */
-enum { STAND_BACK = 15 };
+enum { STAND_BACK = 17 };
 
 tutti_status_t tt_thread_start(void *(*run)(void *user), void *user, const char *what,
                                pthread_t *out)

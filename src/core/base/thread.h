@@ -12,8 +12,8 @@
 tutti_status_t tt_thread_start(void *(*run)(void *user), void *user, const char *what,
                                pthread_t *out);
 
-/* The calling thread stands back behind the others where all cores are busy, and gets a thirtieth
- * of one there; where cores are idle nothing changes. */
+/* The calling thread stands back behind the others where all cores are busy, and gets a
+ * fortieth of one there; where cores are idle nothing changes. */
 void tt_thread_stand_back(void);
 
 #endif

@@ -44,6 +44,7 @@ typedef struct {
      * may lie on meta, and of them TT_SAFETENSORS_WINDOW_BYTES at a time are in memory. */
     tutti_status_t (*fetch)(void *user, const tutti_named_tensor_t *tensor, int64_t first,
                             tutti_tensor_t *window);
+    bool is_direct; /* the file is written past the page cache */
 } tt_safetensors_watch_t;
 
 enum { TT_SAFETENSORS_PART_BYTES = 1 << 20, TT_SAFETENSORS_WINDOW_BYTES = 16 << 20 };

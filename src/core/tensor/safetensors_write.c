@@ -235,7 +235,8 @@ static tutti_status_t write_all(const char *path, const layout_t *layout,
 {
     static const tt_safetensors_watch_t nobody;
     writer_t writer = {.watch = watch == NULL ? &nobody : watch};
-    TT_TRY(tt_new_file_begin(path, &writer.file));
+    TT_TRY((writer.watch->is_direct ? tt_new_file_begin_direct : tt_new_file_begin)(path,
+                                                                                    &writer.file));
     tutti_status_t status = write_header(&writer, layout->header);
     if (status >= 0) {
         status = for_each(layout->tensors, layout->count, write_tensor, &writer);

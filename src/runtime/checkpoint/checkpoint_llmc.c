@@ -261,9 +261,7 @@ static tutti_status_t write_tensor(llmc_t *m, const tt_saved_tensor_t *tensor)
         tutti_tensor_release(x);
         TT_TRY(status);
         m->done += bytes;
-        if (m->watch->progress != NULL) {
-            m->watch->progress(m->watch->user, m->done, m->all);
-        }
+        TT_TRY(tt_saved_advance(m->watch, m->done, m->all));
     }
     return TUTTI_OK;
 }

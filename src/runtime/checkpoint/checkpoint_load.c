@@ -106,11 +106,19 @@ static tutti_status_t choose(const tutti_checkpoint_t *c, const tt_disks_t *disk
 }
 
 /* Who may not write here reads what has its name. */
-static void recover(const tutti_checkpoint_t *c, const tt_disks_t *disks)
+static tutti_status_t recover(const tutti_checkpoint_t *c, const tt_disks_t *disks)
 {
-    if (disks->is_first && tt_steps_recover(c->folder) < 0) {
-        tt_log(TT_LOG_WARN, "checkpoint: %s", tutti_last_error());
+    tutti_status_t status = TUTTI_OK;
+    if (disks->count > 1) {
+        status = tt_host_steps_recover(c, disks);
+    } else if (disks->is_first) {
+        status = tt_steps_recover(c->folder);
     }
+    if (status == TUTTI_ERR_IO) {
+        tt_log(TT_LOG_WARN, "checkpoint: %s", tutti_last_error());
+        status = TUTTI_OK;
+    }
+    return status;
 }
 
 static tutti_status_t check(const tutti_checkpoint_t *c)
@@ -129,7 +137,7 @@ static tutti_status_t load_newest(const tutti_checkpoint_t *checkpoint, const tt
     tutti_status_t first = TUTTI_END; /* of the newest */
     char text[TT_ERROR_TEXT_BYTES] = "";
     TT_TRY(tt_folder_lock_each(checkpoint->folder, checkpoint->group, disks->is_first, false));
-    recover(checkpoint, disks);
+    TT_TRY(recover(checkpoint, disks));
     for (int64_t found, below = INT64_MAX;; below = found) {
         TT_TRY(choose(checkpoint, disks, below, &found));
         if (found == TT_NO_STEP) {

@@ -58,7 +58,12 @@ static tutti_status_t choose_tensors(merge_t *merge, bool is_all)
             merge->bytes += tutti_tensor_bytes(x);
         }
     }
-    return TUTTI_OK;
+    return merge->count > 0 || manifest->tensor_count == 0
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_NOT_FOUND,
+                         "merge: all %zu tensors of %s belong to the optimizer (\"%s…\"), which is "
+                         "left out: want --all, in C is_all",
+                         manifest->tensor_count, merge->saved->path, optim_prefix);
 }
 
 /* In their order; a file is as full as it may be. */
@@ -95,10 +100,7 @@ static tutti_status_t fetch(void *user, const tutti_named_tensor_t *named, int64
     merge_t *merge = user;
     TT_TRY(tt_saved_read_window(merge->saved, named->name, NULL, first, window));
     merge->done += tutti_tensor_bytes(window);
-    if (merge->watch->progress != NULL) {
-        merge->watch->progress(merge->watch->user, merge->done, merge->bytes);
-    }
-    return TUTTI_OK;
+    return tt_saved_advance(merge->watch, merge->done, merge->bytes);
 }
 
 /* Tensors [first, end) */

@@ -55,22 +55,46 @@ bool tt_saved_is_elsewhere(const tutti_saved_t *saved, const tt_saved_file_t *fi
     return !tt_manifest_has_on(saved->source.manifest, file, saved->host) && !has_any(saved, file);
 }
 
-/* That of which most files are here; the manifest is the same on all. */
-static int find_host(const tutti_saved_t *saved)
+/* Files that are here, on the hosts that have them: each has them on the hosts from its own on,
+ * counted around. `changes` [host_count + 1]: by how many a host has more than the one before it.
+ */
+static void count_files(const tutti_saved_t *saved, int64_t *changes)
 {
     const tt_manifest_t *manifest = saved->source.manifest;
-    size_t most = 0;
-    int host = -1;
-    for (int i = 0; i < manifest->host_count; i++) {
-        size_t count = 0;
-        for (size_t k = 0; k < manifest->file_count; k++) {
-            const tt_saved_file_t *file = &manifest->files[k];
-            count += tt_manifest_has_on(manifest, file, i) && has_any(saved, file);
+    const int hosts = manifest->host_count, wanted = manifest->copies > 1 ? manifest->copies : 1;
+    const int copies = wanted < hosts ? wanted : hosts;
+    for (size_t i = 0; i < manifest->file_count; i++) {
+        const tt_saved_file_t *file = &manifest->files[i];
+        if (has_any(saved, file)) {
+            const int end = file->host + copies;
+            changes[file->host]++;
+            changes[end < hosts ? end : hosts]--;
+            changes[0] += end > hosts;
+            changes[end > hosts ? end - hosts : hosts] -= end > hosts;
         }
-        host = count > most ? i : host;
+    }
+}
+
+/* That of which most files are here, or -1; the manifest is the same on all. Of strangers' there
+ * may be millions of files and hosts. */
+static tutti_status_t find_host(const tutti_saved_t *saved, int *host)
+{
+    const int hosts = saved->source.manifest->host_count;
+    int64_t count = 0, most = 0;
+    *host = -1;
+    if (hosts == 0) {
+        return TUTTI_OK;
+    }
+    int64_t *changes = tt_alloc_array((size_t)hosts + 1, sizeof *changes, "checkpoint");
+    TT_TRY_ALLOC(changes);
+    count_files(saved, changes);
+    for (int i = 0; i < hosts; i++) {
+        count += changes[i];
+        *host = count > most ? i : *host;
         most = count > most ? count : most;
     }
-    return host;
+    tt_free(changes);
+    return TUTTI_OK;
 }
 
 static tutti_status_t open_saved(const char *path, tutti_saved_t *saved)
@@ -79,7 +103,7 @@ static tutti_status_t open_saved(const char *path, tutti_saved_t *saved)
     const bool is_ours = strcmp(saved->source.format, "checkpoint") == 0;
     snprintf(saved->path, sizeof saved->path, "%s", is_ours ? saved->source.folder : path);
     count_bytes(saved);
-    saved->host = find_host(saved);
+    TT_TRY(find_host(saved, &saved->host));
     return tt_slice_reader_open(&saved->reader, saved->source.folder, saved->source.manifest);
 }
 
@@ -136,12 +160,27 @@ tutti_saved_tensor_t tt_saved_describe(const tt_saved_tensor_t *tensor)
                                            tutti_dtype_bytes(tensor->dtype)};
 }
 
+static void swap(int64_t numbers[2])
+{
+    const int64_t first = numbers[0];
+    numbers[0] = numbers[1];
+    numbers[1] = first;
+}
+
+/* Names have no slices of their own. */
+static tutti_saved_tensor_t describe(const tutti_saved_t *saved, const tt_saved_tensor_t *tensor)
+{
+    tutti_saved_tensor_t described = tt_saved_describe(tensor);
+    described.slices = tt_saved_fit(saved, tensor).saved->slice_count;
+    return described;
+}
+
 tutti_status_t tutti_saved_at(const tutti_saved_t *saved, size_t index, tutti_saved_tensor_t *out)
 {
     if (index >= tt_saved_names(saved)->tensor_count) {
         return TUTTI_END;
     }
-    *out = tt_saved_describe(&tt_saved_names(saved)->tensors[index]);
+    *out = describe(saved, &tt_saved_names(saved)->tensors[index]);
     return TUTTI_OK;
 }
 
@@ -175,23 +214,30 @@ tutti_status_t tutti_saved_find(const tutti_saved_t *saved, const char *name,
 {
     const tt_saved_tensor_t *tensor;
     TT_TRY(find(saved, name, &tensor));
-    *out = tt_saved_describe(tensor);
+    *out = describe(saved, tensor);
     return TUTTI_OK;
 }
 
 tutti_status_t tutti_saved_part_at(const tutti_saved_t *saved, size_t index, size_t part,
                                    tutti_saved_part_t *out)
 {
-    if (index >= tt_saved_names(saved)->tensor_count ||
-        part >= tt_saved_names(saved)->tensors[index].slice_count) {
+    const tt_manifest_t *names = tt_saved_names(saved);
+    if (index >= names->tensor_count) {
         return TUTTI_END;
     }
-    const tt_saved_tensor_t *tensor = &tt_saved_names(saved)->tensors[index];
-    const tt_saved_slice_t *slice = &tensor->slices[part];
-    *out = (tutti_saved_part_t){
-        .shape = tt_box_shape(&slice->box), .rank = slice->rank, .at = slice->at};
-    memcpy(out->offset, slice->box.offset, sizeof out->offset);
-    out->bytes = (uint64_t)tt_box_numel(&slice->box) * tutti_dtype_bytes(tensor->dtype);
+    const tt_fit_t fit = tt_saved_fit(saved, &names->tensors[index]);
+    if (part >= fit.saved->slice_count) {
+        return TUTTI_END;
+    }
+    const tt_saved_slice_t *slice = &fit.saved->slices[part];
+    tt_box_t box = slice->box;
+    if (fit.is_transposed) {
+        swap(box.offset);
+        swap(box.size);
+    }
+    *out = (tutti_saved_part_t){.shape = tt_box_shape(&box), .rank = slice->rank, .at = slice->at};
+    memcpy(out->offset, box.offset, sizeof out->offset);
+    out->bytes = (uint64_t)tt_box_numel(&box) * tutti_dtype_bytes(fit.saved->dtype);
     out->file = saved->source.manifest->files[slice->file].name;
     return TUTTI_OK;
 }
@@ -208,13 +254,6 @@ tutti_status_t tutti_saved_text_at(const tutti_saved_t *saved, size_t index,
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
-
-static void swap(int64_t numbers[2])
-{
-    const int64_t first = numbers[0];
-    numbers[0] = numbers[1];
-    numbers[1] = first;
-}
 
 /* A box of one of the names. */
 static tutti_status_t read_box(tutti_saved_t *saved, const tt_saved_tensor_t *tensor, tt_box_t box,
@@ -274,4 +313,16 @@ tutti_status_t tt_saved_read_window(tutti_saved_t *saved, const char *name, cons
         at += tt_box_numel(&parts[i]);
     }
     return TUTTI_OK;
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+tutti_status_t tt_saved_advance(const tutti_saved_watch_t *watch, uint64_t done, uint64_t all)
+{
+    if (watch->progress != NULL) {
+        watch->progress(watch->user, done, all);
+    }
+    return watch->is_stopped == NULL || !watch->is_stopped(watch->user)
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_ABORTED, "stopped by its caller: nothing is written");
 }

@@ -103,6 +103,78 @@ static void names_are_changed(void **state)
     tutti_saved_close(saved);
 }
 
+/* By the names that they have now, and in the tensor as it is now; bytes are those in the file. */
+static void parts_are_found_under_other_names(void **state)
+{
+    (void)state;
+    static const tutti_load_rule_t rules[] = {{"emb*", "other.*", true}, {"cube", "box", false}};
+    static const char *const chosen[] = {"other.*"};
+    tutti_saved_t *saved;
+    tutti_saved_tensor_t tensor;
+    tutti_saved_part_t part;
+    assert_int_equal(tutti_saved_open(step_folder, &saved), TUTTI_OK);
+    assert_int_equal(tutti_saved_part_at(saved, 0, 0, &part), TUTTI_OK);
+    const tutti_saved_part_t before = part;
+    assert_int_equal(tutti_saved_rename(saved, rules, 2, true), TUTTI_OK);
+    assert_int_equal(tutti_saved_select(saved, chosen, 1, NULL, 0), TUTTI_OK);
+    assert_int_equal(tutti_saved_cast(saved, TUTTI_F16), TUTTI_OK);
+    assert_int_equal(tutti_saved_at(saved, 0, &tensor), TUTTI_OK);
+    assert_string_equal(tensor.name, "other.edding");
+    assert_true(tensor.slices > 0);
+    size_t count = 0;
+    for (; tutti_saved_part_at(saved, 0, count, &part) == TUTTI_OK; count++) {
+        assert_true(part.offset[0] + part.shape.dims[0] <= 70);
+        assert_true(part.offset[1] + part.shape.dims[1] <= 311);
+        assert_int_equal(part.bytes, 4 * tutti_shape_numel(part.shape));
+    }
+    assert_int_equal(count, tensor.slices);
+    assert_int_equal(tutti_saved_find(saved, "other.edding", &tensor), TUTTI_OK);
+    assert_int_equal(tensor.slices, count);
+    assert_int_equal(tutti_saved_part_at(saved, 0, 0, &part), TUTTI_OK);
+    assert_int_equal(part.shape.dims[0], before.shape.dims[1]);
+    assert_int_equal(part.offset[0], before.offset[1]);
+    assert_int_equal(part.at, before.at);
+    assert_string_equal(part.file, before.file);
+    assert_int_equal(tutti_saved_part_at(saved, 1, 0, &part), TUTTI_END);
+    tutti_saved_close(saved);
+}
+
+/* Looking at all files for each host would take hours. Copies are counted around. */
+static void the_host_of_a_folder_is_found_among_many(void **state)
+{
+    (void)state;
+    enum { MANY = 20000 };
+    char path[160], name[32];
+    tt_manifest_t *manifest;
+    tutti_saved_t *saved;
+    assert_int_equal(tt_manifest_create(9, 1, &manifest), TUTTI_OK);
+    manifest->copies = 3;
+    for (int i = 0; i < MANY; i++) {
+        snprintf(name, sizeof name, "f%d", i);
+        assert_int_equal(tt_manifest_add_host(manifest, name), TUTTI_OK);
+        assert_int_equal(tt_manifest_add_file(manifest, name, NULL), TUTTI_OK);
+        manifest->files[i].host = i;
+    }
+    snprintf(path, sizeof path, "%s/step-000000000009", folder);
+    assert_int_equal(tt_folder_make(path), TUTTI_OK);
+    snprintf(path, sizeof path, "%s/step-000000000009/manifest.json", folder);
+    assert_int_equal(tt_manifest_write(path, manifest), TUTTI_OK);
+    tt_manifest_release(manifest);
+    static const int files[] = {MANY - 1, 0, 1};
+    for (int i = 0; i < 3; i++) { /* on hosts MANY - 1, 0, 1; and 0, 1, 2; and 1, 2, 3 */
+        static const char *const hosts[] = {"f0", "f0", "f1"};
+        snprintf(path, sizeof path, "%s/step-000000000009/f%d", folder, files[i]);
+        FILE *file = fopen(path, "w");
+        assert_non_null(file);
+        assert_int_equal(fclose(file), 0);
+        snprintf(path, sizeof path, "%s/step-000000000009", folder);
+        assert_int_equal(tutti_saved_open(path, &saved), TUTTI_OK);
+        assert_int_equal(tutti_saved_describe(saved).hosts, MANY);
+        assert_string_equal(tutti_saved_describe(saved).host, hosts[i]);
+        tutti_saved_close(saved);
+    }
+}
+
 static void mistakes_are_told(void **state)
 {
     (void)state;
@@ -189,6 +261,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(boxes_are_read, begin, end),
         cmocka_unit_test_setup_teardown(names_are_changed, begin, end),
+        cmocka_unit_test_setup_teardown(parts_are_found_under_other_names, begin, end),
+        cmocka_unit_test_setup_teardown(the_host_of_a_folder_is_found_among_many, begin, end),
         cmocka_unit_test_setup_teardown(mistakes_are_told, begin, end),
         cmocka_unit_test_setup_teardown(want_of_memory_is_told, begin, end),
     };

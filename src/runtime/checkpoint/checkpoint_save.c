@@ -11,6 +11,7 @@
  * all have the first failure, and nobody waits for one that has gone.
  */
 #include <stdio.h>
+#include <unistd.h>
 
 #include "comm/group/agree.h"
 #include "core/base/alloc.h"
@@ -202,10 +203,12 @@ tutti_status_t tt_saving_begin(tt_saving_t *save)
     const bool is_first = save->disks.is_first;
     TT_TRY(tt_folder_lock_each(folder, group, is_first, true));
     if (save->disks.count > 1) {
-        return tt_saving_begin_hosts(save);
+        TT_TRY(tt_saving_begin_hosts(save));
+    } else {
+        TT_TRY(tt_group_agree(group, is_first ? tt_steps_begin(folder, save->step) : TUTTI_OK));
+        save->is_begun = true;
     }
-    TT_TRY(tt_group_agree(group, is_first ? tt_steps_begin(folder, save->step) : TUTTI_OK));
-    save->is_begun = true;
+    save->held = tt_steps_hold(save->half);
     return TUTTI_OK;
 }
 
@@ -226,10 +229,11 @@ tutti_status_t tt_saving_move(tt_saving_t *save)
 tutti_status_t tt_saving_write(tt_saving_t *save, tt_manifest_t **report)
 {
     save->pieces.written = save->written;
+    save->pieces.is_direct = save->is_beside;
     for (int rank = 0; rank < save->ranks; rank++) {
         if (rank == save->rank ||
             tt_disks_copies(&save->disks, save->plan->copies, rank, save->rank)) {
-            TT_TRY(tt_rank_files_write(save->half, save->plan, rank, &save->pieces));
+            TT_TRY(tt_rank_files_write(save->half, save->held, save->plan, rank, &save->pieces));
         }
     }
     return report_own(save, report);
@@ -249,27 +253,40 @@ tutti_status_t tt_saving_plan(tt_saving_t *save, const tutti_checkpoint_t *check
                           .step = step,
                           .rank = group == NULL ? 0 : tutti_group_rank(group),
                           .ranks = group == NULL ? 1 : tutti_group_size(group),
+                          .held = -1,
                           .begin_ns = tt_clock_ns()};
     return plan_together(save);
 }
 
+static tutti_status_t copy_piece(tt_piece_t *piece)
+{
+    tutti_tensor_t *copy;
+    TT_TRY(tutti_tensor_create(tutti_tensor_dtype(piece->tensor), tutti_tensor_shape(piece->tensor),
+                               &copy));
+    const tutti_status_t status = tutti_tensor_copy(copy, piece->tensor);
+    tutti_tensor_release(piece->tensor);
+    piece->tensor = copy;
+    piece->is_copy = true;
+    return status;
+}
+
+/* What others write goes out of the list: its tensors are the training's, which may change them. */
 tutti_status_t tt_saving_copy(tt_saving_t *save)
 {
-    for (size_t i = 0; i < save->pieces.count; i++) {
-        tt_piece_t *piece = &save->pieces.pieces[i];
-        tutti_tensor_t *copy;
-        if (piece->is_copy || !tt_rank_files_has(save->plan, save->rank, piece)) {
+    tt_pieces_t *pieces = &save->pieces;
+    size_t kept = 0;
+    tutti_status_t status = TUTTI_OK;
+    for (size_t i = 0; i < pieces->count; i++) {
+        tt_piece_t *piece = &pieces->pieces[i];
+        if (!piece->is_copy && !tt_rank_files_has(save->plan, save->rank, piece)) {
+            tutti_tensor_release(piece->tensor);
             continue;
         }
-        TT_TRY(tutti_tensor_create(tutti_tensor_dtype(piece->tensor),
-                                   tutti_tensor_shape(piece->tensor), &copy));
-        const tutti_status_t status = tutti_tensor_copy(copy, piece->tensor);
-        tutti_tensor_release(piece->tensor);
-        piece->tensor = copy;
-        piece->is_copy = true;
-        TT_TRY(status);
+        status = piece->is_copy || status < 0 ? status : copy_piece(piece);
+        pieces->pieces[kept++] = *piece;
     }
-    return TUTTI_OK;
+    pieces->count = kept;
+    return status;
 }
 
 void tt_saving_end(tt_saving_t *save)
@@ -281,7 +298,10 @@ void tt_saving_end(tt_saving_t *save)
     tt_manifest_release(save->has);
     tt_manifest_release(save->wanted);
     tt_disks_release(&save->disks);
-    *save = (tt_saving_t){0};
+    if (save->held >= 0) {
+        close(save->held);
+    }
+    *save = (tt_saving_t){.held = -1};
 }
 
 static tutti_status_t publish_together(tt_saving_t *save, const tt_manifest_t *report)

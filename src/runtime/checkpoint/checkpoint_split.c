@@ -22,6 +22,7 @@ typedef struct {
     const tutti_saved_watch_t *watch;
     tutti_device_t *meta;
     tt_manifest_t *plan;
+    size_t *next; /* [tensors] of each, the first slice that is not written: ranks are in order */
     tt_path_t half;
     uint64_t done;
 } split_t;
@@ -73,27 +74,27 @@ static tutti_status_t fetch(void *user, const tt_piece_t *piece, int64_t first,
     split_t *split = user;
     TT_TRY(tt_saved_read_window(split->saved, piece->name, &piece->box, first, window));
     split->done += tutti_tensor_bytes(window);
-    if (split->watch->progress != NULL) {
-        split->watch->progress(split->watch->user, split->done, split->saved->bytes);
-    }
-    return TUTTI_OK;
+    return tt_saved_advance(split->watch, split->done, split->saved->bytes);
 }
 
-/* What a rank has, without values. */
+/* What a rank has, without values: at most one slice of each tensor. */
 static tutti_status_t list_pieces(const split_t *split, int rank, tt_pieces_t *pieces)
 {
     for (size_t i = 0; i < split->plan->tensor_count; i++) {
         const tt_saved_tensor_t *tensor = &split->plan->tensors[i];
-        for (size_t k = 0; k < tensor->slice_count; k++) {
-            if (tensor->slices[k].rank == rank) {
-                tt_piece_t *piece = &pieces->pieces[pieces->count];
-                *piece = (tt_piece_t){
-                    .name = tensor->name, .whole = tensor->shape, .box = tensor->slices[k].box};
-                TT_TRY(tt_tensor_new(split->meta, tensor->dtype, tt_box_shape(&piece->box), false,
-                                     &piece->tensor));
-                pieces->count++;
-            }
+        const size_t next = split->next[i];
+        if (next == tensor->slice_count || tensor->slices[next].rank != rank) {
+            continue;
         }
+        split->next[i]++;
+        tt_piece_t *piece = &pieces->pieces[pieces->count];
+        *piece = (tt_piece_t){.name = tensor->name,
+                              .whole = tensor->shape,
+                              .box = tensor->slices[next].box,
+                              .place = &tensor->slices[next]};
+        TT_TRY(tt_tensor_new(split->meta, tensor->dtype, tt_box_shape(&piece->box), false,
+                             &piece->tensor));
+        pieces->count++;
     }
     return TUTTI_OK;
 }
@@ -105,7 +106,7 @@ static tutti_status_t write_rank(split_t *split, int rank)
     TT_TRY_ALLOC(pieces.pieces);
     tutti_status_t status = list_pieces(split, rank, &pieces);
     if (status >= 0) {
-        status = tt_rank_files_write(split->half, split->plan, rank, &pieces);
+        status = tt_rank_files_write(split->half, -1, split->plan, rank, &pieces);
     }
     tt_pieces_release(&pieces);
     return status;
@@ -136,6 +137,8 @@ static tutti_status_t abandon(const split_t *split, tutti_status_t status)
 static tutti_status_t split_all(split_t *split, int ranks)
 {
     TT_TRY(make_plan(split, ranks));
+    split->next = tt_alloc_array(split->plan->tensor_count + 1, sizeof *split->next, "split");
+    TT_TRY_ALLOC(split->next);
     TT_TRY(tutti_device_open("meta", NULL, &split->meta));
     TT_TRY(tt_folder_lock(split->folder, NULL, true));
     tt_steps_half(split->folder, split->plan->step, split->half);
@@ -157,5 +160,6 @@ tutti_status_t tutti_saved_split(tutti_saved_t *saved, const char *folder, int r
     const tutti_status_t status = split_all(&split, ranks);
     tutti_device_release(split.meta);
     tt_manifest_release(split.plan);
+    tt_free(split.next);
     return status;
 }

@@ -17,10 +17,11 @@
 typedef struct {
     uint64_t machine, device, inode;
     char host[TT_HOST_NAME_BYTES];
-    uint64_t token; /* the only thing in which ranks of one place differ */
+    uint64_t token; /* in which ranks of one place differ, and what follows is not of the place */
+    int per_host, host_copies, keep;
 } place_t;
 
-static tutti_status_t find_place(const char *folder, place_t *out)
+static tutti_status_t find_place(const tutti_checkpoint_t *c, place_t *out)
 {
     char boot[64];
     struct stat about;
@@ -32,11 +33,38 @@ static tutti_status_t find_place(const char *folder, place_t *out)
     const size_t bytes = tt_file_text("/proc/sys/kernel/random/boot_id", boot, sizeof boot);
     place.machine = tt_fnv(TT_FNV_BEGIN, boot, bytes);
     (void)gethostname(place.host, sizeof place.host - 1);
-    if (stat(folder, &about) == 0) {
+    if (stat(c->folder, &about) == 0) {
         place.device = (uint64_t)about.st_dev;
         place.inode = (uint64_t)about.st_ino;
     }
+    place.per_host = c->per_host;
+    place.host_copies = c->host_copies;
+    place.keep = c->keep;
     memcpy(out, &place, sizeof place);
+    return TUTTI_OK;
+}
+
+/* Ranks that differ in it would wait for each other in other calls. */
+static tutti_status_t check_alike(const tutti_buffer_t *all, int ranks)
+{
+    const place_t *first = all[0].data;
+    for (int i = 1; i < ranks; i++) {
+        const place_t *place = all[i].data;
+        if (place->per_host != first->per_host) {
+            return TT_FAIL(
+                TUTTI_ERR_MISMATCH, "checkpoint: per_host is %s on rank %d, %s on rank 0",
+                place->per_host ? "true" : "false", i, first->per_host ? "true" : "false");
+        }
+        if (place->per_host && place->host_copies != first->host_copies) {
+            return TT_FAIL(TUTTI_ERR_MISMATCH,
+                           "checkpoint: host_copies is %d on rank %d, %d on rank 0",
+                           place->host_copies, i, first->host_copies);
+        }
+        if (place->per_host && place->keep != first->keep) {
+            return TT_FAIL(TUTTI_ERR_MISMATCH, "checkpoint: keep is %d on rank %d, %d on rank 0",
+                           place->keep, i, first->keep);
+        }
+    }
     return TUTTI_OK;
 }
 
@@ -72,12 +100,13 @@ static tutti_status_t find_together(const tutti_checkpoint_t *c, tt_disks_t *dis
     const bool has_room =
         all != NULL && disks->of_rank != NULL && disks->hosts != NULL && disks->tokens != NULL;
     tutti_status_t status =
-        tt_group_agree(c->group, has_room ? find_place(c->folder, &place) : TUTTI_ERR_NOMEM);
+        tt_group_agree(c->group, has_room ? find_place(c, &place) : TUTTI_ERR_NOMEM);
     if (status >= 0) {
         status = tutti_all_gather_bytes(c->group, tutti_bytes_of(&place, sizeof place), all);
         status = status < 0 ? tt_group_give_up(c->group, status) : status;
     }
-    if (status >= 0) {
+    status = status < 0 ? status : check_alike(all, disks->ranks);
+    if (status >= 0 && c->per_host) {
         disks->count = 0;
         number_disks(disks, all, tutti_group_rank(c->group));
     }
@@ -94,7 +123,7 @@ tutti_status_t tt_disks_find(const tutti_checkpoint_t *c, tt_disks_t *out)
     tt_disks_t disks = {.ranks = is_alone ? 1 : tutti_group_size(c->group),
                         .count = 1,
                         .is_first = is_alone || tutti_group_rank(c->group) == 0};
-    const tutti_status_t status = is_alone || !c->per_host ? TUTTI_OK : find_together(c, &disks);
+    const tutti_status_t status = is_alone ? TUTTI_OK : find_together(c, &disks);
     if (status < 0) {
         tt_disks_release(&disks);
         return status;

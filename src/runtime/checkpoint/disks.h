@@ -23,8 +23,9 @@ typedef struct {
     uint64_t *tokens;                  /* [count] random numbers of this call */
 } tt_disks_t;
 
-/* Those of a checkpoint's folder; a folder that is not there counts as one. A collective call where
- * each host has its own. Errors: NOMEM, those of the group; on all ranks. */
+/* Those of a checkpoint's folder; a folder that is not there counts as one. A collective call.
+ * Errors, on all ranks: MISMATCH (ranks have other options per_host, or with it host_copies or
+ * keep: names them), NOMEM, those of the group. */
 tutti_status_t tt_disks_find(const tutti_checkpoint_t *checkpoint, tt_disks_t *out);
 void tt_disks_release(tt_disks_t *disks);
 

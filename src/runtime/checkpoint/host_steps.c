@@ -69,21 +69,29 @@ static void free_gathered(tutti_buffer_t *all, int ranks)
     tt_free(all);
 }
 
-tutti_status_t tt_host_steps_newest(const tutti_checkpoint_t *c, const tt_disks_t *disks,
-                                    int64_t below, int64_t *step)
+typedef tutti_status_t newest_of_t(const char *folder, int64_t below, int64_t *step);
+
+/* The newest that any disk's folder has below a step; TT_NO_STEP. */
+static tutti_status_t newest(const tutti_checkpoint_t *c, const tt_disks_t *disks, int64_t below,
+                             newest_of_t *newest_of, int64_t *step)
 {
-    int64_t newest = TT_NO_STEP;
+    int64_t found = TT_NO_STEP;
     tutti_buffer_t *all;
-    const tutti_status_t status =
-        disks->is_first ? tt_steps_newest(c->folder, below, &newest) : TUTTI_OK;
-    TT_TRY(gather(c->group, status, tutti_bytes_of(&newest, sizeof newest), &all));
+    const tutti_status_t status = disks->is_first ? newest_of(c->folder, below, &found) : TUTTI_OK;
+    TT_TRY(gather(c->group, status, tutti_bytes_of(&found, sizeof found), &all));
     *step = TT_NO_STEP;
     for (int i = 0; i < disks->ranks; i++) {
-        memcpy(&newest, all[i].data, sizeof newest);
-        *step = newest > *step ? newest : *step;
+        memcpy(&found, all[i].data, sizeof found);
+        *step = found > *step ? found : *step;
     }
     free_gathered(all, disks->ranks);
     return TUTTI_OK;
+}
+
+tutti_status_t tt_host_steps_newest(const tutti_checkpoint_t *c, const tt_disks_t *disks,
+                                    int64_t below, int64_t *step)
+{
+    return newest(c, disks, below, tt_steps_newest, step);
 }
 
 /* ---- one step -------------------------------------------------------------------------------- */
@@ -120,11 +128,19 @@ static tutti_status_t make_report(part_t *part)
     return TUTTI_OK;
 }
 
+/* Under its name, or if there is an old one and that is wanted, that. */
+static void name_part(const tutti_checkpoint_t *c, int64_t step, bool is_old, tt_path_t folder)
+{
+    tt_steps_old(c->folder, step, folder);
+    if (!is_old || access(folder, F_OK) != 0) {
+        tt_steps_name(c->folder, step, folder);
+    }
+}
+
 /* A disk on which the step is not, or not as a whole, has nothing of it. Errors: NOMEM. */
-static tutti_status_t open_part(const tutti_checkpoint_t *c, int64_t step, part_t *part)
+static tutti_status_t open_part(int64_t step, part_t *part)
 {
     tt_path_t path;
-    tt_steps_name(c->folder, step, part->folder);
     tt_steps_file(part->folder, TT_MANIFEST_NAME, path);
     tutti_status_t status = tt_manifest_read(path, &part->manifest);
     if (status >= 0 && part->manifest->step != step) {
@@ -242,21 +258,21 @@ static tutti_status_t open_together(const tutti_checkpoint_t *c, part_t *part,
     return share(c->group, chosen, part, manifest);
 }
 
-tutti_status_t tt_host_steps_open(const tutti_checkpoint_t *c, const tt_disks_t *disks,
-                                  int64_t step, tt_manifest_t **manifest, tt_holders_t *holders)
+static tutti_status_t open_step(const tutti_checkpoint_t *c, int64_t step, bool is_old,
+                                tt_manifest_t **manifest, tt_holders_t *holders)
 {
     tutti_buffer_t *all;
     part_t *part = tt_alloc(sizeof *part, "checkpoint");
     tutti_status_t status = part == NULL ? TUTTI_ERR_NOMEM : TUTTI_OK;
-    *holders = (tt_holders_t){.disks = disks};
-    if (status >= 0 && disks->is_first) {
-        status = open_part(c, step, part);
+    if (status >= 0) {
+        name_part(c, step, is_old, part->folder);
+        status = holders->disks->is_first ? open_part(step, part) : TUTTI_OK;
     }
     status = gather(c->group, status, part == NULL ? tutti_text("") : tt_buffer_view(&part->report),
                     &all);
     if (status >= 0) {
         status = open_together(c, part, all, holders, manifest);
-        free_gathered(all, disks->ranks);
+        free_gathered(all, holders->disks->ranks);
     }
     if (part != NULL) {
         close_part(part);
@@ -266,4 +282,68 @@ tutti_status_t tt_host_steps_open(const tutti_checkpoint_t *c, const tt_disks_t 
         tt_holders_release(holders);
     }
     return status;
+}
+
+tutti_status_t tt_host_steps_open(const tutti_checkpoint_t *c, const tt_disks_t *disks,
+                                  int64_t step, tt_manifest_t **manifest, tt_holders_t *holders)
+{
+    *holders = (tt_holders_t){.disks = disks};
+    return open_step(c, step, false, manifest, holders);
+}
+
+/* ---- what a crash has left while a step was replaced ----------------------------------------- */
+
+static tutti_status_t find_whole(const tutti_checkpoint_t *c, const tt_disks_t *disks, int64_t step,
+                                 bool is_old, bool *is_whole)
+{
+    tt_manifest_t *manifest;
+    tt_holders_t holders = {.disks = disks};
+    const tutti_status_t status = open_step(c, step, is_old, &manifest, &holders);
+    *is_whole = status >= 0;
+    if (status >= 0) {
+        tt_manifest_release(manifest);
+        tt_holders_release(&holders);
+    }
+    return status == TUTTI_ERR_IO || status == TUTTI_ERR_FORMAT ? TUTTI_OK : status;
+}
+
+tutti_status_t tt_host_steps_find_whole(const tutti_checkpoint_t *c, const tt_disks_t *disks,
+                                        int64_t step, bool *is_whole)
+{
+    return find_whole(c, disks, step, false, is_whole);
+}
+
+/* On the first rank of a disk. */
+static tutti_status_t restore(const tutti_checkpoint_t *c, int64_t step)
+{
+    tt_path_t path;
+    tt_steps_old(c->folder, step, path);
+    return access(path, F_OK) == 0 ? tt_steps_restore(c->folder, step) : TUTTI_OK;
+}
+
+static tutti_status_t recover_step(const tutti_checkpoint_t *c, const tt_disks_t *disks,
+                                   int64_t step)
+{
+    bool is_new, is_old;
+    TT_TRY(find_whole(c, disks, step, false, &is_new));
+    if (is_new) {
+        if (disks->is_first) {
+            tt_steps_settle(c->folder, step);
+        }
+        return TUTTI_OK;
+    }
+    TT_TRY(find_whole(c, disks, step, true, &is_old));
+    return is_old ? tt_group_agree(c->group, disks->is_first ? restore(c, step) : TUTTI_OK)
+                  : TUTTI_OK;
+}
+
+tutti_status_t tt_host_steps_recover(const tutti_checkpoint_t *c, const tt_disks_t *disks)
+{
+    for (int64_t found, below = INT64_MAX;; below = found) {
+        TT_TRY(newest(c, disks, below, tt_steps_newest_old, &found));
+        if (found == TT_NO_STEP) {
+            return TUTTI_OK;
+        }
+        TT_TRY(recover_step(c, disks, found));
+    }
 }

@@ -34,4 +34,14 @@ tutti_status_t tt_host_steps_newest(const tutti_checkpoint_t *checkpoint, const 
 tutti_status_t tt_host_steps_open(const tutti_checkpoint_t *checkpoint, const tt_disks_t *disks,
                                   int64_t step, tt_manifest_t **manifest, tt_holders_t *holders);
 
+/* Whether a step is whole over all disks. A collective call. Errors: NOMEM; PEER, TIMEOUT. */
+tutti_status_t tt_host_steps_find_whole(const tutti_checkpoint_t *checkpoint,
+                                        const tt_disks_t *disks, int64_t step, bool *is_whole);
+
+/* Steps that a crash has left while they were replaced, host by host: where the new one is whole
+ * over all disks, the old one goes; else where that is, it gets its name back. Others stay as they
+ * are. A collective call, on folders that are there or not. Errors, on all ranks: IO (this is not
+ * possible on some disk: names it), NOMEM; PEER, TIMEOUT. */
+tutti_status_t tt_host_steps_recover(const tutti_checkpoint_t *checkpoint, const tt_disks_t *disks);
+
 #endif

@@ -52,30 +52,67 @@ void tt_manifest_release(tt_manifest_t *manifest)
         tutti_buffer_release(&manifest->texts[i].text);
     }
     tt_free(manifest->tensors);
-    tt_free(manifest->table);
+    tt_free(manifest->tensor_names.places);
+    tt_free(manifest->text_names.places);
     tt_free(manifest->texts);
     tt_free(manifest);
 }
 
-/* Where the name is, or would be. */
-static size_t *place_of(const tt_manifest_t *manifest, const char *name)
+/* ---- names ----------------------------------------------------------------------------------- */
+
+static const char *tensor_name(const tt_manifest_t *manifest, size_t number)
 {
-    const size_t mask = manifest->table_size - 1;
+    return manifest->tensors[number].name;
+}
+
+static const char *text_name(const tt_manifest_t *manifest, size_t number)
+{
+    return manifest->texts[number].name;
+}
+
+typedef const char *name_of_t(const tt_manifest_t *manifest, size_t number);
+
+/* Where the name is, or would be. */
+static size_t *place_of(const tt_manifest_t *manifest, const tt_name_table_t *table,
+                        name_of_t *name_of, const char *name)
+{
+    const size_t mask = table->size - 1;
     size_t at = (size_t)XXH3_64bits_withSeed(name, strlen(name), manifest->seed) & mask;
-    while (manifest->table[at] != 0 &&
-           strcmp(manifest->tensors[manifest->table[at] - 1].name, name) != 0) {
+    while (table->places[at] != 0 && strcmp(name_of(manifest, table->places[at] - 1), name) != 0) {
         at = (at + 1) & mask;
     }
-    return &manifest->table[at];
+    return &table->places[at];
 }
+
+/* 0: there is none; else its number, from 1 on. */
+static size_t find_name(const tt_manifest_t *manifest, const tt_name_table_t *table,
+                        name_of_t *name_of, const char *name)
+{
+    return table->size == 0 ? 0 : *place_of(manifest, table, name_of, name);
+}
+
+/* For twice as many as there are; of `count` things. */
+static tutti_status_t grow_table(const tt_manifest_t *manifest, tt_name_table_t *table,
+                                 name_of_t *name_of, size_t count, size_t room)
+{
+    size_t *places = tt_alloc_array(2 * room, sizeof *places, "manifest");
+    TT_TRY_ALLOC(places);
+    tt_free(table->places);
+    *table = (tt_name_table_t){places, 2 * room};
+    for (size_t i = 0; i < count; i++) {
+        *place_of(manifest, table, name_of, name_of(manifest, i)) = i + 1;
+    }
+    return TUTTI_OK;
+}
+
+/* ---- tensors --------------------------------------------------------------------------------- */
 
 tt_saved_tensor_t *tt_manifest_find(const tt_manifest_t *manifest, const char *name)
 {
-    const size_t found = manifest->table_size == 0 ? 0 : *place_of(manifest, name);
+    const size_t found = find_name(manifest, &manifest->tensor_names, tensor_name, name);
     return found == 0 ? NULL : &manifest->tensors[found - 1];
 }
 
-/* Twice as many places as tensors. */
 static tutti_status_t make_room(tt_manifest_t *manifest)
 {
     if (manifest->tensor_count < manifest->tensor_room) {
@@ -85,15 +122,9 @@ static tutti_status_t make_room(tt_manifest_t *manifest)
     tt_saved_tensor_t *tensors = tt_realloc(manifest->tensors, room * sizeof *tensors, "manifest");
     TT_TRY_ALLOC(tensors);
     manifest->tensors = tensors;
-    size_t *table = tt_alloc_array(2 * room, sizeof *table, "manifest");
-    TT_TRY_ALLOC(table);
-    tt_free(manifest->table);
-    manifest->table = table;
-    manifest->table_size = 2 * room;
+    TT_TRY(
+        grow_table(manifest, &manifest->tensor_names, tensor_name, manifest->tensor_count, room));
     manifest->tensor_room = room;
-    for (size_t i = 0; i < manifest->tensor_count; i++) {
-        *place_of(manifest, tensors[i].name) = i + 1;
-    }
     return TUTTI_OK;
 }
 
@@ -122,7 +153,7 @@ tutti_status_t tt_manifest_add(tt_manifest_t *manifest, const char *name, tutti_
     TT_TRY_ALLOC(copy);
     *out = &manifest->tensors[manifest->tensor_count++];
     **out = (tt_saved_tensor_t){.name = copy, .dtype = dtype, .shape = shape};
-    *place_of(manifest, name) = manifest->tensor_count;
+    *place_of(manifest, &manifest->tensor_names, tensor_name, name) = manifest->tensor_count;
     return TUTTI_OK;
 }
 
@@ -254,13 +285,16 @@ tutti_status_t tt_manifest_copy_files(tt_manifest_t *manifest, const tt_manifest
 
 tutti_status_t tt_manifest_add_host(tt_manifest_t *manifest, const char *name)
 {
-    const size_t count = (size_t)manifest->host_count;
-    char **hosts = tt_realloc(manifest->hosts, (count + 1) * sizeof *hosts, "manifest");
-    TT_TRY_ALLOC(hosts);
-    manifest->hosts = hosts;
-    hosts[count] = tt_strdup(name, "manifest");
-    TT_TRY_ALLOC(hosts[count]);
-    manifest->host_count++;
+    if (manifest->host_count == manifest->host_room) {
+        const int room = manifest->host_room == 0 ? ROOM_FIRST : 2 * manifest->host_room;
+        char **hosts = tt_realloc(manifest->hosts, (size_t)room * sizeof *hosts, "manifest");
+        TT_TRY_ALLOC(hosts);
+        manifest->hosts = hosts;
+        manifest->host_room = room;
+    }
+    char *copy = tt_strdup(name, "manifest");
+    TT_TRY_ALLOC(copy);
+    manifest->hosts[manifest->host_count++] = copy;
     return TUTTI_OK;
 }
 
@@ -274,12 +308,22 @@ bool tt_manifest_has_on(const tt_manifest_t *manifest, const tt_saved_file_t *fi
 
 const tutti_buffer_t *tt_manifest_text(const tt_manifest_t *manifest, const char *name)
 {
-    for (size_t i = 0; i < manifest->text_count; i++) {
-        if (strcmp(manifest->texts[i].name, name) == 0) {
-            return &manifest->texts[i].text;
-        }
+    const size_t found = find_name(manifest, &manifest->text_names, text_name, name);
+    return found == 0 ? NULL : &manifest->texts[found - 1].text;
+}
+
+static tutti_status_t make_room_for_text(tt_manifest_t *manifest)
+{
+    if (manifest->text_count < manifest->text_room) {
+        return TUTTI_OK;
     }
-    return NULL;
+    const size_t room = manifest->text_room == 0 ? ROOM_FIRST : 2 * manifest->text_room;
+    tt_saved_text_t *texts = tt_realloc(manifest->texts, room * sizeof *texts, "manifest");
+    TT_TRY_ALLOC(texts);
+    manifest->texts = texts;
+    TT_TRY(grow_table(manifest, &manifest->text_names, text_name, manifest->text_count, room));
+    manifest->text_room = room;
+    return TUTTI_OK;
 }
 
 tutti_status_t tt_manifest_add_text(tt_manifest_t *manifest, const char *name, tutti_bytes_t text)
@@ -291,10 +335,7 @@ tutti_status_t tt_manifest_add_text(tt_manifest_t *manifest, const char *name, t
                    : TT_FAIL(TUTTI_ERR_MISMATCH, "checkpoint: two ranks have other texts \"%s\"",
                              name);
     }
-    tt_saved_text_t *texts =
-        tt_realloc(manifest->texts, (manifest->text_count + 1) * sizeof *texts, "manifest");
-    TT_TRY_ALLOC(texts);
-    manifest->texts = texts;
+    TT_TRY(make_room_for_text(manifest));
     tt_saved_text_t added = {.name = tt_strdup(name, "manifest")};
     TT_TRY_ALLOC(added.name);
     const tutti_status_t status = tt_buffer_copy(text, &added.text);
@@ -302,6 +343,7 @@ tutti_status_t tt_manifest_add_text(tt_manifest_t *manifest, const char *name, t
         tt_free((char *)(uintptr_t)added.name);
         return status;
     }
-    texts[manifest->text_count++] = added;
+    manifest->texts[manifest->text_count++] = added;
+    *place_of(manifest, &manifest->text_names, text_name, name) = manifest->text_count;
     return TUTTI_OK;
 }

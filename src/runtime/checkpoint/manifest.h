@@ -62,6 +62,12 @@ typedef struct {
     tutti_buffer_t text;
 } tt_saved_text_t;
 
+/* Names, found by a hash: numbers of things, from 1 on; a power of two of places. */
+typedef struct {
+    size_t *places;
+    size_t size;
+} tt_name_table_t;
+
 typedef struct tt_manifest tt_manifest_t;
 
 struct tt_manifest {
@@ -71,15 +77,14 @@ struct tt_manifest {
     tt_saved_file_t *files;
     size_t file_count, file_room;
     char **hosts; /* [host_count] names, where each host has a disk of its own; none: one disk */
-    int host_count;
+    int host_count, host_room;
     int copies; /* a file is on so many hosts: its own and the next ones, counted around; 0: 1 */
     tt_saved_tensor_t *tensors; /* in the order in which they were added */
     size_t tensor_count, tensor_room;
-    size_t *table; /* of names: numbers of tensors, from 1 on; a power of two of places */
-    size_t table_size;
-    uint64_t seed;          /* of the hash: strangers must not choose names that collide */
-    tt_saved_text_t *texts; /* few: found by looking at all */
-    size_t text_count;
+    tt_saved_text_t *texts;
+    size_t text_count, text_room;
+    tt_name_table_t tensor_names, text_names;
+    uint64_t seed; /* of the hash: strangers must not choose names that collide */
 };
 
 /* Empty. */

@@ -247,6 +247,57 @@ static void many_are_found_by_their_names(void **state)
     tt_manifest_release(manifest);
 }
 
+/* A stranger's: looking at all of them for each one would take hours. */
+static void millions_of_names_take_no_hours(void **state)
+{
+    (void)state;
+    enum { MANY = 200000 };
+    tt_manifest_t *manifest;
+    char name[32];
+    assert_int_equal(tt_manifest_create(1, 1, &manifest), TUTTI_OK);
+    for (int i = 0; i < MANY; i++) {
+        snprintf(name, sizeof name, "%d", i);
+        assert_int_equal(tt_manifest_add_text(manifest, name, tutti_text("")), TUTTI_OK);
+        assert_int_equal(tt_manifest_add_host(manifest, name), TUTTI_OK);
+    }
+    assert_int_equal(manifest->text_count, MANY);
+    assert_int_equal(manifest->host_count, MANY);
+    assert_string_equal(manifest->hosts[MANY - 1], name);
+    tt_manifest_release(manifest);
+}
+
+/* Files of others may have any name; that of one in the folder itself. */
+static void names_of_files_need_not_be_utf_8(void **state)
+{
+    (void)state;
+    static const char *const refused[] = {"", "2", "2g", "2E", "2f", "2e2e", "00", NULL};
+    char longest[2 * 256 + 3] = "";
+    tt_manifest_t *manifest, *again;
+    tutti_buffer_t text;
+    tt_saved_tensor_t *tensor;
+    assert_int_equal(tt_manifest_create(1, 1, &manifest), TUTTI_OK);
+    assert_int_equal(tt_manifest_add_file(manifest, "caf\xe9.safetensors", NULL), TUTTI_OK);
+    assert_int_equal(tt_manifest_add_file(manifest, "caf\xc3\xa9.safetensors", NULL), TUTTI_OK);
+    assert_int_equal(tt_manifest_add(manifest, "w", TUTTI_F32, TUTTI_SHAPE(0), &tensor), TUTTI_OK);
+    assert_int_equal(tt_manifest_print(manifest, &text), TUTTI_OK);
+    assert_int_equal(tt_manifest_parse("m", tutti_bytes_of(text.data, text.bytes), &again), 0);
+    assert_int_equal(again->file_count, 2);
+    for (int i = 0; i < 2; i++) {
+        assert_string_equal(again->files[i].name, manifest->files[i].name);
+    }
+    tutti_buffer_release(&text);
+    tt_manifest_release(again);
+    tt_manifest_release(manifest);
+    memset(longest, '4', 2 * 256);
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        char put[640], json[TEXT_BYTES];
+        snprintf(put, sizeof put, "'name_hex':'%s'", refused[i] == NULL ? longest : refused[i]);
+        const change_t change = {.find = "'name':'c'", .put = put};
+        assert_int_equal(tt_manifest_parse("m", text_of(&change, json), &again), TUTTI_ERR_FORMAT);
+        assert_non_null(strstr(tutti_last_error(), "m: \"files\"[1]: "));
+    }
+}
+
 static void another_one_of_a_name_is_refused(void **state)
 {
     (void)state;
@@ -273,6 +324,8 @@ int main(void)
         cmocka_unit_test(what_the_digest_does_not_fit_is_damaged),
         cmocka_unit_test(slices_are_each_element_once),
         cmocka_unit_test(many_are_found_by_their_names),
+        cmocka_unit_test(millions_of_names_take_no_hours),
+        cmocka_unit_test(names_of_files_need_not_be_utf_8),
         cmocka_unit_test(another_one_of_a_name_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

@@ -11,8 +11,9 @@ typedef struct {
     size_t slice;     /* its number */
     tutti_shape_t whole;
     tt_box_t box;
-    tutti_tensor_t *tensor; /* of the box's shape */
-    bool is_copy;           /* nobody else has the tensor, and nobody changes it */
+    tutti_tensor_t *tensor;  /* of the box's shape */
+    bool is_copy;            /* nobody else has the tensor, and nobody changes it */
+    tt_saved_slice_t *place; /* in the plan of who writes it; NULL: to be looked for */
 } tt_piece_t;
 
 typedef struct {
@@ -24,6 +25,7 @@ typedef struct {
                             tutti_tensor_t *window);
     void *user;
     _Atomic uint64_t *written; /* counts their bytes as they go into files; NULL: nobody asks */
+    bool is_direct;            /* their files are written past the page cache */
 } tt_pieces_t;
 
 /* Errors: ARG (a slice is no part of its tensor, or has no name), NOMEM, those of a tensor that is

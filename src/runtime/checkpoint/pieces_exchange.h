@@ -3,7 +3,7 @@
  *     // every rank's slices in a second file, which the next rank writes
  *     …copies: a manifest like `plan`, in which slice.rank is the next rank…
  *     TT_TRY(tt_pieces_exchange(group, plan, copies, &pieces, &received));
- *     TT_TRY(tt_rank_files_write(folder, copies, rank, &received));
+ *     TT_TRY(tt_rank_files_write(folder, held, copies, rank, &received));
  *     tt_pieces_release(&received);
  *
  * The boxes of the two manifests need not be the same: a slice is put together from all that it

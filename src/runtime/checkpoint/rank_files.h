@@ -11,9 +11,10 @@
 #include "runtime/checkpoint/pieces.h"
 #include "runtime/checkpoint/step_folders.h"
 
-/* Write a rank's slices of the plan into a folder, flushed; the plan's slices get their place and
- * digest. Errors: IO, NOMEM, ARG (a name is not UTF-8), those of the tensors' device. */
-tutti_status_t tt_rank_files_write(const char *folder, tt_manifest_t *plan, int rank,
+/* Write a rank's slices of the plan into a folder that is held (tt_steps_hold(); -1: it is not),
+ * flushed; the plan's slices get their place and digest. Errors: IO, NOMEM, ARG (a name is not
+ * UTF-8), STATE (it is another folder by now), those of the tensors' device. */
+tutti_status_t tt_rank_files_write(const char *folder, int held, tt_manifest_t *plan, int rank,
                                    const tt_pieces_t *pieces);
 
 /* Whether a piece is what the rank writes of the plan. */

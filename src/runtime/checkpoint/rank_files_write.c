@@ -14,6 +14,8 @@ typedef struct {
 } job_t;
 
 typedef struct {
+    const char *folder;
+    int held;
     const tutti_named_tensor_t *tensors; /* [count] of the file */
     job_t *const *jobs;                  /* [count] */
     size_t count;
@@ -65,6 +67,7 @@ static void digest_slices(const one_file_t *file)
 static tutti_status_t write_digests(const char *path, const one_file_t *file)
 {
     tt_new_file_t new_file;
+    TT_TRY(tt_steps_check_held(file->folder, file->held));
     TT_TRY(tt_new_file_begin(path, &new_file));
     return tt_new_file_end(&new_file,
                            tt_new_file_write(&new_file, file->blocks,
@@ -97,20 +100,22 @@ static tutti_status_t print_offsets(const one_file_t *file, char **out)
     return TUTTI_OK;
 }
 
-static tutti_status_t write_file(const char *folder, const tt_saved_file_t *names, one_file_t *file)
+static tutti_status_t write_file(const tt_saved_file_t *names, one_file_t *file)
 {
     char *offsets;
     tt_path_t path;
-    const tt_safetensors_watch_t watch = {digest, file, file->pieces->fetch == NULL ? NULL : fetch};
+    const tt_safetensors_watch_t watch = {digest, file, file->pieces->fetch == NULL ? NULL : fetch,
+                                          file->pieces->is_direct};
+    TT_TRY(tt_steps_check_held(file->folder, file->held));
     TT_TRY(print_offsets(file, &offsets));
     const tutti_named_text_t metadata[] = {{"DCP_SHARDING_INFO", offsets}, {"format", "pt"}};
-    tt_steps_file(folder, names->name, path);
+    tt_steps_file(file->folder, names->name, path);
     tutti_status_t status =
         tt_safetensors_save(path, file->tensors, file->count, metadata, 2, &watch);
     tt_free(offsets);
     TT_TRY(status);
     digest_slices(file);
-    tt_steps_file(folder, names->digests, path);
+    tt_steps_file(file->folder, names->digests, path);
     return write_digests(path, file);
 }
 
@@ -140,9 +145,11 @@ static size_t list_jobs(tt_manifest_t *plan, int rank, const tt_pieces_t *pieces
     files[0] = INT_MAX;
     files[1] = 0;
     for (size_t i = 0; i < pieces->count; i++) {
-        tt_saved_slice_t *slice = find_slice(plan, rank, &pieces->pieces[i]);
+        const tt_piece_t *piece = &pieces->pieces[i];
+        tt_saved_slice_t *slice =
+            piece->place != NULL ? piece->place : find_slice(plan, rank, piece);
         if (slice != NULL) {
-            jobs[count++] = (job_t){&pieces->pieces[i], slice};
+            jobs[count++] = (job_t){piece, slice};
             files[0] = slice->file < files[0] ? slice->file : files[0];
             files[1] = slice->file >= files[1] ? slice->file + 1 : files[1];
         }
@@ -181,13 +188,13 @@ static void free_room(room_t *room)
     tt_free(room->blocks);
 }
 
-static tutti_status_t write_files(const char *folder, tt_manifest_t *plan, int rank,
-                                  const tt_pieces_t *pieces, const room_t *room)
+static tutti_status_t write_files(const one_file_t *empty, tt_manifest_t *plan, int rank,
+                                  const room_t *room)
 {
     int files[2];
-    const size_t count = list_jobs(plan, rank, pieces, room->jobs, files);
+    const size_t count = list_jobs(plan, rank, empty->pieces, room->jobs, files);
     for (int number = files[0]; number < files[1]; number++) {
-        one_file_t file = {room->tensors, room->of_file, 0, room->blocks, 0, pieces, NULL};
+        one_file_t file = *empty;
         for (size_t i = 0; i < count; i++) {
             if (room->jobs[i].slice->file == number) {
                 room->of_file[file.count] = &room->jobs[i];
@@ -195,18 +202,24 @@ static tutti_status_t write_files(const char *folder, tt_manifest_t *plan, int r
                     (tutti_named_tensor_t){room->jobs[i].piece->name, room->jobs[i].piece->tensor};
             }
         }
-        TT_TRY(write_file(folder, &plan->files[number], &file));
+        TT_TRY(write_file(&plan->files[number], &file));
     }
     return TUTTI_OK;
 }
 
-tutti_status_t tt_rank_files_write(const char *folder, tt_manifest_t *plan, int rank,
+tutti_status_t tt_rank_files_write(const char *folder, int held, tt_manifest_t *plan, int rank,
                                    const tt_pieces_t *pieces)
 {
     room_t room = {0};
     tutti_status_t status = make_room(pieces, &room);
     if (status >= 0) {
-        status = write_files(folder, plan, rank, pieces, &room);
+        const one_file_t empty = {.folder = folder,
+                                  .held = held,
+                                  .tensors = room.tensors,
+                                  .jobs = room.of_file,
+                                  .blocks = room.blocks,
+                                  .pieces = pieces};
+        status = write_files(&empty, plan, rank, &room);
     }
     free_room(&room);
     return status;

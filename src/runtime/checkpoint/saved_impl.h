@@ -30,6 +30,9 @@ tt_fit_t tt_saved_fit(const tutti_saved_t *saved, const tt_saved_tensor_t *tenso
 /* Whether a file is on another host, and not here. */
 bool tt_saved_is_elsewhere(const tutti_saved_t *saved, const tt_saved_file_t *file);
 
+/* So many bytes of all are written. Errors: ABORTED (who watches has stopped it). */
+tutti_status_t tt_saved_advance(const tutti_saved_watch_t *watch, uint64_t done, uint64_t all);
+
 tutti_saved_tensor_t tt_saved_describe(const tt_saved_tensor_t *tensor);
 
 /* Elements of a box of a tensor (NULL: of all of it) from `first` on, in row-major order, as many

@@ -1,6 +1,8 @@
 /* Saves in the background: what was copied is what is saved, failures are told once. */
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
+#include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -12,6 +14,7 @@
 #include "core/base/log.h"
 #include "core/base/place_testing.h"
 #include "runtime/checkpoint/layout_testing.h"
+#include "runtime/checkpoint/step_folders.h"
 
 enum { NO_NICE = -100 };
 
@@ -36,6 +39,18 @@ int fsync(int fd)
         return -1;
     }
     return (int)syscall(SYS_fsync, fd);
+}
+
+static _Atomic size_t direct,
+    cached; /* bytes that were written past the page cache, and through it */
+
+/* Takes the place of the C library's. */
+ssize_t write(int fd, const void *data, size_t bytes)
+{
+    const bool is_direct = (fcntl(fd, F_GETFL) & O_DIRECT) != 0;
+    const ssize_t n = syscall(SYS_write, fd, data, bytes);
+    *(is_direct ? &direct : &cached) += n > 0 ? (size_t)n : 0;
+    return n;
 }
 
 static bool ends_with(const char *text, const char *end)
@@ -253,6 +268,48 @@ static void a_failure_that_nobody_asked_for_is_logged(void **state)
     assert_int_equal(lines, 1);
 }
 
+static bool is_there(const char *folder, const char *name)
+{
+    char path[192];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return access(path, F_OK) == 0;
+}
+
+/* As of a process that was stopped while it wrote: meanwhile others have begun the same step again,
+ * and written some of it. */
+static void a_save_that_wakes_too_late_touches_nothing(void **state)
+{
+    (void)state;
+    static alone_t a;
+    char command[192];
+    for (int half = 0; half < 2; half++) { /* or have published it */
+        begin(&a);
+        writer_nice = NO_NICE;
+        holding = 1;
+        assert_int_equal(tutti_saver_save(a.saver, 7), TUTTI_OK);
+        while (writer_nice == NO_NICE) {
+            sched_yield();
+        }
+        assert_int_equal(tt_steps_begin(a.folder, 7), TUTTI_OK);
+        snprintf(command, sizeof command, "touch %s/.half-000000000007/rank-00000-0.digests",
+                 a.folder);
+        assert_int_equal(system(command), 0);
+        if (half == 1) {
+            snprintf(command, sizeof command, "cd %s && mv .half-000000000007 step-000000000007",
+                     a.folder);
+            assert_int_equal(system(command), 0);
+        }
+        holding = 0;
+        assert_true(tutti_saver_wait(a.saver) < 0);
+        snprintf(command, sizeof command,
+                 "cd %s/%s && test \"$(ls -A)\" = rank-00000-0.digests && test ! -s $(ls)",
+                 a.folder, half == 0 ? ".half-000000000007" : "step-000000000007");
+        assert_int_equal(system(command), 0);
+        assert_int_equal(is_there(a.folder, "step-000000000007"), half);
+        end(&a);
+    }
+}
+
 /* ---- progress -------------------------------------------------------------------------------- */
 
 static tutti_save_progress_t progress_of(const alone_t *a)
@@ -334,6 +391,39 @@ static void a_save_is_told_in_the_log(void **state)
     end(&a);
 }
 
+static bool can_go_past_the_cache(const char *place)
+{
+    const int fd = open(place, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+    const bool can = fd >= 0 && fcntl(fd, F_SETFL, O_DIRECT) == 0;
+    close(fd);
+    return can;
+}
+
+/* Steps go on beside it; who waits for a save is served faster by the cache. */
+static void a_save_beside_steps_goes_past_the_page_cache(void **state)
+{
+    enum { BYTES = 3 << 20 };
+    (void)state;
+    static alone_t a;
+    begin(&a);
+    if (!can_go_past_the_cache(a.place)) {
+        print_message("skipped: no O_DIRECT on the file system of %s\n", a.place);
+        end(&a);
+        return;
+    }
+    tutti_tensor_release(a.x);
+    assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(BYTES / 4), &a.x), TUTTI_OK);
+    a.slice.tensor = a.x;
+    direct = cached = 0;
+    assert_int_equal(tutti_saver_save(a.saver, 1), TUTTI_OK);
+    assert_int_equal(tutti_saver_wait(a.saver), TUTTI_OK);
+    assert_true(direct >= BYTES && cached < BYTES / 4);
+    direct = 0;
+    assert_int_equal(tutti_checkpoint_save(&a.checkpoint, 2), TUTTI_OK);
+    assert_true(direct == 0 && cached >= BYTES);
+    end(&a);
+}
+
 /* ---- where it fails -------------------------------------------------------------------------- */
 
 /* The copy is made of what the device's stream has by then. */
@@ -389,8 +479,10 @@ int main(void)
         cmocka_unit_test(a_failure_is_told_by_the_next_call_and_then_over),
         cmocka_unit_test(what_can_be_seen_at_once_is_told_at_once),
         cmocka_unit_test(a_failure_that_nobody_asked_for_is_logged),
+        cmocka_unit_test(a_save_that_wakes_too_late_touches_nothing),
         cmocka_unit_test(how_far_it_is_can_be_asked_at_any_time),
         cmocka_unit_test(a_save_is_told_in_the_log),
+        cmocka_unit_test(a_save_beside_steps_goes_past_the_page_cache),
         cmocka_unit_test(tensors_of_a_device_are_copied),
         cmocka_unit_test(memory_that_runs_out_leaves_the_saver_usable),
     };

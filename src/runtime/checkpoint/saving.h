@@ -28,10 +28,12 @@ typedef struct {
     tt_manifest_t *wanted;     /* the plan, and copies for other hosts; NULL: there are none */
     tt_disks_t disks;
     tt_path_t half; /* the folder that is filled */
-    bool is_begun;  /* it is there */
+    bool is_begun;  /* it is there … */
+    int held;       /* … and held; -1: this rank does not see it */
     int64_t begin_ns;
     int64_t waited_ns;         /* of the caller, for the save before */
     int64_t held_ns;           /* of the caller, if it goes on before the end */
+    bool is_beside;            /* it is written beside steps, which are not to be held up */
     _Atomic uint64_t *written; /* this rank's bytes on their way to files; NULL: nobody asks */
 } tt_saving_t;
 
@@ -58,8 +60,9 @@ tutti_status_t tt_saving_take(tt_saving_t *save, const tt_manifest_t *report);
 /* On the first rank of a disk: all that is to be there is, and so is the manifest. */
 tutti_status_t tt_saving_complete(const tt_saving_t *save);
 
-/* Older ones go, but not the save if they cannot. */
-void tt_saving_prune(const tt_saving_t *save);
+/* On the first rank of a disk, when all have renamed: older ones go, but not the save if they
+ * cannot. */
+void tt_saving_settle(const tt_saving_t *save);
 
 /* On rank 0, of one disk. Returns OK when the checkpoint has its name. */
 tutti_status_t tt_saving_publish(const tt_saving_t *save);
@@ -69,6 +72,9 @@ tutti_status_t tt_saving_publish(const tt_saving_t *save);
  * written went well. */
 tutti_status_t tt_saving_begin_hosts(tt_saving_t *save);
 tutti_status_t tt_saving_publish_hosts(tt_saving_t *save, tutti_status_t taken);
+
+/* The second step of publishing, on the first rank of a disk. */
+tutti_status_t tt_saving_rename(const tt_saving_t *save);
 
 /* Rank 0 tells the log that it has its name, and how long that took. */
 void tt_saving_log(const tt_saving_t *save);

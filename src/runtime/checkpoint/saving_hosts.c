@@ -3,8 +3,8 @@
  *
  *     all have written   the manifest of rank 0, on every disk
  *     all have that      renames
- *     all have renamed   older ones go: not before, for what is under its name on some hosts only
- *                        is no checkpoint
+ *     all have renamed   older ones go, that of the same step, too: not before, for what is under
+ *                        its name on some hosts only is no checkpoint
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -144,20 +144,6 @@ static int64_t newest_below(const tt_saving_t *save, const tutti_buffer_t *all, 
     return newest;
 }
 
-static tutti_status_t find_whole(const tt_saving_t *save, int64_t step, bool *is_whole)
-{
-    tt_manifest_t *manifest;
-    tt_holders_t holders;
-    const tutti_status_t status =
-        tt_host_steps_open(save->checkpoint, &save->disks, step, &manifest, &holders);
-    *is_whole = status >= 0;
-    if (status >= 0) {
-        tt_manifest_release(manifest);
-        tt_holders_release(&holders);
-    }
-    return status == TUTTI_ERR_IO || status == TUTTI_ERR_FORMAT ? TUTTI_OK : status;
-}
-
 /* What is newer than the newest one of all disks, but not on all, was never published as a whole,
  * unless there were fewer hosts then. The newest that stays; what is newer goes. */
 static tutti_status_t find_newest(const tt_saving_t *save, const tutti_buffer_t *all, int64_t *out)
@@ -169,7 +155,7 @@ static tutti_status_t find_newest(const tt_saving_t *save, const tutti_buffer_t 
     } while (common != TT_NO_STEP && !is_everywhere(save, all, common));
     while (common != TT_NO_STEP && !is_whole &&
            (newest = newest_below(save, all, newest)) > common) {
-        TT_TRY(find_whole(save, newest, &is_whole));
+        TT_TRY(tt_host_steps_find_whole(save->checkpoint, &save->disks, newest, &is_whole));
     }
     *out = newest;
     return TUTTI_OK;
@@ -215,10 +201,17 @@ tutti_status_t tt_saving_begin_hosts(tt_saving_t *save)
     const char *folder = save->checkpoint->folder;
     const bool is_first = save->disks.is_first;
     TT_TRY(check_apart(save));
+    TT_TRY(tt_host_steps_recover(save->checkpoint, &save->disks));
     TT_TRY(tt_group_agree(save->checkpoint->group,
                           is_first ? tt_steps_begin(folder, save->step) : TUTTI_OK));
     save->is_begun = true;
     return drop_together(save);
+}
+
+tutti_status_t tt_saving_rename(const tt_saving_t *save)
+{
+    TT_TRY(tt_steps_check_held(save->half, save->held));
+    return tt_steps_publish_beside(save->checkpoint->folder, save->step);
 }
 
 /* ---- publishing ------------------------------------------------------------------------------ */
@@ -233,10 +226,9 @@ tutti_status_t tt_saving_publish_hosts(tt_saving_t *save, tutti_status_t taken)
     }
     TT_TRY(tt_manifest_share(group, taken, "the manifest of rank 0", &save->plan));
     TT_TRY(tt_group_agree(group, is_first ? tt_saving_complete(save) : TUTTI_OK));
-    TT_TRY(tt_group_agree(group, is_first ? tt_steps_publish(save->checkpoint->folder, save->step)
-                                          : TUTTI_OK));
+    TT_TRY(tt_group_agree(group, is_first ? tt_saving_rename(save) : TUTTI_OK));
     if (is_first) {
-        tt_saving_prune(save);
+        tt_saving_settle(save);
     }
     return TUTTI_OK;
 }

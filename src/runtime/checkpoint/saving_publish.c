@@ -31,6 +31,7 @@ tutti_status_t tt_saving_complete(const tt_saving_t *save)
 {
     tt_hf_index_t index;
     tt_path_t path;
+    TT_TRY(tt_steps_check_held(save->half, save->held));
     TT_TRY(check_files(save));
     tt_hf_index_of(save->plan, &index);
     TT_TRY(tt_hf_index_end(&index, save->half));
@@ -38,9 +39,10 @@ tutti_status_t tt_saving_complete(const tt_saving_t *save)
     return tt_manifest_write(path, save->plan);
 }
 
-void tt_saving_prune(const tt_saving_t *save)
+void tt_saving_settle(const tt_saving_t *save)
 {
     const tutti_checkpoint_t *c = save->checkpoint;
+    tt_steps_settle(c->folder, save->step);
     if (tt_steps_prune(c->folder, save->step, c->keep > 0 ? c->keep : KEEP_DEFAULT) < 0) {
         tt_log(TT_LOG_WARN, "checkpoint: older ones are left until the next save: %s",
                tutti_last_error());
@@ -50,8 +52,9 @@ void tt_saving_prune(const tt_saving_t *save)
 tutti_status_t tt_saving_publish(const tt_saving_t *save)
 {
     TT_TRY(tt_saving_complete(save));
+    TT_TRY(tt_steps_check_held(save->half, save->held));
     TT_TRY(tt_steps_publish(save->checkpoint->folder, save->step));
-    tt_saving_prune(save);
+    tt_saving_settle(save);
     return TUTTI_OK;
 }
 
@@ -59,7 +62,9 @@ tutti_status_t tt_saving_abandon(const tt_saving_t *save, tutti_status_t status)
 {
     char text[TT_ERROR_TEXT_BYTES];
     snprintf(text, sizeof text, "%s", tutti_last_error());
-    if (save->is_begun && save->disks.is_first && tt_folder_remove(save->half) < 0) {
+    const bool is_own =
+        save->is_begun && save->disks.is_first && tt_steps_check_held(save->half, save->held) >= 0;
+    if (is_own && tt_folder_remove(save->half) < 0) {
         tt_log(TT_LOG_WARN, "checkpoint: %s", tutti_last_error());
     }
     return tt_fail_again(status, text);

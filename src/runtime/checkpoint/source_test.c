@@ -407,8 +407,8 @@ static void names_of_strangers_do_not_collide(void **state)
         assert_int_equal(tt_manifest_add(manifest, name, TUTTI_U8, TUTTI_SHAPE(0), &tensor), 0);
     }
     assert_int_equal(manifest->tensor_count, 1 << PAIRS);
-    for (size_t i = 0; i < manifest->table_size; i++) {
-        run = manifest->table[i] == 0 ? 0 : run + 1;
+    for (size_t i = 0; i < manifest->tensor_names.size; i++) {
+        run = manifest->tensor_names.places[i] == 0 ? 0 : run + 1;
         longest = run > longest ? run : longest;
     }
     assert_true(longest < 400);

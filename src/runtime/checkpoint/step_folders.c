@@ -8,7 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
+#include "core/base/file.h"
 #include "core/base/folder.h"
 #include "core/base/log.h"
 
@@ -30,6 +32,11 @@ void tt_steps_name(const char *folder, int64_t step, tt_path_t path)
 void tt_steps_half(const char *folder, int64_t step, tt_path_t path)
 {
     name_step(folder, half, step, path);
+}
+
+void tt_steps_old(const char *folder, int64_t step, tt_path_t path)
+{
+    name_step(folder, old, step, path);
 }
 
 void tt_steps_file(const char *folder, const char *file, tt_path_t path)
@@ -78,6 +85,12 @@ tutti_status_t tt_steps_newest(const char *folder, int64_t below, int64_t *step)
     return search(folder, whole, below, step, &oldest);
 }
 
+tutti_status_t tt_steps_newest_old(const char *folder, int64_t below, int64_t *step)
+{
+    int64_t oldest;
+    return search(folder, old, below, step, &oldest);
+}
+
 tutti_status_t tt_steps_each(const char *path,
                              tutti_status_t (*visit)(void *user, const tt_step_folder_t *found),
                              void *user)
@@ -124,15 +137,16 @@ static void remove_rest(const char *path)
     }
 }
 
-static tutti_status_t remove_halves(const char *folder)
+/* All that `prefix` begins. */
+static tutti_status_t remove_all(const char *folder, const char *prefix)
 {
     for (int64_t newest, oldest, below = INT64_MAX;; below = newest) {
         tt_path_t path;
-        TT_TRY(search(folder, half, below, &newest, &oldest));
+        TT_TRY(search(folder, prefix, below, &newest, &oldest));
         if (newest == TT_NO_STEP) {
             return TUTTI_OK;
         }
-        name_step(folder, half, newest, path);
+        name_step(folder, prefix, newest, path);
         remove_rest(path);
     }
 }
@@ -158,8 +172,25 @@ tutti_status_t tt_steps_begin(const char *folder, int64_t step)
     name_step(folder, half, step, path);
     TT_TRY(tt_folder_make(folder));
     TT_TRY(tt_steps_recover(folder));
-    TT_TRY(remove_halves(folder));
+    TT_TRY(remove_all(folder, old));
+    TT_TRY(remove_all(folder, half));
     return tt_folder_make(path);
+}
+
+int tt_steps_hold(const char *path)
+{
+    return tt_file_lift(open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+}
+
+/* While it is held no other folder has its inode. */
+tutti_status_t tt_steps_check_held(const char *path, int held)
+{
+    struct stat now, then;
+    return held < 0 || (stat(path, &now) == 0 && fstat(held, &then) == 0 &&
+                        now.st_dev == then.st_dev && now.st_ino == then.st_ino)
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_STATE,
+                         "folder %s: another save has removed it: this one came too late", path);
 }
 
 /* Where two folders cannot be exchanged, the old one has a name of its own for a moment. */
@@ -202,6 +233,37 @@ tutti_status_t tt_steps_publish(const char *folder, int64_t step)
     return TUTTI_OK;
 }
 
+tutti_status_t tt_steps_publish_beside(const char *folder, int64_t step)
+{
+    tt_path_t from, to, aside;
+    name_step(folder, half, step, from);
+    name_step(folder, whole, step, to);
+    name_step(folder, old, step, aside);
+    TT_TRY(tt_folder_flush(from));
+    TT_TRY(replace(from, to, aside));
+    return tt_folder_flush(folder);
+}
+
+void tt_steps_settle(const char *folder, int64_t step)
+{
+    tt_path_t aside;
+    name_step(folder, old, step, aside);
+    remove_rest(aside);
+}
+
+tutti_status_t tt_steps_restore(const char *folder, int64_t step)
+{
+    tt_path_t aside, to, gone;
+    name_step(folder, old, step, aside);
+    name_step(folder, whole, step, to);
+    name_step(folder, half, step, gone);
+    remove_rest(gone);
+    TT_TRY(replace(aside, to, gone));
+    TT_TRY(tt_folder_flush(folder));
+    remove_rest(gone);
+    return TUTTI_OK;
+}
+
 /* The new one is there. */
 static bool is_taken(int code)
 {
@@ -210,20 +272,16 @@ static bool is_taken(int code)
 
 tutti_status_t tt_steps_recover(const char *folder)
 {
-    for (int64_t newest, oldest, below = INT64_MAX;; below = newest) {
+    for (int64_t newest, below = INT64_MAX;; below = newest) {
         tt_path_t aside, to;
-        TT_TRY(search(folder, old, below, &newest, &oldest));
+        TT_TRY(tt_steps_newest_old(folder, below, &newest));
         if (newest == TT_NO_STEP) {
             return TUTTI_OK;
         }
         name_step(folder, old, newest, aside);
         name_step(folder, whole, newest, to);
-        if (rename(aside, to) == 0) {
-            continue;
-        }
-        if (!is_taken(errno)) {
+        if (rename(aside, to) != 0 && !is_taken(errno)) {
             return TT_FAIL_ERRNO(TUTTI_ERR_IO, "folder %s: cannot rename it to %s", aside, to);
         }
-        remove_rest(aside);
     }
 }

@@ -11,7 +11,9 @@
  *     step-000000000000/  --rename-->  .half-000000000000/  --> removed
  *
  * One of the same step is exchanged. A file system that cannot do that has it as .old-000000000300/
- * between two renames, and gives it back its name if it was killed there.
+ * between two renames, and gives it back its name if it was killed there. So has it who publishes
+ * beside others: it stays until all have done so, and comes back if they have not
+ * (host_steps.h).
  *
  * So a name that begins with "step-" is a whole one, whenever the power goes. Steps are 0 to
  * TT_STEP_MAX. Errors of all: IO names the folder.
@@ -40,6 +42,14 @@ void tt_steps_file(const char *folder, const char *file, tt_path_t path);
 /* The folder of a step that is being filled. */
 void tt_steps_half(const char *folder, int64_t step, tt_path_t path);
 
+/* Hold on to the half of a step, to see whether it is still the one. A writer that was stopped may
+ * wake when others have begun the same step again, in a folder of the same name. -1: it is not
+ * there. To be closed by close(). */
+int tt_steps_hold(const char *half);
+
+/* Whether a half is the one that `held` holds; one that is not held always is. Errors: STATE. */
+tutti_status_t tt_steps_check_held(const char *half, int held);
+
 /* Make it, empty, and `folder` with all above it. What a crash has left half written there goes. */
 tutti_status_t tt_steps_begin(const char *folder, int64_t step);
 
@@ -47,8 +57,21 @@ tutti_status_t tt_steps_begin(const char *folder, int64_t step);
  * told in the log, and goes with the next save. */
 tutti_status_t tt_steps_publish(const char *folder, int64_t step);
 
-/* One that a crash has left while it was replaced gets its name back. tt_steps_begin() does it,
- * too. */
+/* The same, but one of the same step stays as an old one, until it settles. */
+tutti_status_t tt_steps_publish_beside(const char *folder, int64_t step);
+
+/* The old one of a step goes; what cannot be removed is told in the log. */
+void tt_steps_settle(const char *folder, int64_t step);
+
+/* The old one of a step gets its name back; what had it goes. */
+tutti_status_t tt_steps_restore(const char *folder, int64_t step);
+
+/* The folder of the old one of a step, and the newest step below another one that has one;
+ * TT_NO_STEP. */
+void tt_steps_old(const char *folder, int64_t step, tt_path_t path);
+tutti_status_t tt_steps_newest_old(const char *folder, int64_t below, int64_t *step);
+
+/* Old ones whose names are free get them back. tt_steps_begin() does it, too, and the others go. */
 tutti_status_t tt_steps_recover(const char *folder);
 
 /* Of those up to a step all but the newest `keep` go. Newer ones, which are damaged or another

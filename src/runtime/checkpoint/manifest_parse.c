@@ -1,10 +1,9 @@
-/* Manifests as JSON. The digest is that of all bytes before its own member, which is the last one:
- *
- *     {…all the rest…,"digest":"0123456789abcdef0123456789abcdef"}\n
- */
+/* Manifests from JSON (manifest_format.h), which may be a stranger's. */
 #include <inttypes.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <jansson.h>
@@ -18,178 +17,13 @@
 #include "core/base/json_walk.h"
 #include "core/tensor/tensor_impl.h"
 #include "runtime/checkpoint/manifest.h"
+#include "runtime/checkpoint/manifest_format.h"
 #include "runtime/checkpoint/step_folders.h"
 
-enum { VERSION = 1, PRINTED_BYTES = 160, PRINTED_FLAGS = JSON_COMPACT | JSON_ENCODE_ANY };
-
-static const char format_name[] = "tutti checkpoint", end_begin[] = ",\"digest\":\"",
-                  end_end[] = "\"}\n";
+enum { PRINTED_BYTES = 160 };
 
 /* With the length in front of it. */
 enum { HEAD_BYTES_MAX = TUTTI_SAFETENSORS_HEADER_BYTES_MAX + 8 };
-
-enum { END_BYTES = sizeof end_begin - 1 + TT_DIGEST_TEXT_BYTES - 1 + sizeof end_end - 1 };
-
-/* ---- printing -------------------------------------------------------------------------------- */
-
-/* A text that grows: objects of jansson for 10,000 tensors took most of the time of a save. */
-typedef struct {
-    char *text;
-    size_t bytes, room;
-    tutti_status_t status;
-} printer_t;
-
-static char *make_room(printer_t *p, size_t bytes)
-{
-    if (p->status >= 0 && bytes >= p->room - p->bytes) {
-        const size_t room = 2 * (p->bytes + bytes) + PRINTED_BYTES;
-        char *text = tt_realloc(p->text, room, "manifest");
-        p->text = text == NULL ? p->text : text;
-        p->room = text == NULL ? p->room : room;
-        p->status = text == NULL ? TUTTI_ERR_NOMEM : TUTTI_OK;
-    }
-    return p->status < 0 ? NULL : p->text + p->bytes;
-}
-
-__attribute__((format(printf, 2, 3))) static void print(printer_t *p, const char *format, ...)
-{
-    char *to = make_room(p, PRINTED_BYTES);
-    if (to != NULL) {
-        va_list args;
-        va_start(args, format);
-        p->bytes += (size_t)vsnprintf(to, PRINTED_BYTES, format, args);
-        va_end(args);
-    }
-}
-
-/* Takes the value over. */
-static void print_json(printer_t *p, json_t *value)
-{
-    const size_t bytes = value == NULL ? 0 : json_dumpb(value, NULL, 0, PRINTED_FLAGS);
-    char *to = make_room(p, bytes);
-    if (to != NULL && (bytes == 0 || json_dumpb(value, to, bytes, PRINTED_FLAGS) != bytes)) {
-        p->status =
-            TT_FAIL(TUTTI_ERR_NOMEM, "out of memory, or a name that is not UTF-8: manifest");
-    }
-    json_decref(value);
-    p->bytes += p->status < 0 ? 0 : bytes;
-}
-
-static void print_numbers(printer_t *p, const int64_t *numbers, int count)
-{
-    for (int i = 0; i < count; i++) {
-        print(p, "%s%" PRId64, i > 0 ? "," : "", numbers[i]);
-    }
-}
-
-/* Its place, if it has one, and its digest, if its file has digests. */
-static void print_slice(printer_t *p, const tt_manifest_t *manifest, const tt_saved_slice_t *slice)
-{
-    char digest[TT_DIGEST_TEXT_BYTES];
-    print(p, "{\"offset\":[");
-    print_numbers(p, slice->box.offset, slice->box.rank);
-    print(p, "],\"size\":[");
-    print_numbers(p, slice->box.size, slice->box.rank);
-    print(p, "],\"rank\":%d", slice->rank);
-    if (slice->file != TT_NO_FILE) {
-        print(p, ",\"file\":%d,\"at\":%" PRIu64, slice->file, slice->at);
-    }
-    if (slice->file != TT_NO_FILE && manifest->files[slice->file].digests != NULL) {
-        print(p, ",\"first_block\":%" PRIu64 ",\"digest\":\"%s\"", slice->first_block,
-              tt_digest_format(slice->digest, digest));
-    }
-    print(p, "}");
-}
-
-static void print_tensor(printer_t *p, const tt_manifest_t *manifest,
-                         const tt_saved_tensor_t *tensor)
-{
-    print_json(p, json_string(tensor->name));
-    print(p, ":{\"dtype\":\"%s\",\"shape\":[", tt_dtype_safetensors_name(tensor->dtype));
-    print_numbers(p, tensor->shape.dims, tensor->shape.rank);
-    print(p, "]%s,\"slices\":[", tensor->is_model ? ",\"model\":true" : "");
-    for (size_t i = 0; i < tensor->slice_count; i++) {
-        print(p, "%s", i > 0 ? "," : "");
-        print_slice(p, manifest, &tensor->slices[i]);
-    }
-    print(p, "]}");
-}
-
-static void print_files(printer_t *p, const tt_manifest_t *manifest)
-{
-    char head[TT_DIGEST_TEXT_BYTES];
-    for (size_t i = 0; i < manifest->file_count; i++) {
-        const tt_saved_file_t *file = &manifest->files[i];
-        print(p, "%s", i > 0 ? "," : "");
-        const bool has_head = file->head_bytes > 0;
-        print_json(p,
-                   json_pack("{s:s, s:s*, s:s*, s:o*, s:o*}", "name", file->name, "digests",
-                             file->digests, "head",
-                             has_head ? tt_digest_format(file->head, head) : NULL, "head_bytes",
-                             has_head ? json_integer((json_int_t)file->head_bytes) : NULL, "host",
-                             manifest->host_count > 0 ? json_integer(file->host) : NULL));
-    }
-}
-
-/* Missing where there is one disk. */
-static void print_hosts(printer_t *p, const tt_manifest_t *manifest)
-{
-    for (int i = 0; i < manifest->host_count; i++) {
-        print(p, i == 0 ? ",\"hosts\":[" : ",");
-        print_json(p, json_string(manifest->hosts[i]));
-    }
-    print(p, manifest->host_count > 0 ? "]" : "");
-    if (manifest->copies > 1) {
-        print(p, ",\"copies\":%d", manifest->copies);
-    }
-}
-
-static void print_texts(printer_t *p, const tt_manifest_t *manifest)
-{
-    for (size_t i = 0; i < manifest->text_count; i++) {
-        const tt_saved_text_t *text = &manifest->texts[i];
-        print(p, "%s", i > 0 ? "," : "");
-        print_json(p, json_string(text->name));
-        print(p, ":");
-        print_json(p, json_stringn(text->text.data, text->text.bytes));
-    }
-}
-
-static void print_all(printer_t *p, const tt_manifest_t *manifest)
-{
-    print(p, "{\"format\":\"%s\",\"version\":%d,\"step\":%" PRId64 ",\"ranks\":%d", format_name,
-          VERSION, manifest->step, manifest->ranks);
-    print_hosts(p, manifest);
-    print(p, "%s,\"files\":[", manifest->is_whole ? ",\"whole\":true" : "");
-    print_files(p, manifest);
-    print(p, "],\"tensors\":{");
-    for (size_t i = 0; i < manifest->tensor_count; i++) {
-        print(p, "%s", i > 0 ? "," : "");
-        print_tensor(p, manifest, &manifest->tensors[i]);
-    }
-    print(p, "},\"texts\":{");
-    print_texts(p, manifest);
-    print(p, "}");
-}
-
-tutti_status_t tt_manifest_print(const tt_manifest_t *manifest, tutti_buffer_t *out)
-{
-    char digest[TT_DIGEST_TEXT_BYTES];
-    printer_t printer = {0};
-    print_all(&printer, manifest);
-    if (printer.status >= 0) {
-        tt_digest_format(tt_digest_of(printer.text, printer.bytes), digest);
-        print(&printer, "%s%s%s", end_begin, digest, end_end);
-    }
-    if (printer.status < 0) {
-        tt_free(printer.text);
-        return printer.status;
-    }
-    *out = (tutti_buffer_t){printer.text, printer.bytes};
-    return TUTTI_OK;
-}
-
-/* ---- parsing --------------------------------------------------------------------------------- */
 
 typedef struct {
     const char *what, *tensor; /* for failures; NULL: none */
@@ -425,10 +259,31 @@ static tutti_status_t read_host_of(const parser_t *parser, const json_t *file, s
     return TUTTI_OK;
 }
 
+/* Of a name that is no UTF-8; NULL: these are no digits of one. */
+static const char *name_of_hex(const char *digits, char name[NAME_MAX + 1])
+{
+    const size_t bytes = digits == NULL ? 0 : strlen(digits) / 2;
+    if (bytes == 0 || bytes > NAME_MAX || strlen(digits) % 2 != 0 ||
+        strspn(digits, "0123456789abcdef") != 2 * bytes) {
+        return NULL;
+    }
+    for (size_t i = 0; i < bytes; i++) {
+        const char pair[] = {digits[2 * i], digits[2 * i + 1], 0};
+        name[i] = (char)strtoul(pair, NULL, 16);
+    }
+    name[bytes] = 0;
+    return name;
+}
+
 static tutti_status_t read_file(parser_t *parser, const json_t *file, size_t number)
 {
+    char of_hex[NAME_MAX + 1];
     const json_t *digests = json_object_get(file, "digests");
     const char *name = json_string_value(json_object_get(file, "name"));
+    name =
+        name != NULL
+            ? name
+            : name_of_hex(json_string_value(json_object_get(file, TT_MANIFEST_NAME_HEX)), of_hex);
     if (name == NULL || (digests != NULL && !json_is_string(digests))) {
         return fail_parse(parser, TUTTI_ERR_FORMAT,
                           "\"files\"[%zu]: expected names of a file and of its digests", number);
@@ -465,13 +320,15 @@ static tutti_status_t read_head(const parser_t *parser, const json_t *json, int6
 {
     const char *format = json_string_value(json_object_get(json, "format"));
     int64_t version;
-    if (format == NULL || strcmp(format, format_name) != 0) {
-        return fail_parse(parser, TUTTI_ERR_FORMAT, "\"format\": expected \"%s\"", format_name);
+    if (format == NULL || strcmp(format, TT_MANIFEST_FORMAT) != 0) {
+        return fail_parse(parser, TUTTI_ERR_FORMAT, "\"format\": expected \"%s\"",
+                          TT_MANIFEST_FORMAT);
     }
     TT_TRY(read_number(parser, json, "version", 1, INT32_MAX, &version));
-    if (version > VERSION) {
+    if (version > TT_MANIFEST_VERSION) {
         return fail_parse(parser, TUTTI_ERR_UNSUPPORTED,
-                          "version %" PRId64 ": this library reads up to %d", version, VERSION);
+                          "version %" PRId64 ": this library reads up to %d", version,
+                          TT_MANIFEST_VERSION);
     }
     TT_TRY(read_number(parser, json, "step", 0, TT_STEP_MAX, step));
     return read_number(parser, json, "ranks", 1, INT32_MAX, ranks);
@@ -506,14 +363,15 @@ static tutti_status_t read_manifest(parser_t *parser, tt_json_walk_t walk, json_
 static tutti_status_t check_digest(const parser_t *parser, tutti_bytes_t text)
 {
     const char *all = text.data;
-    if (text.bytes <= END_BYTES) {
+    if (text.bytes <= TT_MANIFEST_END_BYTES) {
         return fail_parse(parser, TUTTI_ERR_FORMAT, "%zu bytes are no manifest", text.bytes);
     }
-    const size_t covered = text.bytes - END_BYTES;
-    char expected[END_BYTES + 1], digest[TT_DIGEST_TEXT_BYTES];
+    const size_t covered = text.bytes - TT_MANIFEST_END_BYTES;
+    char expected[TT_MANIFEST_END_BYTES + 1], digest[TT_DIGEST_TEXT_BYTES];
     tt_digest_format(tt_digest_of(all, covered), digest);
-    snprintf(expected, sizeof expected, "%s%s%s", end_begin, digest, end_end);
-    return memcmp(all + covered, expected, END_BYTES) == 0
+    snprintf(expected, sizeof expected, "%s%s%s", TT_MANIFEST_END_BEGIN, digest,
+             TT_MANIFEST_END_END);
+    return memcmp(all + covered, expected, TT_MANIFEST_END_BYTES) == 0
                ? TUTTI_OK
                : fail_parse(parser, TUTTI_ERR_FORMAT,
                             "damaged: its digest is not that of its %zu bytes", text.bytes);
@@ -530,19 +388,6 @@ tutti_status_t tt_manifest_parse(const char *what, tutti_bytes_t text, tt_manife
     if (status >= 0) {
         *out = parser.manifest;
     }
-    return status;
-}
-
-tutti_status_t tt_manifest_write(const char *path, const tt_manifest_t *manifest)
-{
-    tutti_buffer_t text;
-    tt_new_file_t file;
-    TT_TRY(tt_manifest_print(manifest, &text));
-    tutti_status_t status = tt_new_file_begin(path, &file);
-    if (status >= 0) {
-        status = tt_new_file_end(&file, tt_new_file_write(&file, text.data, text.bytes));
-    }
-    tutti_buffer_release(&text);
     return status;
 }
 

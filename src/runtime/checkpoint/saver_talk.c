@@ -1,0 +1,182 @@
+/* Talk through the store. What is longer than a value of a store is told in parts, the first one
+ * last: where that is, all are. */
+#include "runtime/checkpoint/saver_talk.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/group/group_impl.h"
+#include "core/base/alloc.h"
+#include "core/base/clock.h"
+
+/* Values of stores are bounded. */
+enum { LISTEN_MS = 200, HEAD_BYTES = 32, PART_BYTES = 4 << 20 };
+_Static_assert(PART_BYTES + HEAD_BYTES <= TUTTI_STORE_VALUE_BYTES_MAX, "a part is a value");
+
+/* ---- keys ------------------------------------------------------------------------------------ */
+
+tutti_bytes_t tt_talk_report(const tt_talk_t *talk, int rank, char key[TT_TALK_KEY_BYTES])
+{
+    snprintf(key, TT_TALK_KEY_BYTES, "%" PRId64 "/report/%d", talk->number, rank);
+    return tutti_text(key);
+}
+
+tutti_bytes_t tt_talk_phase(const tt_talk_t *talk, const char *phase, int rank,
+                            char key[TT_TALK_KEY_BYTES])
+{
+    if (rank == 0) {
+        snprintf(key, TT_TALK_KEY_BYTES, "%" PRId64 "/%s", talk->number, phase);
+    } else {
+        snprintf(key, TT_TALK_KEY_BYTES, "%" PRId64 "/%s/%d", talk->number, phase, rank);
+    }
+    return tutti_text(key);
+}
+
+tutti_bytes_t tt_talk_outcome(const tt_talk_t *talk, char key[TT_TALK_KEY_BYTES])
+{
+    snprintf(key, TT_TALK_KEY_BYTES, "%" PRId64 "/outcome", talk->number);
+    return tutti_text(key);
+}
+
+/* Of what is told under a key, from 1 on. */
+static tutti_bytes_t part_key(tutti_bytes_t key, int64_t part, char text[TT_TALK_KEY_BYTES])
+{
+    snprintf(text, TT_TALK_KEY_BYTES, "%.*s+%" PRId64, (int)key.bytes, (const char *)key.data,
+             part);
+    return tutti_text(text);
+}
+
+/* ---- telling --------------------------------------------------------------------------------- */
+
+static size_t part_bytes(tutti_bytes_t said, size_t at)
+{
+    return said.bytes - at < PART_BYTES ? said.bytes - at : PART_BYTES;
+}
+
+/* All but the first; how many in *count. */
+static tutti_status_t tell_parts(const tt_talk_t *talk, tutti_bytes_t key, tutti_bytes_t said,
+                                 int64_t *count)
+{
+    char name[TT_TALK_KEY_BYTES];
+    *count = 0;
+    for (size_t at = PART_BYTES; at < said.bytes; at += PART_BYTES) {
+        const tutti_bytes_t part =
+            tutti_bytes_of((const char *)said.data + at, part_bytes(said, at));
+        TT_TRY(tutti_store_set(talk->group->store, part_key(key, ++*count, name), part));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t tell(const tt_talk_t *talk, tutti_bytes_t key, tutti_status_t status,
+                           tutti_bytes_t said)
+{
+    int64_t parts;
+    const size_t first = part_bytes(said, 0);
+    TT_TRY(tell_parts(talk, key, said, &parts));
+    char *text = tt_alloc_raw(first + HEAD_BYTES, "saver");
+    TT_TRY_ALLOC(text);
+    const int head = snprintf(text, HEAD_BYTES, "%d %" PRId64 "\n", (int)status, parts);
+    memcpy(text + head, said.data, first);
+    const tutti_status_t told =
+        tutti_store_set(talk->group->store, key, tutti_bytes_of(text, (size_t)head + first));
+    tt_free(text);
+    return told;
+}
+
+tutti_status_t tt_talk_tell(const tt_talk_t *talk, tutti_bytes_t key, tutti_bytes_t said)
+{
+    return tell(talk, key, TUTTI_OK, said);
+}
+
+bool tt_talk_tell_failure(const tt_talk_t *talk, tutti_bytes_t key, tutti_status_t status)
+{
+    char text[TT_ERROR_TEXT_BYTES];
+    snprintf(text, sizeof text, "%s", tutti_last_error());
+    const bool is_told = tell(talk, key, status, tutti_text(text)) >= 0;
+    (void)tt_fail_again(status, text);
+    return is_told;
+}
+
+void tt_talk_forget(const tt_talk_t *talk, tutti_bytes_t key)
+{
+    char name[TT_TALK_KEY_BYTES];
+    bool existed = tutti_store_delete(talk->group->store, key, NULL) >= 0;
+    for (int64_t i = 1; existed; i++) {
+        existed = tutti_store_delete(talk->group->store, part_key(key, i, name), &existed) >= 0 &&
+                  existed;
+    }
+}
+
+/* ---- hearing --------------------------------------------------------------------------------- */
+
+/* The parts are there: they were told before the first. */
+static tutti_status_t hear_parts(const tt_talk_t *talk, tutti_bytes_t key, int64_t count,
+                                 tutti_buffer_t *out)
+{
+    char name[TT_TALK_KEY_BYTES];
+    for (int64_t i = 1; i <= count; i++) {
+        tutti_buffer_t part;
+        TT_TRY(tutti_store_get(talk->group->store, part_key(key, i, name), talk->group->timeout_ms,
+                               &part));
+        char *text = tt_realloc(out->data, out->bytes + part.bytes + 1, "buffer");
+        if (text != NULL) {
+            memcpy(text + out->bytes, part.data, part.bytes);
+            text[out->bytes + part.bytes] = 0;
+            *out = (tutti_buffer_t){text, out->bytes + part.bytes};
+        }
+        tutti_buffer_release(&part);
+        TT_TRY_ALLOC(text);
+    }
+    return TUTTI_OK;
+}
+
+/* The first part, when it is there. */
+static tutti_status_t wait_for(const tt_talk_t *talk, tutti_bytes_t key, int rank, const char *late,
+                               tutti_buffer_t *out)
+{
+    const tt_deadline_t deadline = tt_deadline_in_ms(talk->group->timeout_ms);
+    tutti_status_t status;
+    do {
+        const int64_t leave_by = atomic_load(&talk->leave_by), now = tt_clock_ns();
+        if (now >= deadline || (leave_by != 0 && now >= leave_by)) {
+            return TT_FAIL(TUTTI_ERR_TIMEOUT,
+                           "checkpoint of step %" PRId64 ": rank %d has not %s in time", talk->step,
+                           rank, late);
+        }
+        status = tutti_store_get(talk->group->store, key, LISTEN_MS, out);
+    } while (status == TUTTI_ERR_TIMEOUT);
+    return status;
+}
+
+/* Of the first part the head, which goes. */
+static tutti_status_t read_head(int rank, tutti_buffer_t *said, tutti_status_t *told,
+                                int64_t *parts)
+{
+    char *text = said->data, *space, *newline = strchr(text, '\n');
+    if (newline == NULL) {
+        return TT_FAIL(TUTTI_ERR_FORMAT, "checkpoint: rank %d told nothing", rank);
+    }
+    *told = (tutti_status_t)strtol(text, &space, 10);
+    *parts = strtoll(space, NULL, 10);
+    said->bytes -= (size_t)(newline + 1 - text);
+    memmove(text, newline + 1, said->bytes + 1);
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_talk_hear(const tt_talk_t *talk, tutti_bytes_t key, int rank, const char *late,
+                            tutti_status_t *told, tutti_buffer_t *out)
+{
+    int64_t parts;
+    tutti_buffer_t said;
+    TT_TRY(wait_for(talk, key, rank, late, &said));
+    tutti_status_t status = read_head(rank, &said, told, &parts);
+    status = status < 0 ? status : hear_parts(talk, key, parts, &said);
+    if (status < 0) {
+        tutti_buffer_release(&said);
+        return status;
+    }
+    *out = said;
+    return TUTTI_OK;
+}

@@ -1,0 +1,22 @@
+/* What the thread of a save in the background does: it writes this rank's files, and brings the
+ * save to its end with the threads of the other ranks.
+ *
+ *     rank 0   | write | hear the reports | publish | tell the outcome |
+ *     others   | write | report           | hear the outcome           |
+ *
+ * With a disk for each host the first rank of each publishes there, when rank 0 wants it.
+ */
+#ifndef TT_SAVER_WRITE_H
+#define TT_SAVER_WRITE_H
+
+#include "runtime/checkpoint/saver_talk.h"
+#include "runtime/checkpoint/saving.h"
+
+/* From the copy to the outcome. *is_shared: all ranks know that it ended so. Errors: those of the
+ * lowest rank that has failed; TIMEOUT, those of the store. */
+tutti_status_t tt_saver_write(tt_saving_t *saving, const tt_talk_t *talk, bool *is_shared);
+
+/* On rank 0, when all ranks have heard it: what was told goes. */
+void tt_saver_forget(const tt_talk_t *talk);
+
+#endif

@@ -3,7 +3,7 @@
  *     build/bin/20_pipeline
  *     tutti run -n 2 build/bin/20_pipeline
  *     tutti run -n 4 build/bin/20_pipeline zb-h1      # the same digest each time
- *     tutti explain pipeline --schedule zb-h1 --ranks 4 --micro-batches 8
+ *     tutti explain pipeline --schedule zb-h1 --ranks 4 --micro-batches 4
  *
  * A rank computes its own layers. A batch is cut into micro-batches, so that ranks work at the same
  * time: while the last stage has the first micro-batch, the first has a later one.
@@ -26,7 +26,7 @@
 #include <tutti/optim.h>
 #include <tutti/pipeline_run.h>
 
-enum { LAYERS = 8, WIDTH = 32, SAMPLES = 64, MICRO_BATCHES = 8, STEPS = 150 };
+enum { LAYERS = 5, WIDTH = 32, SAMPLES = 64, MICRO_BATCHES = 4, STEPS = 60 };
 
 /* Each rank's own: who computes, and the whole model. */
 typedef struct {
@@ -73,7 +73,7 @@ static tutti_status_t prepare(lesson_t *lesson, const char *schedule)
     TUTTI_CHECK(make_net(lesson->maker, &lesson->net));
     TUTTI_CHECK(tutti_pipeline_create(lesson->ctx, lesson->net, lesson->world, &options,
                                       &lesson->pipeline));
-    const tutti_adam_options_t adam = {.lr = 3e-3};
+    const tutti_adam_options_t adam = {.lr = 1e-2};
     TUTTI_CHECK(tutti_optim_create(lesson->ctx, &tutti_adam, &adam, &lesson->opt));
     return tutti_optim_add_module(lesson->opt, lesson->net, NULL, NULL);
 }

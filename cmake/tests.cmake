@@ -106,6 +106,11 @@ tutti_test(checkpoint_whole_full checkpoint_whole_test)
 # Pipeline schedules: a random share of all sizes is quick, all of them are full.
 set_property(TEST pipeline_conform_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=8")
 tutti_test(pipeline_conform_full pipeline_conform_test)
+# Pipelines: schedules, models and numbers of ranks.
+set_property(TEST pipeline_bits_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=16")
+set_property(TEST pipeline_killed_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=12")
+tutti_test(pipeline_bits_full pipeline_bits_test)
+tutti_test(pipeline_killed_full pipeline_killed_test)
 
 # The tables of cases that conformance tests walk.
 file(GLOB cases tests/conform/op_cases_*.c)

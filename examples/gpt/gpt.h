@@ -2,6 +2,7 @@
  * then
  *
  *     train.c     the training loop
+ *     pipeline.c  --mesh pp=P: stages of the model, each on a rank of its own
  *     parallel.c  how several ranks share it: DDP, hooks, micro-batches, the timeline
  *     evaluate.c  mean loss over a text, in windows that do not overlap, spread over the ranks
  *     sample.c    text from the model, byte by byte
@@ -15,9 +16,10 @@
 
 typedef struct {
     const char *data, *save, *load, *log, *reference, *summary, *hook, *bucket_mb, *trace, *unit;
-    const char *checkpoint, *device, *metrics;
+    const char *checkpoint, *device, *metrics, *mesh, *pipeline, *cut;
     int64_t layers, width, heads, context, batch, shards, steps, threads, seed, sample;
     int64_t warmup, validate_every, every, keep, copies, accumulate, stage;
+    int64_t micro_batches, stages_per_rank;
     int64_t device_mib, device_launch_ns, device_copy_mb; /* zeros: as the device has it */
     double seconds, lr, weight_decay, clip, dropout;
     int dtype, schedule;
@@ -66,6 +68,16 @@ tutti_status_t gpt_open_ddp(session_t *session, tutti_ddp_t **out);
 /* Forward and backward of all micro-batches of a shard; the mean of their losses. */
 tutti_status_t gpt_shard(session_t *session, tutti_ddp_t *ddp, gpt_micro_batch_t micro_batch,
                          void *user, double *loss);
+
+/* ---- pipeline.c ---------------------------------------------------------------------------- */
+
+/* --mesh or --micro-batches: the model is a pipeline, of one rank or more. */
+bool gpt_is_pipeline(const settings_t *settings);
+
+/* What --mesh and those it goes with cannot be; NULL: nothing. */
+const char *gpt_check_pipeline(const settings_t *settings);
+
+tutti_status_t gpt_open_pipeline(session_t *session, tutti_pipeline_t **out);
 
 double seconds_now(void);
 

@@ -9,7 +9,8 @@ typedef struct {
     session_t *session;
     tutti_dataset_t *train, *validation;
     tutti_dataloader_t *loader;
-    tutti_ddp_t *ddp;
+    tutti_ddp_t *ddp;           /* NULL: the model is a pipeline */
+    tutti_pipeline_t *pipeline; /* NULL: it is not */
     tutti_optim_t *opt;
     report_t *report;
     tutti_tensor_t *clock;  /* [1] f64, rank 0's */
@@ -61,7 +62,9 @@ static double mean_loss(const training_t *t)
 
 static tutti_status_t share_loss(training_t *t)
 {
-    TUTTI_CHECK(tutti_all_reduce(t->session->world, t->losses, TUTTI_SUM, NULL));
+    if (t->pipeline == NULL) {
+        TUTTI_CHECK(tutti_all_reduce(t->session->world, t->losses, TUTTI_SUM, NULL));
+    }
     t->loss = mean_loss(t);
     if (!isfinite(t->loss)) {
         fprintf(stderr, "gpt: the loss of step %lld is %g: a lower --lr may help\n",
@@ -70,15 +73,36 @@ static tutti_status_t share_loss(training_t *t)
     return TUTTI_OK;
 }
 
-static tutti_status_t train_step(training_t *t)
+/* Stages pass it on to each other; the loss is known to all. */
+static tutti_status_t train_stages(training_t *t)
 {
-    const settings_t *settings = &t->session->settings;
-    tutti_context_set_step(t->session->ctx, t->step);
+    tutti_scope_t *s;
+    tutti_tensor_t *tokens, *targets;
+    TUTTI_CHECK(tutti_scope_open(t->session->ctx, &s));
+    windows(t, s, 0, &tokens, &targets);
+    const tutti_pipeline_batch_t batch = {&tokens, 1, &targets, 1};
+    const tutti_status_t status =
+        tutti_scope_status(s) < 0
+            ? TUTTI_OK /* which closing the scope tells */
+            : tutti_pipeline_step(t->pipeline, &batch, tutti_tensor_data(t->losses));
+    TUTTI_CHECK(tutti_scope_close(s));
+    return status;
+}
+
+static tutti_status_t train_shards(training_t *t)
+{
     TUTTI_CHECK(tutti_tensor_fill(t->losses, 0));
     while (tutti_ddp_next_shard(t->ddp, t->session->ctx)) {
         TUTTI_CHECK(train_shard(t));
     }
-    TUTTI_CHECK(tutti_ddp_finish(t->ddp));
+    return tutti_ddp_finish(t->ddp);
+}
+
+static tutti_status_t train_step(training_t *t)
+{
+    const settings_t *settings = &t->session->settings;
+    tutti_context_set_step(t->session->ctx, t->step);
+    TUTTI_CHECK(t->pipeline != NULL ? train_stages(t) : train_shards(t));
     if (settings->clip > 0) {
         TUTTI_CHECK(tutti_clip_grad_norm(t->opt, settings->clip, 2, NULL));
     }
@@ -86,6 +110,9 @@ static tutti_status_t train_step(training_t *t)
     const int64_t begin = tutti_trace_now();
     TUTTI_CHECK(tutti_optim_step(t->opt));
     tutti_trace_event(t->session->trace, "compute", "optimizer", begin, tutti_trace_now());
+    if (t->pipeline != NULL) {
+        tutti_optim_zero_grad(t->opt);
+    }
     return share_loss(t);
 }
 
@@ -158,6 +185,11 @@ static tutti_status_t validate(training_t *t, int64_t windows_max, double *loss)
     return TUTTI_OK;
 }
 
+static int shards_of(const training_t *t)
+{
+    return t->pipeline != NULL ? 1 : tutti_ddp_shards(t->ddp);
+}
+
 /* ---- checkpoints --------------------------------------------------------------------------- */
 
 /* All else follows from the step. */
@@ -173,7 +205,7 @@ static void describe_checkpoint(training_t *t)
                                          .slices = t->extra,
                                          .slice_count = 2,
                                          .keep = (int)settings->keep,
-                                         .shards = tutti_ddp_shards(t->ddp),
+                                         .shards = shards_of(t),
                                          .whole = settings->whole,
                                          .per_host = settings->per_host,
                                          .host_copies = (int)settings->copies};
@@ -231,9 +263,10 @@ static tutti_status_t train_all(training_t *t)
 /* ---- the end ------------------------------------------------------------------------------- */
 
 /* The last line of each rank that is asked for a digest. */
-static tutti_status_t print_memory(const session_t *session, const tutti_ddp_memory_t *m)
+static tutti_status_t print_memory(const training_t *t, const tutti_ddp_memory_t *m)
 {
-    if (!session->settings.digest) {
+    const session_t *session = t->session;
+    if (!session->settings.digest || t->ddp == NULL) {
         return TUTTI_OK;
     }
     printf("rank %d stage %d parameter_bytes %zu gradient_bytes %zu optimizer_bytes %zu sent_bytes "
@@ -253,12 +286,17 @@ static tutti_status_t finish(training_t *t)
                          .tokens_per_second = tokens_per_second(t),
                          .train_loss = t->loss,
                          .digest = digest};
-    TUTTI_CHECK(tutti_ddp_digest(t->ddp, digest));
+    TUTTI_CHECK(t->pipeline != NULL ? tutti_pipeline_digest(t->pipeline, digest)
+                                    : tutti_ddp_digest(t->ddp, digest));
     if (settings->summary != NULL) {
         TUTTI_CHECK(validate(t, 0, &summary.val_loss));
     }
-    const tutti_ddp_memory_t memory = tutti_ddp_memory(t->ddp, t->opt);
-    if (settings->save != NULL || settings->sample > 0) { /* rank 0 reads all weights */
+    tutti_ddp_memory_t memory = {0};
+    if (t->ddp != NULL) {
+        memory = tutti_ddp_memory(t->ddp, t->opt);
+    }
+    if (t->ddp != NULL && (settings->save != NULL || settings->sample > 0)) {
+        /* Rank 0 reads all weights. */
         TUTTI_CHECK(tutti_ddp_unshard(t->ddp, NULL));
     }
     /* First the weights: nothing that goes wrong below may cost the training. */
@@ -269,17 +307,18 @@ static tutti_status_t finish(training_t *t)
     t->report = NULL;
     TUTTI_CHECK(report_close(report));
     if (session->rank != 0) {
-        return print_memory(session, &memory);
+        return print_memory(t, &memory);
     }
     if (settings->summary != NULL) {
         printf("validation loss %.4f nats per byte\n", summary.val_loss);
         TUTTI_CHECK(report_summary(session, &summary));
     }
     if (settings->digest) {
-        printf("digest %s\n", digest);
+        t->pipeline != NULL ? printf("digest %s dp 1 tp 1 pp %d\n", digest, session->ranks)
+                            : printf("digest %s\n", digest);
     }
     TUTTI_CHECK(settings->sample > 0 ? gpt_sample(session, settings->sample) : TUTTI_OK);
-    return print_memory(session, &memory);
+    return print_memory(t, &memory);
 }
 
 /* ---- the beginning ------------------------------------------------------------------------- */
@@ -311,7 +350,7 @@ static tutti_status_t open_data(training_t *t)
     const settings_t *settings = &t->session->settings;
     const tutti_dataloader_options_t options = {.batch = settings->batch,
                                                 .micro_batches = settings->accumulate,
-                                                .shards = tutti_ddp_shards(t->ddp),
+                                                .shards = shards_of(t),
                                                 .shuffle = true,
                                                 .seed = (uint64_t)settings->seed,
                                                 .endless = true};
@@ -323,12 +362,13 @@ static tutti_status_t open_data(training_t *t)
 static tutti_status_t open_training(training_t *t)
 {
     session_t *session = t->session;
-    TUTTI_CHECK(gpt_open_ddp(session, &t->ddp));
+    TUTTI_CHECK(gpt_is_pipeline(&session->settings) ? gpt_open_pipeline(session, &t->pipeline)
+                                                    : gpt_open_ddp(session, &t->ddp));
     TUTTI_CHECK(open_data(t));
     TUTTI_CHECK(open_optimizer(t));
     TUTTI_CHECK(tutti_group_tensor(session->world, TUTTI_F64, TUTTI_SHAPE(1), &t->clock));
-    TUTTI_CHECK(tutti_group_tensor(session->world, TUTTI_F64, TUTTI_SHAPE(tutti_ddp_shards(t->ddp)),
-                                   &t->losses));
+    TUTTI_CHECK(
+        tutti_group_tensor(session->world, TUTTI_F64, TUTTI_SHAPE(shards_of(t)), &t->losses));
     describe_checkpoint(t);
     TUTTI_CHECK(load_checkpoint(t));
     if (session->settings.every > 0) {
@@ -348,6 +388,7 @@ static void close_training(training_t *t)
     tutti_dataset_release(t->train);
     tutti_dataset_release(t->validation);
     tutti_ddp_release(t->ddp);
+    tutti_pipeline_release(t->pipeline);
 }
 
 tutti_status_t gpt_train(session_t *session)

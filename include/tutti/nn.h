@@ -48,6 +48,13 @@ extern "C" {
 /** Parameters, buffers, children and a forward pass; reference-counted, one thread at a time. */
 typedef struct tutti_module tutti_module_t;
 
+/** A module in a chain of them. */
+typedef struct tutti_chain_link {
+    tutti_module_t *module; /**< borrowed */
+    int outputs;            /**< how many tensors it gives to the next; 0: 1 */
+    bool is_recomputed;     /**< it is called by tutti_recompute_many() (modes.h) */
+} tutti_chain_link_t;
+
 /** What a kind of module can do. All but `name` may be left out; a module that is called needs
  *  `forward` or `forward_many`. */
 typedef struct tutti_module_ops {
@@ -69,6 +76,11 @@ typedef struct tutti_module_ops {
     /** Any number in and out; all outputs must be set (to anything, after a failure). */
     void (*forward_many)(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *const *inputs,
                          int input_count, tutti_tensor_t **outputs, int output_count);
+
+    /** What forward does is to call these modules one behind the other, each with the outputs of
+     *  the one before: a pipeline (pipeline_run.h) may cut there. Together they have all parameters
+     *  and buffers of m. Writes the link at a place, counted from 0; false behind the last. */
+    bool (*chain)(tutti_module_t *m, int place, tutti_chain_link_t *link);
 } tutti_module_ops_t;
 
 /**

@@ -41,6 +41,7 @@
 #include <tutti/options.h>
 #include <tutti/own_optimizer.h>
 #include <tutti/pipeline.h>
+#include <tutti/pipeline_run.h>
 #include <tutti/pipeline_partition.h>
 #include <tutti/prepared.h>
 #include <tutti/safetensors.h>

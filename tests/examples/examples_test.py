@@ -197,6 +197,15 @@ class Examples(unittest.TestCase):
         self.assertEqual(shown['step'], 12)
         self.assertEqual(shown['tensors'][0]['shape'], [6, 8])
 
+    def test_20_has_one_digest_for_any_ranks_and_schedule(self):
+        outs = [run('20_pipeline').stdout, launch(2, '20_pipeline', 'zb-v').stdout,
+                launch(3, '20_pipeline', 'gpipe').stdout]
+        ends = [re.search(r'loss (\S+) digest (\w{32})\n', out) for out in outs]
+        self.assertEqual(len({end[2] for end in ends}), 1)
+        self.assertLess(float(ends[0][1]), 0.05)
+        self.assertIn('stage 2  rank 2  6 to 8\n', outs[2])
+        self.assertIn('rank 0: at most 4 micro-batches of stages at once', outs[2])
+
     def test_13_checks_its_gradients_and_finds_the_centre(self):
         out = run('13_own_operation').stdout
         self.assertIn('(3, 4) lies at 5, 53.13 degrees\n', out)

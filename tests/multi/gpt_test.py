@@ -85,6 +85,39 @@ class Bits(unittest.TestCase):
         self.assertEqual(len(digests), 4)
 
 
+class Pipelines(unittest.TestCase):
+    # 7 sequences in 3 micro-batches: 3, 2 and 2.
+    STAGES = ("--layers", "3", "--width", "40", "--context", "30", "--batch", "7", "--dropout",
+              "0.1", "--micro-batches", "3")
+
+    def digest(self, *options, ranks=1):
+        done = run("--data", text, *ODD, *self.STAGES, "--steps", "3", "--threads", "1",
+                   "--digest", *options, ranks=ranks)
+        line = re.search(r"digest ([0-9a-f]{32}) dp 1 tp 1 pp (\d+)$", done.stdout, re.M)
+        self.assertEqual(int(line.group(2)), ranks)
+        return line.group(1)
+
+    def test_stages_change_no_bit(self):
+        expected = self.digest()
+        self.assertEqual(self.digest("--mesh", "pp=2", "--pipeline", "zb-v", ranks=2), expected)
+        self.assertEqual(self.digest("--mesh", "pp=3", "--recompute", "--cut", "blocks.0,ln",
+                                     ranks=3), expected)
+        self.assertNotEqual(self.digest("--micro-batches", "2"), expected)
+
+    def test_what_a_pipeline_cannot_do_is_told(self):
+        for options, said in (
+                (("--mesh", "pp=2"), "--mesh pp=2 is of 2 ranks, and there are 1"),
+                (("--mesh", "rows=2"), "--mesh rows=2: want pp=P"),
+                (("--pipeline", "gpipe"), "need --mesh pp=P or --micro-batches M"),
+                (("--micro-batches", "2", "--accumulate", "2"), "give one of them"),
+                (("--micro-batches", "2", "--pipeline", "1f1c"), "1f1b"),
+                (("--micro-batches", "2", "--stage", "1"), "no --shards, --stage, --hook"),
+                (("--micro-batches", "2", "--save", path("none")), "no --checkpoint, --save")):
+            done = run("--data", text, *ODD, "--steps", "1", *options, check=False)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(said, done.stderr)
+
+
 class Devices(unittest.TestCase):
     def test_a_strict_device_changes_no_bit(self):
         plain = ("--shards", "3")

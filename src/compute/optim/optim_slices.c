@@ -20,7 +20,8 @@ struct sums {
     double (*totals)[TUTTI_OPTIM_SUMS_MAX];
     double *norms;
     size_t (*count)(const tutti_tensor_t *whole);
-    void (*write)(const sums_t *sums, size_t slot, const tutti_tensor_t *grad, double *numbers);
+    tutti_status_t (*write)(const sums_t *sums, size_t slot, const tutti_tensor_t *grad,
+                            double *numbers);
     void (*read)(const sums_t *sums, size_t slot, const double *numbers);
 };
 
@@ -52,17 +53,26 @@ static void write_section(void *arg, size_t index)
                       at->numbers + TUTTI_OPTIM_SUMS_MAX * index);
 }
 
-static void write_sums(const sums_t *sums, size_t slot, const tutti_tensor_t *grad, double *numbers)
+/* Kernels of the host alone measure. */
+static tutti_status_t write_sums(const sums_t *sums, size_t slot, const tutti_tensor_t *grad,
+                                 double *numbers)
 {
     const tt_optim_slot_t *at = &sums->opt->slots[slot];
     const tutti_tensor_t *values = tt_optim_weight(at);
     const size_t length = tt_optim_section((size_t)at->tensor->numel),
                  first = (size_t)values->part->first;
     TT_ASSERT(first % length == 0 || values->numel == 0);
+    if (values->storage->device != NULL) {
+        return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
+                       "%s measures parameters, and \"%s\" is dealt out to ranks and lies on %s: "
+                       "keep it on the host, or choose another kind",
+                       sums->opt->ops->name, at->name, tt_device_text(values->storage->device));
+    }
     sections_t sections = {sums, at, grad, length,
                            numbers + TUTTI_OPTIM_SUMS_MAX * (first / length)};
     tt_threads_run(sums->opt->ctx->exec.threads, tt_divide_up((size_t)values->numel, length),
                    write_section, &sections);
+    return TUTTI_OK;
 }
 
 static void read_sums(const sums_t *sums, size_t slot, const double *numbers)
@@ -84,13 +94,18 @@ static size_t count_blocks(const tutti_tensor_t *whole)
     return tt_divide_up((size_t)whole->numel, TT_FLAT_BLOCK);
 }
 
-static void write_norms(const sums_t *sums, size_t slot, const tutti_tensor_t *grad,
-                        double *numbers)
+/* A device's gradient is read: only its rank has it, and numbers of all ranks are added up here. */
+static tutti_status_t write_norms(const sums_t *sums, size_t slot, const tutti_tensor_t *grad,
+                                  double *numbers)
 {
+    tutti_tensor_t *host;
     const size_t first = (size_t)tt_optim_weight(&sums->opt->slots[slot])->part->first;
     TT_ASSERT(first % TT_FLAT_BLOCK == 0 || grad->numel == 0);
-    tt_flat_blocks(sums->opt->ctx->exec.threads, tt_tensor_data(grad), (size_t)grad->numel,
+    TT_TRY(tt_tensor_on_host(grad, &host));
+    tt_flat_blocks(sums->opt->ctx->exec.threads, tt_tensor_data(host), (size_t)host->numel,
                    sums->is_largest, numbers + first / TT_FLAT_BLOCK);
+    tutti_tensor_release(host);
+    return TUTTI_OK;
 }
 
 static void read_norms(const sums_t *sums, size_t slot, const double *numbers)
@@ -133,7 +148,7 @@ static tutti_status_t write_all(const sums_t *sums, const tt_slicer_t *slicer, d
         tutti_tensor_t *grad;
         if (takes_part(opt, i, slicer)) {
             TT_TRY(tt_optim_flat_grad(opt, &opt->slots[i], &grad));
-            sums->write(sums, i, grad, numbers);
+            TT_TRY(sums->write(sums, i, grad, numbers));
             numbers += sums->count(opt->slots[i].tensor);
         }
     }

@@ -47,10 +47,22 @@ static tutti_tensor_t *forward(tutti_scope_t *s, tutti_module_t *m, tutti_tensor
     return x;
 }
 
+static bool chain(tutti_module_t *m, int place, tutti_chain_link_t *link)
+{
+    const sequential_t *state = tutti_module_state(m);
+    if ((size_t)place >= m->child_count) {
+        return false;
+    }
+    *link = (tutti_chain_link_t){.module = m->children[place].module,
+                                 .is_recomputed = state->recompute};
+    return true;
+}
+
 const tutti_module_ops_t tutti_sequential_layer = {
     .name = "sequential",
     .about = "modules one after the other",
     .state_bytes = sizeof(sequential_t),
     .init = init,
     .forward = forward,
+    .chain = chain,
 };

@@ -1,0 +1,105 @@
+/* The model as a pipeline: --mesh pp=P cuts it into stages, on P ranks. With --micro-batches alone
+ * one rank has all of them, and the same bits. */
+#include "gpt.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { CUTS_MAX = 256 };
+
+bool gpt_is_pipeline(const settings_t *settings)
+{
+    return settings->mesh != NULL || settings->micro_batches > 0;
+}
+
+const char *gpt_check_pipeline(const settings_t *settings)
+{
+    if (!gpt_is_pipeline(settings)) {
+        return settings->pipeline == NULL && settings->cut == NULL && settings->stages_per_rank == 0
+                   ? NULL
+                   : "gpt: --pipeline, --cut and --stages-per-rank need --mesh pp=P or "
+                     "--micro-batches M";
+    }
+    if (settings->accumulate > 1) {
+        return "gpt: --micro-batches cuts a batch, --accumulate adds batches up: give one of them";
+    }
+    if (settings->shards > 1 || settings->stage > 0 || settings->hook != NULL) {
+        return "gpt: a pipeline has one shard and averages nothing: no --shards, --stage, --hook";
+    }
+    if (settings->checkpoint != NULL || settings->save != NULL || settings->summary != NULL ||
+        settings->sample > 0 || settings->validate_every > 0 || settings->evaluate ||
+        settings->bench) {
+        return "gpt: a pipeline is trained and its digest printed: no --checkpoint, --save, "
+               "--summary, --sample, --validate-every, --evaluate, --bench";
+    }
+    return NULL;
+}
+
+/* Of "pp=4": 4; 1 without --mesh; 0: it is something else. */
+static int stage_ranks(const char *mesh)
+{
+    int ranks = 1, used = 0;
+    if (mesh == NULL) {
+        return 1;
+    }
+    return sscanf(mesh, "pp=%d%n", &ranks, &used) == 1 && mesh[used] == 0 && ranks > 0 ? ranks : 0;
+}
+
+static tutti_status_t check_ranks(const session_t *session)
+{
+    const char *mesh = session->settings.mesh;
+    const int ranks = stage_ranks(mesh);
+    if (ranks == 0) {
+        fprintf(stderr, "gpt: --mesh %s: want pp=P\n", mesh);
+        return TUTTI_ERR_ARG;
+    }
+    if (ranks != session->ranks) {
+        fprintf(stderr, "gpt: --mesh %s is of %d ranks, and there are %d\n",
+                mesh == NULL ? "pp=1" : mesh, ranks, session->ranks);
+        return TUTTI_ERR_ARG;
+    }
+    return TUTTI_OK;
+}
+
+/* "blocks.2,ln" in place. */
+static int split_names(char *text, const char *names[CUTS_MAX])
+{
+    int count = 0;
+    for (char *name = text; name != NULL && count < CUTS_MAX;) {
+        char *comma = strchr(name, ',');
+        names[count++] = name;
+        if (comma != NULL) {
+            *comma = 0;
+        }
+        name = comma == NULL ? NULL : comma + 1;
+    }
+    return count;
+}
+
+/* logits [B, T, V], targets [B, T] */
+static tutti_tensor_t *loss_of_logits(tutti_scope_t *s, tutti_tensor_t *const *outputs,
+                                      int output_count, tutti_tensor_t *const *targets,
+                                      int target_count, void *user)
+{
+    (void)output_count, (void)target_count, (void)user;
+    return tutti_cross_entropy(s, outputs[0], targets[0]);
+}
+
+tutti_status_t gpt_open_pipeline(session_t *session, tutti_pipeline_t **out)
+{
+    char text[4096];
+    const char *names[CUTS_MAX];
+    const settings_t *settings = &session->settings;
+    tutti_pipeline_run_options_t options = {
+        .plan = {.schedule = settings->pipeline,
+                 .stages_per_rank = (int)settings->stages_per_rank,
+                 .micro_batches = (int)settings->micro_batches},
+        .loss = loss_of_logits};
+    TUTTI_CHECK(check_ranks(session));
+    if (settings->cut != NULL) {
+        snprintf(text, sizeof text, "%s", settings->cut);
+        options.cut = names;
+        options.cut_count = split_names(text, names);
+    }
+    return tutti_pipeline_create(session->ctx, session->model, session->world, &options, out);
+}

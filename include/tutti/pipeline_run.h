@@ -1,0 +1,192 @@
+/**
+ * @file pipeline_run.h
+ * Training a module that is cut into stages, each on a rank of its own: schedules of pipeline.h,
+ * performed.
+ *
+ * Example:
+ *
+ *     static tutti_tensor_t *mean_loss(tutti_scope_t *s, tutti_tensor_t *const *outputs,
+ *                                      int output_count, tutti_tensor_t *const *targets,
+ *                                      int target_count, void *user)
+ *     {
+ *         (void)output_count, (void)target_count, (void)user;
+ *         return tutti_cross_entropy(s, outputs[0], targets[0]);
+ *     }
+ *
+ *     tutti_module_t *net;
+ *     TUTTI_CHECK(tutti_module_create(ctx, &tutti_gpt_layer, NULL, &net));
+ *     tutti_pipeline_t *pipeline;
+ *     TUTTI_CHECK(tutti_pipeline_create(
+ *         ctx, net, world,
+ *         &(tutti_pipeline_run_options_t){.plan = {.schedule = "1f1b", .micro_batches = 8},
+ *                                         .loss = mean_loss},
+ *         &pipeline));
+ *     tutti_optim_t *opt; // of all parameters: each rank has the state of its own, and steps them
+ *     TUTTI_CHECK(tutti_optim_create(ctx, &tutti_adamw, NULL, &opt));
+ *     TUTTI_CHECK(tutti_optim_add_module(opt, net, NULL, NULL));
+ *     double loss;
+ *     TUTTI_CHECK(tutti_pipeline_step(
+ *         pipeline, &(tutti_pipeline_batch_t){.inputs = &x, .input_count = 1, .targets = &y,
+ *                                             .target_count = 1}, &loss));
+ *     TUTTI_CHECK(tutti_clip_grad_norm(opt, 1.0, 2.0, NULL));
+ *     TUTTI_CHECK(tutti_optim_step(opt));
+ *     tutti_optim_zero_grad(opt);
+ *     tutti_optim_release(opt);
+ *     tutti_pipeline_release(pipeline);
+ *     tutti_module_release(net);
+ *
+ * The module is a chain: its kind says so (tutti_module_ops_t.chain), as tutti_sequential_layer and
+ * tutti_gpt_layer do; chains inside it are taken apart, too. Each link is one *part*, and a stage
+ * is some parts in a row. Any other module is one part.
+ *
+ * Every rank makes the whole module, on meta best, with the same seed. A rank keeps (or
+ * materializes) the parameters and buffers of its own stages; all others move to meta, where they
+ * have names and shapes and no memory. Each parameter is one slice of its rank's, so that
+ * optimizers, clipping, loss scaling and checkpoints work on the whole module, as under DDP's
+ * stage 1: every rank makes the same calls.
+ *
+ * Bits: gradients are those of one rank that has all stages, for every schedule that steps at the
+ * end of a batch, and every cut. Backward goes through the micro-batches in ascending order; a
+ * parameter that several parts have (a tied one) has a gradient for each part, and they are added
+ * in the order of forward at the end of a step; random numbers (dropout) are named by micro-batch
+ * and part. Running statistics of batch norm see the micro-batches in ascending order.
+ *
+ * A failure on one rank ends the step on all, with a text that names rank, action and micro-batch:
+ * which one failed, or which one was awaited. The pipeline is of no use then, but to be released.
+ */
+#ifndef TUTTI_PIPELINE_RUN_H
+#define TUTTI_PIPELINE_RUN_H
+
+#include <tutti/group.h>
+#include <tutti/nn.h>
+#include <tutti/pipeline.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** A module cut into stages, of which this rank has some; the thread of its context. */
+typedef struct tutti_pipeline tutti_pipeline_t;
+
+enum { TUTTI_PIPELINE_TENSORS_MAX = 16 }; /**< that go from one part to the next */
+
+/**
+ * The loss of a micro-batch, on the rank of the last stage.
+ *
+ * @param outputs  [output_count] of the last part
+ * @param targets  [target_count] the micro-batch's rows of the targets
+ * @return         one floating number, in s
+ */
+typedef tutti_tensor_t *(*tutti_pipeline_loss_t)(tutti_scope_t *s, tutti_tensor_t *const *outputs,
+                                                 int output_count, tutti_tensor_t *const *targets,
+                                                 int target_count, void *user);
+
+/** The same on every rank; zero means default. */
+typedef struct tutti_pipeline_run_options {
+    tutti_pipeline_options_t plan; /**< which schedule; ranks are the group's; synchronous ones */
+    const char *const *cut; /**< [cut_count] names of the parts with which the stages behind the
+                                 first begin, in their order. NULL: evenly. Then the longest chain
+                                 inside the module (a gpt's blocks) is divided, the first stages
+                                 getting one more where it must be; what comes before it is the
+                               first stage's, what comes behind it the last one's */
+    int cut_count;
+    tutti_pipeline_loss_t loss;
+    void *loss_user;
+    bool loss_is_sum; /**< the step's loss is the sum over the micro-batches; else their mean, each
+                           weighed by its rows */
+    bool recompute;   /**< each part is computed again in backward (tutti_recompute()) */
+} tutti_pipeline_run_options_t;
+
+/**
+ * Cut a module into stages.
+ *
+ * @param ctx      of the module
+ * @param module   retained; the same chain on every rank, and its parameters of the same initial
+ *                 values. What this rank does not need of it moves to meta, and stays there
+ * @param group    retained; NULL: this rank alone. Messages go through a group of its own
+ * @param options  copied, with what `cut` names; `plan.own` and the loss's user are borrowed
+ * @param out      owned by the caller, to be released with tutti_pipeline_release
+ * @thread         the context's; blocks until every rank has called it
+ * @errors         on every rank: ARG (more stages than parts; a name in `cut` that is no part's, or
+ *                 not behind the one before; no loss; a parameter that no part has; a tied weight
+ *                 that nobody reduces), MISMATCH (ranks differ), UNSUPPORTED (an asynchronous
+ *                 schedule; several shards), STATE (a parameter is dealt out already), NOMEM; as
+ *                 tutti_pipeline_plan_row() and tutti_pipeline_check()
+ * @source         Huang et al., "GPipe" (2019); torch.distributed.pipelining
+ */
+TUTTI_API tutti_status_t tutti_pipeline_create(tutti_context_t *ctx, tutti_module_t *module,
+                                               tutti_group_t *group,
+                                               const tutti_pipeline_run_options_t *options,
+                                               tutti_pipeline_t **out);
+
+/** Let go of a pipeline, behind its optimizers. Parameters stay where they are. NULL does nothing.
+ *  @thread the context's @errors none */
+TUTTI_API void tutti_pipeline_release(tutti_pipeline_t *pipeline);
+
+/** A batch: tensors of as many rows, [rows, …]; micro-batches are consecutive rows of all, and the
+ *  first rows % micro_batches of them have one more than the others. */
+typedef struct tutti_pipeline_batch {
+    tutti_tensor_t *const *inputs; /**< [input_count], on the rank of the first stage alone */
+    int input_count;
+    tutti_tensor_t *const *targets; /**< [target_count], on the rank of the last stage alone */
+    int target_count;
+} tutti_pipeline_batch_t;
+
+/**
+ * Forward and backward of a batch, as the schedule says: gradients are accumulated into this rank's
+ * parameters. Several calls before the optimizer's step accumulate.
+ *
+ * Shapes and dtypes of what goes from stage to stage are the module's affair: they travel with the
+ * tensors, and may change when the inputs' do. A stage that gives other ones than before for the
+ * same inputs is an error.
+ *
+ * @param batch  borrowed
+ * @param loss   out, on every rank: of the batch; NULL: not wanted
+ * @thread       the context's; blocks until this rank's row is done and the loss has come
+ * @cost         a message for each tensor at each cut, each way, with 3 KiB ahead of it for all
+ *               tensors of the cut; an all_reduce of 8 bytes and a number for each parameter
+ * @errors       SHAPE (inputs, targets, too few rows; a stage's outputs), ARG, those of the modules
+ *               and of the loss; PEER, TIMEOUT, ABORTED; what failed before
+ */
+TUTTI_API tutti_status_t tutti_pipeline_step(tutti_pipeline_t *pipeline,
+                                             const tutti_pipeline_batch_t *batch, double *loss);
+
+/** The loss of a batch, by forward alone, in evaluation mode and without a graph. Nothing of a
+ *  training changes. @param batch borrowed @param loss out, on every rank; NULL: not wanted @thread
+ *  as tutti_pipeline_step @errors as tutti_pipeline_step */
+TUTTI_API tutti_status_t tutti_pipeline_evaluate(tutti_pipeline_t *pipeline,
+                                                 const tutti_pipeline_batch_t *batch, double *loss);
+
+/** Digest of all parameters of the whole module, the same on every rank: what
+ *  tutti_module_digest() gives where all stages are on one.
+ *  @param text out @thread the context's; every rank calls it @cost every parameter travels to
+ *  every rank, one at a time @errors NOMEM; as tutti_pipeline_step */
+TUTTI_API tutti_status_t tutti_pipeline_digest(tutti_pipeline_t *pipeline,
+                                               char text[TUTTI_DIGEST_BYTES]);
+
+/** The group that the messages go through, of this pipeline alone; NULL: it has one rank. Borrowed.
+ *  @thread the context's @errors none */
+TUTTI_API tutti_group_t *tutti_pipeline_group(const tutti_pipeline_t *pipeline);
+
+/** Of this rank. */
+typedef struct tutti_pipeline_statistics {
+    int64_t steps;                /**< that went well */
+    int stages, parts;            /**< of the whole module */
+    int local_stages;             /**< of this rank */
+    int live_max;                 /**< (stage, micro-batch) pairs held at once, the most ever */
+    int64_t messages, sent_bytes; /**< tensors sent to other ranks, and their bytes, in all */
+} tutti_pipeline_stats_t;
+
+/** What a pipeline knows of itself. @thread the context's @errors none */
+TUTTI_API tutti_pipeline_stats_t tutti_pipeline_stats(const tutti_pipeline_t *pipeline);
+
+/** The stages as text, a line each: number, rank, first and last part; at most `bytes`. @return
+ *  text @thread the context's @errors none */
+TUTTI_API char *tutti_pipeline_describe_stages(const tutti_pipeline_t *pipeline, char *text,
+                                               size_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

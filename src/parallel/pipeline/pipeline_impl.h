@@ -1,0 +1,249 @@
+/* The inside of a pipeline.
+ *
+ *     chain    part 0 │ part 1 │ part 2 │ part 3 │ part 4        pipeline_chain.c
+ *     stages   ──── stage 0 ───┼───── stage 1 ───┼─ stage 2      pipeline_cut.c
+ *     cells    of this rank's stages, [stage][micro-batch]:      pipeline_cell.c
+ *              the graph of one forward, until its backward
+ *     mail     tensors that come from and go to other ranks      pipeline_mail.c
+ *     ties     parameters that several parts have                pipeline_ties.c
+ *     slices   who steps which parameter                         pipeline_slices.c
+ *     step     the row of actions, and what ends it              pipeline_step.c
+ */
+#ifndef TT_PIPELINE_IMPL_H
+#define TT_PIPELINE_IMPL_H
+
+#include <tutti/pipeline_run.h>
+
+#include "core/base/fail.h"
+#include "core/tensor/slice.h"
+
+enum { TT_WIDTH = TUTTI_PIPELINE_TENSORS_MAX };
+
+/* ---- parts ----------------------------------------------------------------------------------- */
+
+typedef struct {
+    char *name;
+    tutti_module_t *module; /* borrowed from the chain */
+    int outputs;
+    bool is_recomputed;
+    int depth, parent; /* of the chain that it is a link of: how deep, and which */
+    int stage;
+    bool begins_segment; /* its inputs are leaves of a graph of their own */
+} tt_part_t;
+
+typedef struct {
+    tt_part_t *parts; /* [count] */
+    int count, capacity;
+    int parents; /* chains that were taken apart */
+} tt_chain_t;
+
+/* Errors: ARG (a chain without links, too many outputs, a tensor that no part has), NOMEM. */
+tutti_status_t tt_chain_open(tutti_module_t *module, tt_chain_t *chain);
+void tt_chain_close(tt_chain_t *chain);
+
+/* Writes the parts' stages. Errors: ARG. */
+tutti_status_t tt_chain_cut(tt_chain_t *chain, int stages, const char *const *names, int count);
+
+/* ---- cells ----------------------------------------------------------------------------------- */
+
+/* A part of a stage between two cuts of the graph: parts [first, end). */
+typedef struct {
+    int first, end;
+    int input_count, output_count;    /* in the forward under way */
+    tutti_tensor_t *inputs[TT_WIDTH]; /* in the cell's scope; leaves */
+    tutti_tensor_t *outputs[TT_WIDTH];
+    tutti_tensor_t *grads[TT_WIDTH];       /* of the outputs, in the scope; NULL: none */
+    tutti_tensor_t *input_grads[TT_WIDTH]; /* the same of the inputs */
+    tutti_backward_run_t *run;             /* between I and W */
+    bool has_backward;                     /* some output needs a gradient, and has one */
+} tt_segment_t;
+
+typedef struct {
+    tutti_scope_t *scope;   /* NULL: nothing is there */
+    tt_segment_t *segments; /* [segment_count of the stage] */
+    double loss;
+    int64_t rows, total; /* of the micro-batch, and of the batch */
+} tt_cell_t;
+
+typedef struct tt_stage_known tt_stage_known_t; /* stage_outputs.c */
+
+typedef struct {
+    int index, first, end; /* parts */
+    int segment_count;
+    tt_cell_t *cells;        /* [micro_batches] */
+    tt_stage_known_t *known; /* which outputs followed from which inputs */
+} tt_stage_t;
+
+/* ---- mail ------------------------------------------------------------------------------------ */
+
+/* What goes ahead of the tensors of a message. */
+typedef struct {
+    int64_t stage, micro_batch, is_backward; /* whose inputs, or whose outputs' gradients */
+    int64_t rows, total, count;
+    struct {
+        int64_t dtype, flags, rank;
+        int64_t dims[TUTTI_RANK_MAX];
+    } tensors[TT_WIDTH];
+} tt_mail_head_t;
+
+/* Something that is on its way from another rank. */
+typedef struct {
+    int stage, micro_batch; /* of the action that needs it */
+    bool is_backward;
+    int peer;
+    tutti_tensor_t *head; /* bytes of a tt_mail_head_t; NULL: nothing is posted */
+    tutti_work_t *head_work;
+    tutti_work_t *work; /* of the tensors */
+    tutti_tensor_t *tensors[TT_WIDTH];
+    bool is_taken;
+} tt_letter_t;
+
+typedef struct {
+    tutti_work_t *work;
+} tt_sent_t;
+
+typedef struct {
+    tt_letter_t *letters; /* [letter_count] all that come in a step, in the row's order */
+    int letter_count;
+    int next; /* the first that has not been taken */
+    tt_sent_t *sent;
+    int sent_count, sent_capacity;
+} tt_mail_t;
+
+/* ---- ties ------------------------------------------------------------------------------------ */
+
+typedef struct {
+    int part;
+    tutti_tensor_t *grad; /* of this step, owned; NULL: none yet, or another rank's */
+} tt_use_t;
+
+typedef struct {
+    const char *name; /* borrowed */
+    tutti_tensor_t *tensor;
+    tt_use_t *uses; /* [use_count], in forward order */
+    int use_count;
+    tutti_tensor_t *before; /* its gradient before the step, owned; NULL: none */
+} tt_tie_t;
+
+/* ---- parameters ------------------------------------------------------------------------------ */
+
+typedef struct {
+    char *name;
+    tutti_tensor_t *tensor; /* retained */
+    int owner;              /* the rank that steps it */
+    int first_part;
+    bool is_mine;   /* this rank has its values */
+    bool is_sliced; /* seen hangs on it */
+    tt_tensor_slice_t seen;
+    tutti_tensor_t *grad; /* what seen.grad points to */
+} tt_pipeline_param_t;
+
+/* Where a step is, for texts of failures. */
+typedef struct {
+    tutti_pipeline_action_t action;
+    int peer; /* whose message is awaited; -1: none */
+    bool is_begun;
+    bool is_behind; /* the row is done: it was the last action */
+} tt_pipeline_place_t;
+
+struct tutti_pipeline {
+    tutti_context_t *ctx;
+    tutti_module_t *module;
+    tutti_group_t *group; /* NULL: one rank */
+    tutti_device_t *meta;
+    int rank, ranks, stages, micro_batches;
+    tutti_pipeline_run_options_t options;
+    tt_chain_t chain;
+    int *rank_of_stage; /* [stages] */
+    tt_stage_t *own;    /* [own_count] */
+    int own_count;
+    tutti_pipeline_row_t row;
+    tt_mail_t mail;
+    tt_tie_t *ties; /* [tie_count] */
+    int tie_count;
+    tt_pipeline_param_t *params; /* [param_count] in the order of registration */
+    int param_count, param_capacity;
+    tt_slicer_t slicer;
+    tutti_idle_t idle;
+    bool has_idle;
+    /* of a step */
+    const tutti_pipeline_batch_t *batch;
+    bool trains;
+    tt_pipeline_place_t place;
+    tutti_status_t status; /* the first failure */
+    char error[TT_ERROR_TEXT_BYTES];
+    int live;
+    tutti_pipeline_stats_t stats;
+};
+
+static inline int tt_rank_of_stage(const tutti_pipeline_t *p, int stage)
+{
+    return p->rank_of_stage[stage];
+}
+
+/* This rank's stage of a number; NULL: another rank's. */
+tt_stage_t *tt_pipeline_stage(tutti_pipeline_t *p, int stage);
+
+/* ---- pipeline_cell.c ------------------------------------------------------------------------- */
+
+tutti_status_t tt_cell_forward(tutti_pipeline_t *p, tt_stage_t *stage, int micro_batch);
+
+/* Turns of a backward: whole, inputs alone, weights alone. */
+typedef enum { TT_TURN_WHOLE, TT_TURN_INPUTS, TT_TURN_WEIGHTS } tt_turn_t;
+tutti_status_t tt_cell_backward(tutti_pipeline_t *p, tt_stage_t *stage, int micro_batch,
+                                tt_turn_t turn);
+
+/* Gives back all that it holds; status: how the step fares. Returns the scope's failure, if any. */
+tutti_status_t tt_cell_close(tutti_pipeline_t *p, tt_stage_t *stage, int micro_batch);
+
+/* ---- stage_outputs.c ----------------------------------------------------------------------- */
+
+/* Outputs of a stage as they followed from its inputs. Errors: SHAPE (others than before), NOMEM.
+ */
+tutti_status_t tt_stage_check_outputs(tutti_pipeline_t *p, tt_stage_t *stage, int micro_batch);
+void tt_stage_forget(tt_stage_t *stage);
+
+/* ---- pipeline_mail.c ------------------------------------------------------------------------- */
+
+/* Makes the list of what comes in a step; evaluation has forward alone. */
+tutti_status_t tt_mail_open(tutti_pipeline_t *p);
+void tt_mail_close(tutti_pipeline_t *p);
+void tt_mail_begin_step(tutti_pipeline_t *p);
+/* Waits until all that was sent is gone. */
+tutti_status_t tt_mail_end_step(tutti_pipeline_t *p);
+/* Posts what may be, and gives back what is done. */
+tutti_status_t tt_mail_advance(tutti_pipeline_t *p);
+
+/* The tensors that an action needs, owned by the caller, of the host; waits. grads of outputs may
+ * be NULL. */
+tutti_status_t tt_mail_take(tutti_pipeline_t *p, int stage, int micro_batch, bool is_backward,
+                            tt_mail_head_t *head, tutti_tensor_t *tensors[TT_WIDTH]);
+
+/* Sends tensors (of any device; NULL: none) on, in a scope. */
+tutti_status_t tt_mail_send(tutti_pipeline_t *p, tutti_scope_t *s, tt_mail_head_t *head,
+                            tutti_tensor_t *const *tensors, int peer);
+
+/* ---- pipeline_ties.c ------------------------------------------------------------------------- */
+
+tutti_status_t tt_ties_open(tutti_pipeline_t *p);
+void tt_ties_close(tutti_pipeline_t *p);
+void tt_ties_begin_step(tutti_pipeline_t *p);
+/* Around a backward of parts [first, end): gradients go to the uses there. */
+tutti_status_t tt_ties_enter(tutti_pipeline_t *p, int first, int end);
+void tt_ties_leave(tutti_pipeline_t *p, int first, int end);
+/* Adds up what the uses got, on the rank that steps it. */
+tutti_status_t tt_ties_end_step(tutti_pipeline_t *p);
+/* Behind an optimizer's step: other ranks that have a tied parameter get its values. */
+tutti_status_t tt_ties_share(tutti_pipeline_t *p);
+
+/* ---- pipeline_slices.c ----------------------------------------------------------------------- */
+
+tutti_status_t tt_params_open(tutti_pipeline_t *p);  /* names, owners */
+tutti_status_t tt_params_place(tutti_pipeline_t *p); /* own ones get memory, others lose it */
+tutti_status_t tt_slices_open(tutti_pipeline_t *p);
+void tt_slices_close(tutti_pipeline_t *p);
+void tt_slices_begin_step(tutti_pipeline_t *p);
+/* numbers [1 + param_count]: the loss, and whether a parameter has a gradient; of all ranks. */
+tutti_status_t tt_slices_end_step(tutti_pipeline_t *p, double *loss);
+
+#endif

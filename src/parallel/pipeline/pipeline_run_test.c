@@ -1,0 +1,338 @@
+/* Running a pipeline: against a plain loop in one process, on devices, what is refused, and what
+ * becomes of a step in which something fails. */
+#include "parallel/pipeline/pipeline_testing.h"
+
+#include <math.h>
+
+/* ---- a plain loop ---------------------------------------------------------------------------- */
+
+/* Micro-batch after micro-batch, backward behind each forward. */
+static tutti_status_t step_plainly(tutti_context_t *ctx, tutti_module_t *net, tutti_optim_t *opt,
+                                   const tt_training_t *training, int step)
+{
+    tutti_scope_t *s;
+    tutti_tensor_t *x, *y;
+    TT_TRY(tutti_scope_open(ctx, &s));
+    tt_make_batch(s, training, step, &x, &y);
+    const int64_t rows = tt_rows(training), few = rows / training->micro_batches,
+                  more = rows % training->micro_batches;
+    for (int64_t b = 0, first = 0; b < training->micro_batches; b++) {
+        const int64_t count = few + (b < more ? 1 : 0);
+        tutti_tensor_t *output = tutti_forward(s, net, tutti_narrow(s, x, 0, first, count)),
+                       *target = tutti_narrow(s, y, 0, first, count);
+        tutti_tensor_t *loss =
+            tt_pipeline_loss(s, &output, 1, &target, 1, (void *)(uintptr_t)training);
+        const tutti_backward_options_t options = {
+            .grad_output = tutti_full(s, TUTTI_F32, TUTTI_SCALAR, (double)count / (double)rows)};
+        (void)tutti_backward_with(s, loss, &options);
+        first += count;
+    }
+    const tutti_status_t status = tutti_scope_close(s);
+    TT_TRY(status < 0 ? status : tutti_optim_step(opt));
+    tutti_optim_zero_grad(opt);
+    return TUTTI_OK;
+}
+
+static void train_plainly(const tt_training_t *training, char digest[TUTTI_DIGEST_BYTES])
+{
+    tutti_context_t *ctx;
+    tutti_module_t *net;
+    tutti_optim_t *opt;
+    const tutti_context_options_t options = {.threads = 1, .seed = 5};
+    const tutti_adamw_options_t adamw = {.lr = 1e-2};
+    assert_int_equal(tutti_context_create(&options, &ctx), 0);
+    assert_int_equal(tt_make_model(ctx, training->model, &net), 0);
+    assert_int_equal(tutti_optim_create(ctx, &tutti_adamw, &adamw, &opt), 0);
+    assert_int_equal(tutti_optim_add_module(opt, net, NULL, NULL), 0);
+    for (int i = 0; i < TT_PIPELINE_STEPS; i++) {
+        assert_int_equal(step_plainly(ctx, net, opt, training, i), 0);
+    }
+    assert_int_equal(tutti_module_digest(net, digest), 0);
+    tutti_optim_release(opt);
+    tutti_module_release(net);
+    tutti_context_release(ctx);
+}
+
+/* Without random numbers and ties, which a plain loop names and adds up in another way. */
+static void one_rank_has_the_bits_of_a_plain_loop(void **state)
+{
+    (void)state;
+    const char *const names[] = {"mlp", "norm"};
+    for (int i = 0; i < 2; i++) {
+        const tt_training_t training = {
+            .model = names[i], .schedule = "zb-h1", .micro_batches = 4, .rows = 11};
+        char digest[TUTTI_DIGEST_BYTES];
+        tt_trained_t got;
+        train_plainly(&training, digest);
+        assert_int_equal(tt_train(&training, NULL, &got), 0);
+        assert_string_equal(got.digest, digest);
+    }
+}
+
+/* ---- devices --------------------------------------------------------------------------------- */
+
+static void train_on_devices(tt_member_t *m)
+{
+    tt_trained_t *got = (tt_trained_t *)m->user + m->rank;
+    const tt_training_t training = {.model = "tied",
+                                    .schedule = "zb-h1",
+                                    .micro_batches = 4,
+                                    .on_devices = true,
+                                    .clips = true};
+    TT_EXPECT(m, tt_train(&training, m->group, got) == TUTTI_OK);
+}
+
+static void ranks_may_be_devices_of_a_process(void **state)
+{
+    (void)state;
+    const tt_training_t training = {.model = "tied", .micro_batches = 4, .clips = true};
+    tt_trained_t alone, got[3] = {{{0}, {0}, 0, {0}}};
+    assert_int_equal(tt_train(&training, NULL, &alone), 0);
+    tt_team_expect(3, 0, train_on_devices, got);
+    for (int i = 0; i < 3; i++) {
+        assert_string_equal(got[i].digest, alone.digest);
+    }
+}
+
+/* ---- what create refuses --------------------------------------------------------------------- */
+
+typedef struct {
+    tutti_pipeline_run_options_t options;
+    const char *model;
+    tutti_status_t want;
+    const char *says;
+} refusal_t;
+
+static const char *const unknown[] = {"2", "nine"};
+static const char *const backwards[] = {"5", "2"};
+static const char *const few[] = {"5"};
+
+static const refusal_t refusals[] = {
+    {{.plan = {.micro_batches = 4}}, "mlp", TUTTI_ERR_ARG, "no loss function"},
+    {{.plan = {.schedule = "interleaved", .stages_per_rank = 5, .micro_batches = 6},
+      .loss = tt_pipeline_loss},
+     "mlp",
+     TUTTI_ERR_ARG,
+     "15 stages, and the module has 9 parts: 0, 1, 2"},
+    {{.plan = {.micro_batches = 4}, .loss = tt_pipeline_loss, .cut = unknown, .cut_count = 2},
+     "mlp",
+     TUTTI_ERR_ARG,
+     "no part is called \"nine\": there are 0, 1, 2"},
+    {{.plan = {.micro_batches = 4}, .loss = tt_pipeline_loss, .cut = few, .cut_count = 1},
+     "mlp",
+     TUTTI_ERR_ARG,
+     "1 cuts make 2 stages, and there are 3"},
+    {{.plan = {.micro_batches = 4}, .loss = tt_pipeline_loss, .cut = backwards, .cut_count = 2},
+     "mlp",
+     TUTTI_ERR_ARG,
+     "stage 2 cannot begin with 2: stage 1 begins with 5, which is not before it"},
+    {{.plan = {.micro_batches = 4, .ranks = 2}, .loss = tt_pipeline_loss},
+     "mlp",
+     TUTTI_ERR_ARG,
+     "a plan of 2 ranks, and the group has 3"},
+    {{.plan = {.micro_batches = 4, .shards = 2}, .loss = tt_pipeline_loss},
+     "mlp",
+     TUTTI_ERR_UNSUPPORTED,
+     "a plan of 2 shards"},
+    {{.plan = {.schedule = "pipedream", .micro_batches = 4}, .loss = tt_pipeline_loss},
+     "mlp",
+     TUTTI_ERR_UNSUPPORTED,
+     "pipedream steps while micro-batches are under way"},
+    {{.plan = {.schedule = "1f2b", .micro_batches = 4}, .loss = tt_pipeline_loss},
+     "mlp",
+     TUTTI_ERR_ARG,
+     "1f1b"},
+};
+
+static void be_refused(tt_member_t *m)
+{
+    tutti_context_t *ctx;
+    tutti_module_t *net;
+    tutti_pipeline_t *pipeline = NULL;
+    const refusal_t *r = m->user;
+    TT_EXPECT(m, tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx) == 0);
+    TT_EXPECT(m, tt_make_model(ctx, r->model, &net) == 0);
+    TT_EXPECT(m, tutti_pipeline_create(ctx, net, m->group, &r->options, &pipeline) == r->want);
+    TT_EXPECT(m, strstr(tutti_last_error(), r->says) != NULL);
+    TT_EXPECT(m, pipeline == NULL);
+    char digest[TUTTI_DIGEST_BYTES];
+    TT_EXPECT(m, tutti_module_digest(net, digest) == 0); /* it has its values still */
+    tutti_module_release(net);
+    tutti_context_release(ctx);
+}
+
+static void what_cannot_be_is_refused_on_all_ranks(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
+        tt_team_expect(3, 0, be_refused, (void *)(uintptr_t)&refusals[i]);
+    }
+}
+
+/* Ranks that want different things; rank 1's wish is its own. */
+static void differ(tt_member_t *m)
+{
+    tutti_context_t *ctx;
+    tutti_module_t *net;
+    tutti_pipeline_t *pipeline = NULL;
+    const int what = *(const int *)m->user;
+    const bool is_odd = m->rank == 1;
+    const tutti_pipeline_run_options_t options = {
+        .plan = {.schedule = is_odd && what == 1 ? "gpipe" : "1f1b",
+                 .micro_batches = is_odd && what == 0 ? 5 : 4},
+        .loss = tt_pipeline_loss,
+        .loss_is_sum = is_odd && what == 2};
+    TT_EXPECT(m, tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx) == 0);
+    TT_EXPECT(m, tt_make_model(ctx, is_odd && what == 3 ? "norm" : "mlp", &net) == 0);
+    TT_EXPECT(m,
+              tutti_pipeline_create(ctx, net, m->group, &options, &pipeline) == TUTTI_ERR_MISMATCH);
+    TT_EXPECT(m, strstr(tutti_last_error(), "ranks have different modules") != NULL);
+    tutti_module_release(net);
+    tutti_context_release(ctx);
+}
+
+static void ranks_that_differ_are_told(void **state)
+{
+    (void)state;
+    for (int what = 0; what < 4; what++) {
+        tt_team_expect(2, 0, differ, &what);
+    }
+}
+
+/* ---- a failure in a step --------------------------------------------------------------------- */
+
+enum { NO_INPUTS, FEW_ROWS, OTHER_TARGETS, OTHER_SHAPE, BAD_LOSS, LOST_LOSS, FAILURES };
+
+typedef struct {
+    int failure, rank;        /* where it happens */
+    const char *says, *place; /* there */
+} failure_t;
+
+static const failure_t failures[FAILURES] = {
+    [NO_INPUTS] = {NO_INPUTS, 0, "this rank has the first stage, and gets no inputs", "rank 0, "},
+    [FEW_ROWS] = {FEW_ROWS, 0, "input 0 has 3 rows, which are no 4 micro-batches", "rank 0, "},
+    [OTHER_TARGETS] = {OTHER_TARGETS, 2, "target 0 has 10 rows, and the inputs have 9",
+                       "rank 2, step 2, F of stage 2, micro-batch 0: "},
+    [OTHER_SHAPE] = {OTHER_SHAPE, 1, "gives f32 [3, 3] as output 0, and gave f32 [3, 8] for inputs",
+                     "rank 1, step 2, F of stage 1, micro-batch 0: "},
+    [BAD_LOSS] = {BAD_LOSS, 2, "the loss is f32[3, 5]: it must be one floating number",
+                  "rank 2, step 2, F of stage 2, micro-batch 0: "},
+    [LOST_LOSS] = {LOST_LOSS, 2, "the loss depends on no parameter that learns",
+                   "rank 2, step 2, F of stage 2, micro-batch 0: "},
+};
+
+/* What a rank does wrong in step 2. */
+typedef struct {
+    const failure_t *failure;
+    bool is_due;
+} fault_t;
+
+static tutti_tensor_t *faulty_loss(tutti_scope_t *s, tutti_tensor_t *const *outputs,
+                                   int output_count, tutti_tensor_t *const *targets,
+                                   int target_count, void *user)
+{
+    const fault_t *fault = user;
+    const tt_training_t training = {.model = "mlp"};
+    if (fault->is_due && fault->failure->failure == BAD_LOSS) {
+        return outputs[0];
+    }
+    tutti_tensor_t *loss = tt_pipeline_loss(s, outputs, output_count, targets, target_count,
+                                            (void *)(uintptr_t)&training);
+    return fault->is_due && fault->failure->failure == LOST_LOSS ? tutti_detach(s, loss) : loss;
+}
+
+static tutti_status_t narrow_outputs(tutti_scope_t *s, tutti_module_call_t *call, void *user)
+{
+    const fault_t *fault = user;
+    if (fault->is_due && fault->failure->failure == OTHER_SHAPE) {
+        call->outputs[0] = tutti_narrow(s, call->outputs[0], 1, 0, 3);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t step_with(tutti_context_t *ctx, tutti_pipeline_t *pipeline, int step,
+                                const fault_t *fault, tutti_status_t *closed)
+{
+    tutti_scope_t *s;
+    tutti_tensor_t *x, *y;
+    const tt_training_t training = {.model = "mlp", .micro_batches = 4};
+    const int failure = fault->is_due ? fault->failure->failure : FAILURES;
+    TT_TRY(tutti_scope_open(ctx, &s));
+    tt_make_batch(s, &training, step, &x, &y);
+    tutti_pipeline_batch_t batch = {&x, failure == NO_INPUTS ? 0 : 1, &y, 1};
+    if (failure == FEW_ROWS) {
+        x = tutti_narrow(s, x, 0, 0, 3);
+    } else if (failure == OTHER_TARGETS) {
+        y = tutti_zeros(s, TUTTI_I64, TUTTI_SHAPE(10));
+    }
+    double loss;
+    const tutti_status_t status = tutti_pipeline_step(pipeline, &batch, &loss);
+    *closed = tutti_scope_close(s);
+    return status;
+}
+
+static void expect_failure(tt_member_t *m, tutti_status_t status, const failure_t *failure)
+{
+    char here[40];
+    snprintf(here, sizeof here, "pipeline: rank %d, step 2", m->rank);
+    if (m->rank == failure->rank) {
+        TT_EXPECT(m, status < 0 && status != TUTTI_ERR_ABORTED && status != TUTTI_ERR_PEER);
+        TT_EXPECT(m, strstr(tutti_last_error(), failure->says) != NULL);
+        TT_EXPECT(m, strstr(tutti_last_error(), failure->place) != NULL);
+    } else {
+        TT_EXPECT(m, status == TUTTI_ERR_ABORTED || status == TUTTI_ERR_PEER);
+        TT_EXPECT(m, strstr(tutti_last_error(), here) != NULL);
+        TT_EXPECT(m, strstr(tutti_last_error(), " of stage ") != NULL);
+        TT_EXPECT(m, strstr(tutti_last_error(), "micro-batch ") != NULL);
+    }
+}
+
+static void fail_in_step_two(tt_member_t *m)
+{
+    tutti_context_t *ctx;
+    tutti_module_t *net;
+    tutti_pipeline_t *pipeline;
+    tutti_chain_link_t link;
+    fault_t fault = {.failure = m->user};
+    const tutti_pipeline_run_options_t options = {
+        .plan = {.micro_batches = 4}, .loss = faulty_loss, .loss_user = &fault};
+    const tutti_module_hooks_t hooks = {.after_forward = narrow_outputs};
+    TT_EXPECT(m, tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx) == 0);
+    TT_EXPECT(m, tt_make_model(ctx, "mlp", &net) == 0);
+    TT_EXPECT(m, tutti_module_kind(net)->chain(net, 5, &link)); /* the last part of stage 1 */
+    TT_EXPECT(m, tutti_module_add_hooks(link.module, &hooks, &fault) == 0);
+    TT_EXPECT(m, tutti_pipeline_create(ctx, net, m->group, &options, &pipeline) == 0);
+    tutti_status_t status = TUTTI_OK, closed;
+    for (int step = 0; step < 3 && status >= 0; step++) {
+        fault.is_due = step == 2 && m->rank == fault.failure->rank;
+        status = step_with(ctx, pipeline, step, &fault, &closed);
+    }
+    expect_failure(m, status, fault.failure);
+    TT_EXPECT(m, closed == TUTTI_OK); /* the caller's scope is not harmed */
+    fault.is_due = false;
+    TT_EXPECT(m, step_with(ctx, pipeline, 3, &fault, &closed) == status); /* it stays so */
+    tutti_pipeline_release(pipeline);
+    TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_OK); /* the caller's group is as it was */
+    tutti_module_release(net);
+    tutti_context_release(ctx);
+}
+
+static void a_failure_in_a_step_ends_it_everywhere(void **state)
+{
+    (void)state;
+    for (int i = 0; i < FAILURES; i++) {
+        tt_team_expect(3, 0, fail_in_step_two, (void *)(uintptr_t)&failures[i]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_rank_has_the_bits_of_a_plain_loop),
+        cmocka_unit_test(ranks_may_be_devices_of_a_process),
+        cmocka_unit_test(what_cannot_be_is_refused_on_all_ranks),
+        cmocka_unit_test(ranks_that_differ_are_told),
+        cmocka_unit_test(a_failure_in_a_step_ends_it_everywhere),
+    };
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
+}

@@ -1,0 +1,350 @@
+/* Who has and who steps which parameter. Each is one slice, whole, of the rank of the first part
+ * that has it, and an empty one of all others (slice.h), so that optimizers, clipping and scaling
+ * make the same calls everywhere and add up what one process would.
+ *
+ *     parameter        0.weight   1.weight   2.weight
+ *     rank 0           whole      empty      empty
+ *     rank 1           empty      whole      whole
+ *
+ * What a rank has no part of lies on meta. Cost of a step: an all_reduce of a number for each
+ * parameter, which says where there are gradients at all.
+ */
+#define XXH_STATIC_LINKING_ONLY /* the state as a value, so that nothing is allocated */
+#include <xxhash.h>
+
+#include <tutti/collectives.h>
+#include <tutti/devices.h>
+
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "comm/group/agree.h"
+#include "core/base/alloc.h"
+#include "core/tensor/tensor_impl.h"
+#include "parallel/pipeline/pipeline_impl.h"
+
+/* ---- names and owners ------------------------------------------------------------------------ */
+
+static tutti_status_t add_param(void *user, const char *name, tutti_tensor_t *x)
+{
+    tutti_pipeline_t *p = user;
+    if (p->param_count == p->param_capacity) {
+        const int capacity = p->param_capacity == 0 ? 16 : 2 * p->param_capacity;
+        tt_pipeline_param_t *params =
+            tt_realloc(p->params, (size_t)capacity * sizeof *params, "pipeline parameters");
+        TT_TRY_ALLOC(params);
+        p->params = params;
+        p->param_capacity = capacity;
+    }
+    if (x->slice != NULL) {
+        return TT_FAIL(TUTTI_ERR_STATE,
+                       "pipeline: %s is dealt out by another pipeline or a DDP: release that first",
+                       name);
+    }
+    char *copy = tt_strdup(name, "parameter's name");
+    TT_TRY_ALLOC(copy);
+    p->params[p->param_count++] =
+        (tt_pipeline_param_t){.name = copy, .tensor = tutti_tensor_retain(x), .owner = -1};
+    return TUTTI_OK;
+}
+
+typedef struct {
+    tutti_pipeline_t *p;
+    int part;
+} owners_t;
+
+static tutti_status_t note_owner(void *user, const char *name, tutti_tensor_t *x)
+{
+    (void)name;
+    const owners_t *at = user;
+    const int rank = tt_rank_of_stage(at->p, at->p->chain.parts[at->part].stage);
+    for (int i = 0; i < at->p->param_count; i++) {
+        tt_pipeline_param_t *param = &at->p->params[i];
+        if (param->tensor == x) {
+            param->owner = param->owner < 0 ? rank : param->owner;
+            param->is_mine |= rank == at->p->rank;
+        }
+    }
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_params_open(tutti_pipeline_t *p)
+{
+    TT_TRY(tutti_module_each_parameter(p->module, add_param, p));
+    for (int i = 0; i < p->chain.count; i++) {
+        owners_t at = {p, i};
+        TT_TRY(tutti_module_each_tensor(p->chain.parts[i].module, note_owner, &at));
+    }
+    return TUTTI_OK;
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+typedef struct {
+    tutti_pipeline_t *p;
+    const tutti_tensor_t *tensor;
+    bool is_found;
+} search_t;
+
+static tutti_status_t compare(void *user, const char *name, tutti_tensor_t *x)
+{
+    (void)name;
+    search_t *search = user;
+    search->is_found |= search->tensor == x;
+    return TUTTI_OK;
+}
+
+static tutti_status_t is_needed(tutti_pipeline_t *p, const tutti_tensor_t *x, bool *out)
+{
+    search_t search = {.p = p, .tensor = x};
+    for (int i = 0; i < p->chain.count; i++) {
+        const tt_part_t *part = &p->chain.parts[i];
+        if (tt_rank_of_stage(p, part->stage) == p->rank) {
+            TT_TRY(tutti_module_each_tensor(part->module, compare, &search));
+        }
+    }
+    *out = search.is_found;
+    return TUTTI_OK;
+}
+
+/* Names, shape and marks stay. */
+static tutti_status_t drop_values(tutti_pipeline_t *p, tutti_tensor_t *x)
+{
+    tutti_tensor_t *empty;
+    TT_TRY(tutti_tensor_set_grad(x, NULL));
+    if (x->storage->device == p->meta) {
+        return TUTTI_OK;
+    }
+    TT_TRY(tt_tensor_new(p->meta, x->dtype, x->shape, false, &empty));
+    empty->storage->version = x->storage->version + 1;
+    tt_tensor_swap(x, empty);
+    tutti_tensor_release(empty);
+    return TUTTI_OK;
+}
+
+static tutti_status_t place(void *user, const char *name, tutti_tensor_t *x)
+{
+    (void)name;
+    tutti_pipeline_t *p = user;
+    bool needed;
+    TT_TRY(is_needed(p, x, &needed));
+    return needed ? tutti_tensor_materialize(p->ctx, x, tutti_context_device(p->ctx))
+                  : drop_values(p, x);
+}
+
+tutti_status_t tt_params_place(tutti_pipeline_t *p)
+{
+    return tutti_module_each_tensor(p->module, place, p);
+}
+
+/* ---- what optimizers ask --------------------------------------------------------------------- */
+
+static tutti_pipeline_t *pipeline_of(tt_slicer_t *slicer)
+{
+    return (tutti_pipeline_t *)(void *)((char *)slicer - offsetof(tutti_pipeline_t, slicer));
+}
+
+static tutti_status_t agree(tt_slicer_t *slicer, tutti_status_t status)
+{
+    return tt_group_agree(pipeline_of(slicer)->group, status);
+}
+
+/* In a tensor of its own: a failed call may write into it later. */
+static tutti_status_t sum_numbers(tutti_pipeline_t *p, double *numbers, size_t count)
+{
+    tutti_tensor_t *x = NULL;
+    tutti_status_t status =
+        tt_group_agree(p->group, tutti_tensor_create(TUTTI_F64, TUTTI_SHAPE((int64_t)count), &x));
+    if (status >= 0) {
+        memcpy(tutti_tensor_data(x), numbers, count * sizeof *numbers);
+        status = tutti_all_reduce(p->group, x, TUTTI_SUM, NULL);
+        memcpy(numbers, tutti_tensor_data(x), count * sizeof *numbers);
+    }
+    tutti_tensor_release(x);
+    return status < 0 ? tt_group_give_up(p->group, status) : TUTTI_OK;
+}
+
+static tutti_status_t sum(tt_slicer_t *slicer, double *numbers, size_t count)
+{
+    return sum_numbers(pipeline_of(slicer), numbers, count);
+}
+
+static tutti_status_t stepped(tt_slicer_t *slicer, tutti_status_t status)
+{
+    tutti_pipeline_t *p = pipeline_of(slicer);
+    TT_TRY(tt_group_agree(p->group, status));
+    status = tt_ties_share(p);
+    return status < 0 ? tt_group_give_up(p->group, status) : TUTTI_OK;
+}
+
+/* ---- slices ---------------------------------------------------------------------------------- */
+
+/* All of x, or nothing of it, in a row. */
+static tutti_status_t open_row(const tutti_pipeline_t *p, const tutti_tensor_t *whole,
+                               const tutti_tensor_t *x, bool is_owner, tutti_tensor_t **out)
+{
+    if (is_owner) {
+        TT_TRY(tt_tensor_over(whole->storage, whole->dtype, TUTTI_SHAPE(whole->numel), NULL,
+                              whole->offset, out));
+    } else {
+        TT_TRY(tt_tensor_new(tt_memory_on(tutti_context_device(p->ctx)), x->dtype, TUTTI_SHAPE(0),
+                             false, out));
+    }
+    const tutti_status_t status = tt_tensor_set_part(*out, x->shape, 0);
+    if (status < 0) {
+        tutti_tensor_release(*out);
+        *out = NULL;
+    }
+    return status;
+}
+
+static tutti_status_t open_slice(tutti_pipeline_t *p, tt_pipeline_param_t *param)
+{
+    tutti_tensor_t *x = param->tensor;
+    if (!tutti_tensor_is_contiguous(x)) {
+        return TT_FAIL(TUTTI_ERR_ARG, "pipeline: parameter %s is not contiguous", param->name);
+    }
+    TT_TRY(open_row(p, x, x, param->owner == p->rank, &param->seen.values));
+    param->seen.slicer = &p->slicer;
+    x->slice = &param->seen;
+    param->is_sliced = true;
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_slices_open(tutti_pipeline_t *p)
+{
+    p->slicer = (tt_slicer_t){.agree = agree, .sum = sum, .stepped = stepped};
+    for (int i = 0; i < p->param_count && p->ranks > 1; i++) {
+        TT_TRY(open_slice(p, &p->params[i]));
+    }
+    return TUTTI_OK;
+}
+
+void tt_slices_close(tutti_pipeline_t *p)
+{
+    for (int i = 0; i < p->param_count; i++) {
+        tt_pipeline_param_t *param = &p->params[i];
+        if (param->is_sliced && param->tensor->slice == &param->seen) {
+            param->tensor->slice = NULL;
+        }
+        tutti_tensor_release(param->seen.values);
+        tutti_tensor_release(param->grad);
+        tutti_tensor_release(param->tensor);
+        tt_free(param->name);
+    }
+    tt_free(p->params);
+    p->params = NULL;
+    p->param_count = 0;
+}
+
+/* ---- in a step ------------------------------------------------------------------------------- */
+
+void tt_slices_begin_step(tutti_pipeline_t *p)
+{
+    for (int i = 0; i < p->param_count; i++) {
+        p->params[i].seen.grad = NULL;
+        tutti_tensor_release(p->params[i].grad);
+        p->params[i].grad = NULL;
+    }
+}
+
+static bool has_own_grad(const tutti_pipeline_t *p, const tt_pipeline_param_t *param)
+{
+    return param->owner == p->rank && tutti_tensor_grad(param->tensor) != NULL;
+}
+
+static tutti_status_t show_grad(tutti_pipeline_t *p, tt_pipeline_param_t *param, bool has_grad)
+{
+    if (!has_grad || !param->is_sliced) {
+        return TUTTI_OK;
+    }
+    tutti_tensor_t *grad = tutti_tensor_grad(param->tensor);
+    TT_TRY(open_row(p, grad, param->tensor, param->owner == p->rank, &param->grad));
+    param->seen.grad = param->grad;
+    return TUTTI_OK;
+}
+
+static double sum_losses(const tutti_pipeline_t *p)
+{
+    double loss = 0;
+    for (int i = 0; i < p->own_count; i++) {
+        for (int b = 0; p->own[i].index == p->stages - 1 && b < p->micro_batches; b++) {
+            loss += p->own[i].cells[b].loss;
+        }
+    }
+    return loss;
+}
+
+tutti_status_t tt_slices_end_step(tutti_pipeline_t *p, double *loss)
+{
+    const size_t count = (size_t)p->param_count + 1;
+    double *numbers = tt_alloc_array(count, sizeof *numbers, "pipeline's numbers");
+    tutti_status_t status = numbers == NULL ? TUTTI_ERR_NOMEM : TUTTI_OK;
+    if (status >= 0) {
+        numbers[0] = sum_losses(p);
+        for (int i = 0; i < p->param_count; i++) {
+            numbers[i + 1] = has_own_grad(p, &p->params[i]);
+        }
+        status = p->ranks > 1 ? sum_numbers(p, numbers, count) : TUTTI_OK;
+    }
+    for (int i = 0; i < p->param_count && status >= 0 && p->trains; i++) {
+        status = show_grad(p, &p->params[i], numbers[i + 1] > 0);
+    }
+    if (status >= 0) {
+        *loss = numbers[0];
+    }
+    tt_free(numbers);
+    return status;
+}
+
+/* ---- digest ---------------------------------------------------------------------------------- */
+
+/* A parameter's bytes, from its owner to all; of the host. */
+static tutti_status_t fetch(tutti_pipeline_t *p, const tt_pipeline_param_t *param,
+                            tutti_tensor_t **out)
+{
+    const tutti_tensor_t *x = param->tensor;
+    if (p->ranks == 1) {
+        return tt_tensor_on_host(x, out);
+    }
+    TT_TRY(tt_tensor_new(p->ctx->cpu, x->dtype, x->shape, false, out));
+    tutti_status_t status =
+        param->owner == p->rank ? tt_tensor_read(x, tutti_tensor_data(*out)) : TUTTI_OK;
+    status = status < 0 ? status : tutti_broadcast(p->group, *out, param->owner, NULL);
+    if (status < 0) {
+        tutti_tensor_release(*out);
+    }
+    return status;
+}
+
+static tutti_status_t digest_all(tutti_pipeline_t *p, XXH3_state_t *state)
+{
+    for (int i = 0; i < p->param_count; i++) {
+        tutti_tensor_t *x;
+        TT_TRY(fetch(p, &p->params[i], &x));
+        (void)XXH3_128bits_update(state, tutti_tensor_data(x), tutti_tensor_bytes(x));
+        tutti_tensor_release(x);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status_t tutti_pipeline_digest(tutti_pipeline_t *p, char text[TUTTI_DIGEST_BYTES])
+{
+    TT_WANT("pipeline_digest", p);
+    TT_WANT("pipeline_digest", text);
+    XXH3_state_t state;
+    XXH3_INITSTATE(&state);
+    (void)XXH3_128bits_reset(&state);
+    const tutti_status_t status = digest_all(p, &state);
+    if (status < 0) {
+        return p->ranks > 1 ? tt_group_give_up(p->group, status) : status;
+    }
+    XXH128_canonical_t digest;
+    XXH128_canonicalFromHash(&digest, XXH3_128bits_digest(&state));
+    for (size_t i = 0; i < sizeof digest.digest; i++) {
+        snprintf(text + 2 * i, 3, "%02x", digest.digest[i]);
+    }
+    return TUTTI_OK;
+}

@@ -237,44 +237,6 @@ static void a_loaded_state_goes_on_to_the_bit(void **state)
     }
 }
 
-/* Names, tensors and memory that are there already, among many. */
-static void many_parameters_are_hardly_compared(void **state)
-{
-    enum { MANY = 2000, ELEMENTS = 4 };
-    fixture_t *f = *state;
-    tutti_optim_t *opt;
-    tutti_tensor_t *x, *view;
-    char name[16];
-    assert_int_equal(tutti_optim_create(f->ctx, &tutti_sgd, NULL, &opt), 0);
-    const size_t before = tt_alloc_stats().allocations;
-    for (int i = 0; i < MANY; i++) {
-        snprintf(name, sizeof name, "%d", i);
-        assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(ELEMENTS), &x), 0);
-        assert_int_equal(tutti_optim_add_parameter(opt, 0, name, x), 0);
-        tutti_tensor_release(x);
-    }
-    assert_in_range(opt->compared, 1, 1000);
-    assert_in_range(tt_alloc_stats().allocations - before, MANY, 6 * MANY);
-    for (size_t i = 0; i < MANY; i += 101) {
-        tutti_tensor_t *there = opt->slots[i].tensor;
-        snprintf(name, sizeof name, "%zu", i);
-        assert_int_equal(tutti_optim_add_parameter(opt, 0, "new", there), TUTTI_ERR_ARG);
-        expect_error("is there already");
-        assert_int_equal(tutti_optim_add_parameter(opt, 0, name, f->a), TUTTI_ERR_ARG);
-        expect_error("is there already");
-        assert_int_equal(tt_tensor_over(there->storage, TUTTI_F32, TUTTI_SHAPE(2), NULL,
-                                        there->offset + 2, &view),
-                         0);
-        snprintf(name, sizeof name, "view %zu", i);
-        assert_int_equal(tutti_optim_add_parameter(opt, 0, name, view), TUTTI_ERR_ARG);
-        expect_error("shares memory with");
-        tutti_tensor_release(view);
-    }
-    assert_int_equal(opt->slot_count, MANY);
-    assert_int_equal(tutti_optim_add_parameter(opt, 0, "new", f->a), 0); /* refused before */
-    tutti_optim_release(opt);
-}
-
 static void a_state_that_does_not_fit_is_refused(void **state)
 {
     fixture_t *f = *state;
@@ -603,7 +565,6 @@ int main(void)
         TEST(measuring_leaves_a_strided_gradient_where_it_is),
         TEST(the_steady_state_allocates_nothing),
         TEST(a_loaded_state_goes_on_to_the_bit),
-        TEST(many_parameters_are_hardly_compared),
         TEST(a_state_that_does_not_fit_is_refused),
         TEST(masters_keep_what_16_bits_cannot_hold),
         TEST(a_saved_master_goes_on_to_the_bit),

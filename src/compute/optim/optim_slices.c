@@ -141,18 +141,41 @@ static bool takes_part(const tutti_optim_t *opt, size_t slot, const tt_slicer_t 
     return slicer_of(opt, slot) == slicer && tt_optim_grad(&opt->slots[slot]) != NULL;
 }
 
-static tutti_status_t write_all(const sums_t *sums, const tt_slicer_t *slicer, double *numbers)
+/* What may fail of all slots, of whatever slicer: a measure moves moments, so that none may begin
+ * where a rank cannot. */
+static tutti_status_t prepare_all(const sums_t *sums, double **numbers)
 {
     tutti_optim_t *opt = sums->opt;
+    size_t count = 0;
     for (size_t i = 0; i < opt->slot_count; i++) {
         tutti_tensor_t *grad;
-        if (takes_part(opt, i, slicer)) {
+        if (slicer_of(opt, i) != NULL && tt_optim_grad(&opt->slots[i]) != NULL) {
             TT_TRY(tt_optim_flat_grad(opt, &opt->slots[i], &grad));
-            TT_TRY(sums->write(sums, i, grad, numbers));
-            numbers += sums->count(opt->slots[i].tensor);
+            count += sums->count(opt->slots[i].tensor);
         }
     }
+    *numbers = tt_alloc_array(count + opt->slot_count + 1, sizeof **numbers, "sums of slices");
+    TT_TRY_ALLOC(*numbers);
     return TUTTI_OK;
+}
+
+/* *count: how many. Gradients are there: what fails is reading those of a device. */
+static tutti_status_t write_all(const sums_t *sums, const tt_slicer_t *slicer, double *numbers,
+                                size_t *count)
+{
+    tutti_optim_t *opt = sums->opt;
+    tutti_status_t status = TUTTI_OK;
+    *count = 0;
+    for (size_t i = 0; i < opt->slot_count; i++) {
+        tutti_tensor_t *grad;
+        if (!takes_part(opt, i, slicer)) {
+            continue;
+        }
+        status = status < 0 ? status : tt_optim_flat_grad(opt, &opt->slots[i], &grad);
+        status = status < 0 ? status : sums->write(sums, i, grad, numbers + *count);
+        *count += sums->count(opt->slots[i].tensor);
+    }
+    return status;
 }
 
 static void read_all(const sums_t *sums, const tt_slicer_t *slicer, const double *numbers)
@@ -166,33 +189,35 @@ static void read_all(const sums_t *sums, const tt_slicer_t *slicer, const double
     }
 }
 
-static tutti_status_t sum_slicer(const sums_t *sums, tt_slicer_t *slicer)
+/* *numbers: zeros from here on, of which it takes some. The last one says how many ranks could not
+ * write theirs. */
+static tutti_status_t sum_slicer(const sums_t *sums, tt_slicer_t *slicer, double **numbers)
 {
-    const tutti_optim_t *opt = sums->opt;
-    size_t count = 0;
-    for (size_t i = 0; i < opt->slot_count; i++) {
-        count += takes_part(opt, i, slicer) ? sums->count(opt->slots[i].tensor) : 0;
+    double *own = *numbers;
+    size_t count;
+    const tutti_status_t status = write_all(sums, slicer, own, &count);
+    own[count] = status < 0;
+    *numbers += count + 1;
+    TT_TRY(slicer->sum(slicer, own, count + 1));
+    if (own[count] > 0) {
+        return slicer->agree(slicer, status);
     }
-    double *numbers = tt_alloc_array(count + 1, sizeof *numbers, "sums of slices");
-    tutti_status_t status = numbers == NULL ? TUTTI_ERR_NOMEM : write_all(sums, slicer, numbers);
-    status = slicer->agree(slicer, status);
-    if (status >= 0) {
-        status = slicer->sum(slicer, numbers, count);
-    }
-    if (status >= 0) {
-        read_all(sums, slicer, numbers);
-    }
-    tt_free(numbers);
-    return status;
+    read_all(sums, slicer, own);
+    return TUTTI_OK;
 }
 
 static tutti_status_t sum_all(const sums_t *sums)
 {
-    for (size_t i = 0; i < sums->opt->slot_count; i++) {
-        TT_TRY(is_first_of_slicer(sums->opt, i) ? sum_slicer(sums, slicer_of(sums->opt, i))
-                                                : TUTTI_OK);
+    double *numbers = NULL;
+    tutti_status_t status = tt_optim_agree(sums->opt, prepare_all(sums, &numbers));
+    double *next = numbers;
+    for (size_t i = 0; i < sums->opt->slot_count && status >= 0; i++) {
+        if (is_first_of_slicer(sums->opt, i)) {
+            status = sum_slicer(sums, slicer_of(sums->opt, i), &next);
+        }
     }
-    return TUTTI_OK;
+    tt_free(numbers);
+    return status;
 }
 
 tutti_status_t tt_optim_measure_slices(tutti_optim_t *opt, tt_optim_measure_t measure,

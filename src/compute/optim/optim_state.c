@@ -101,10 +101,23 @@ static tutti_status_t visit_slot(const tutti_optim_t *opt, const tt_optim_slot_t
     return visit_step(slot, visit, user);
 }
 
+/* Of a kind that looks at whole parameters: another rank has stepped it, and has what is to be
+ * saved, also when nobody steps slices any more. */
+static bool is_elsewhere(const tutti_optim_t *opt, const tt_optim_slot_t *slot)
+{
+    tutti_shape_t shape = tt_optim_weight(slot)->shape;
+    for (int i = 0; i < TT_MOMENTS_MAX; i++) {
+        if (slot->moments[i] == NULL && tt_optim_wants_moment(opt, slot, i, &shape)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 tutti_status_t tutti_optim_each_state(tutti_optim_t *opt, tutti_tensor_visit_t visit, void *user)
 {
     for (size_t i = 0; i < opt->slot_count; i++) {
-        if (opt->slots[i].step > 0) {
+        if (opt->slots[i].step > 0 && !is_elsewhere(opt, &opt->slots[i])) {
             TT_TRY(visit_slot(opt, &opt->slots[i], visit, user));
         }
     }
@@ -113,20 +126,43 @@ tutti_status_t tutti_optim_each_state(tutti_optim_t *opt, tutti_tensor_visit_t v
 
 /* ---- saving ---------------------------------------------------------------------------------- */
 
+static tutti_status_t fail_slices(const char *call, const char *name)
+{
+    return TT_FAIL(
+        TUTTI_ERR_STATE,
+        "%s: ranks step slices of \"%s\" and others, or did so, and each has the state of "
+        "its own: tutti_checkpoint_save() writes them as one",
+        call, name);
+}
+
+/* Of a parameter that is nobody's slice any more, its state may still be one. */
+static tutti_status_t check_slot_whole(const tutti_optim_t *opt, const tt_optim_slot_t *slot,
+                                       const char *call)
+{
+    kept_t kept;
+    for (int i = 0; i < KEPT_COUNT && slot->step > 0; i++) {
+        TT_TRY(find_kept(opt, slot, i, &kept));
+        const bool is_whole =
+            kept.tensor == NULL ? i == MASTER : kept.tensor->numel == tutti_shape_numel(kept.shape);
+        if (kept.name[0] != 0 && !is_whole) {
+            return fail_slices(call, slot->name);
+        }
+    }
+    return TUTTI_OK;
+}
+
 /* A file of one rank would hold its slices alone. */
 static tutti_status_t check_whole(const tutti_optim_t *opt, const char *call)
 {
-    return !tt_optim_has_slices(opt)
-               ? TUTTI_OK
-               : TT_FAIL(TUTTI_ERR_STATE,
-                         "%s: ranks step slices of \"%s\" and others, and each has the state of "
-                         "its own: tutti_checkpoint_save() writes them as one",
-                         call, opt->slots[0].name);
+    return tt_optim_has_slices(opt) ? fail_slices(call, opt->slots[0].name) : TUTTI_OK;
 }
 
 tutti_status_t tutti_optim_save(tutti_optim_t *opt, const char *path)
 {
     TT_TRY(check_whole(opt, "optim_save"));
+    for (size_t i = 0; i < opt->slot_count; i++) {
+        TT_TRY(check_slot_whole(opt, &opt->slots[i], "optim_save"));
+    }
     const tutti_named_text_t kind = {KIND_NAME, opt->ops->name};
     tt_tensor_list_t list = {0};
     tutti_status_t status = tutti_optim_each_state(opt, tt_tensor_list_add, &list);

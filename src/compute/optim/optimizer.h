@@ -10,6 +10,7 @@
 
 #include "core/base/default.h"
 #include "core/base/fail.h"
+#include "core/base/pointer_set.h"
 #include "core/base/threads.h"
 #include "core/kernel/kernels.h"
 #include "core/kernel/optim/flat.h"
@@ -71,8 +72,10 @@ struct tutti_optim {
     tt_optim_group_t *groups;
     int group_count;
     tt_optim_slot_t *slots;
-    size_t slot_count;
-    const char *driver; /* who steps it inside backward, a literal; NULL: nobody does */
+    size_t slot_count, slot_room;
+    tt_pointer_set_t seen; /* where there are many: hashes of names, tensors, their storages */
+    size_t compared;       /* slots, with new parameters, ever */
+    const char *driver;    /* who steps it inside backward, a literal; NULL: nobody does */
 };
 
 /* What is stepped of a parameter, and its gradient: all of it, or this rank's slice. */

@@ -65,6 +65,8 @@ static const tutti_option_t table[] = {
     TEXT(bucket_mb, "bucket-mb", "MIB",
          "gradients that travel together; auto: by the wire's speed"),
     INT(stage, "stage", "S", 0, 1, "of ZeRO; 1: each rank steps a part of the weights"),
+    TEXT(offload, "offload", "DIR",
+         "a folder for the optimizer's state: a disk in place of memory"),
     FLAG(recompute, "recompute", "activations in backward instead of keeping them: less memory"),
     FLAG(no_overlap, "no-overlap", "average gradients behind the backward, not under it"),
     PATH(trace, "trace", "write a timeline for chrome://tracing"),

@@ -15,7 +15,7 @@
 
 typedef struct {
     const char *data, *save, *load, *log, *reference, *summary, *hook, *bucket_mb, *trace;
-    const char *checkpoint, *device;
+    const char *checkpoint, *device, *offload;
     int64_t layers, width, heads, context, batch, shards, steps, threads, seed, sample;
     int64_t warmup, validate_every, every, keep, copies, accumulate, stage;
     int64_t device_mib, device_launch_ns, device_copy_mb; /* zeros: as the device has it */
@@ -60,6 +60,9 @@ tutti_tensor_t *gpt_loss(tutti_scope_t *s, session_t *session, tutti_tensor_t *t
 /* Tokens and targets [B, T] u8 of a micro-batch of the context's step and shard. */
 typedef void (*gpt_micro_batch_t)(void *user, tutti_scope_t *s, int64_t micro_batch,
                                   tutti_tensor_t **tokens, tutti_tensor_t **targets);
+
+/* Its state goes to the disk of --offload, if that is given. */
+tutti_status_t gpt_offload(const session_t *session, tutti_optim_t *opt);
 
 tutti_status_t gpt_open_ddp(session_t *session, tutti_ddp_t **out);
 

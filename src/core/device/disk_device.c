@@ -230,7 +230,10 @@ static tutti_status_t copy_in(void *state, void *to, const void *host, size_t by
 {
     disk_t *disk = state;
     TT_TRY(check_memory(disk, to, bytes));
-    TT_TRY(tt_disk_ring_settle(disk->ring));
+    const tutti_status_t settled = tt_disk_ring_settle(disk->ring);
+    if (settled == TUTTI_ERR_TIMEOUT || settled == TUTTI_ERR_STATE) {
+        return settled; /* a failed write is no matter: these are new bytes */
+    }
     return copy_all(disk, place_of(to), bytes, NULL, host);
 }
 

@@ -111,6 +111,9 @@ set_property(TEST pipeline_bits_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHA
 set_property(TEST pipeline_killed_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=12")
 tutti_test(pipeline_bits_full pipeline_bits_test)
 tutti_test(pipeline_killed_full pipeline_killed_test)
+# Optimizers with their state on a disk: of what ranks and stages make of them a share is quick.
+set_property(TEST ddp_slices_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=8")
+tutti_test(ddp_slices_full ddp_slices_test)
 
 # The tables of cases that conformance tests walk.
 file(GLOB cases tests/conform/op_cases_*.c)
@@ -155,6 +158,12 @@ target_sources(checkpoint_faults_test PRIVATE tests/disk/disk_faults.c)
 target_link_options(checkpoint_faults_test PRIVATE ${calls})
 set_property(TEST checkpoint_faults_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=24")
 tutti_test(checkpoint_faults_full checkpoint_faults_test)
+
+set(calls open pread pwrite posix_fallocate fallocate fsync)
+list(TRANSFORM calls PREPEND "-Wl,--wrap=")
+target_link_options(offload_faults_test PRIVATE ${calls})
+set_property(TEST offload_faults_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=24")
+tutti_test(offload_faults_full offload_faults_test)
 
 # What mpi_test.py starts under mpirun.
 file(GLOB sources tests/multi/mpi_conform*.c)

@@ -12,7 +12,7 @@
 #include <tutti/tutti.h>
 
 typedef struct {
-    const char *data, *save, *load, *log, *checkpoint, *metrics, *unit;
+    const char *data, *save, *load, *log, *checkpoint, *metrics, *unit, *offload;
     int64_t epochs, steps, batch, shards, stage, seed, threads, every, keep, copies;
     double lr, dropout;
     int model, dtype, optimizer;

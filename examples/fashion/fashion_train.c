@@ -218,6 +218,9 @@ static tutti_status_t open_training(training_t *t)
     TUTTI_CHECK(open_loader(t));
     TUTTI_CHECK(open_optimizer(t));
     TUTTI_CHECK(tutti_optim_add_module(t->opt, session->net, NULL, NULL));
+    if (session->settings.offload != NULL) {
+        TUTTI_CHECK(tutti_optim_offload(t->opt, session->settings.offload));
+    }
     TUTTI_CHECK(tutti_group_tensor(session->world, TUTTI_F64, TUTTI_SHAPE(tutti_ddp_shards(t->ddp)),
                                    &t->losses));
     TUTTI_CHECK(load_checkpoint(t));

@@ -65,9 +65,9 @@ static const tutti_option_t table[] = {
     TEXT(bucket_mb, "bucket-mb", "MIB",
          "gradients that travel together; auto: by the wire's speed"),
     INT(stage, "stage", "S", 0, 3,
-        "of ZeRO; each rank steps a part of the weights: 1, and has it alone of gradients: 2, and "
+        "of ZeRO: each rank steps a part of the weights; 2: and has no more of gradients; 3: nor "
         "of "
-        "weights: 3"),
+        "weights"),
     TEXT(unit, "unit", "KIND", "of modules that come and go together at stage 3: block"),
     TEXT(mesh, "mesh", "pp=P", "stages of the model on P ranks, one batch for all"),
     INT(micro_batches, "micro-batches", "M", 0, 65536,
@@ -75,6 +75,8 @@ static const tutti_option_t table[] = {
     TEXT(pipeline, "pipeline", "NAME", "the schedule of the stages: 1f1b, gpipe, zb-h1, zb-v, …"),
     INT(stages_per_rank, "stages-per-rank", "N", 0, 64, "0: as few as the schedule wants"),
     TEXT(cut, "cut", "NAMES", "parts with which stages begin: blocks.2,ln; else blocks evenly"),
+    TEXT(offload, "offload", "DIR",
+         "a folder for the optimizer's state: a disk in place of memory"),
     FLAG(recompute, "recompute", "activations in backward instead of keeping them: less memory"),
     FLAG(no_overlap, "no-overlap", "average gradients behind the backward, not under it"),
     PATH(trace, "trace", "write a timeline for chrome://tracing"),

@@ -16,7 +16,7 @@
 
 typedef struct {
     const char *data, *save, *load, *log, *reference, *summary, *hook, *bucket_mb, *trace, *unit;
-    const char *checkpoint, *device, *metrics, *mesh, *pipeline, *cut;
+    const char *checkpoint, *device, *metrics, *mesh, *pipeline, *cut, *offload;
     int64_t layers, width, heads, context, batch, shards, steps, threads, seed, sample;
     int64_t warmup, validate_every, every, keep, copies, accumulate, stage;
     int64_t micro_batches, stages_per_rank;
@@ -62,6 +62,9 @@ tutti_tensor_t *gpt_loss(tutti_scope_t *s, session_t *session, tutti_tensor_t *t
 /* Tokens and targets [B, T] u8 of a micro-batch of the context's step and shard. */
 typedef void (*gpt_micro_batch_t)(void *user, tutti_scope_t *s, int64_t micro_batch,
                                   tutti_tensor_t **tokens, tutti_tensor_t **targets);
+
+/* Its state goes to the disk of --offload, if that is given. */
+tutti_status_t gpt_offload(const session_t *session, tutti_optim_t *opt);
 
 tutti_status_t gpt_open_ddp(session_t *session, tutti_ddp_t **out);
 

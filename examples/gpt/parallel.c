@@ -76,6 +76,12 @@ tutti_status_t gpt_open_ddp(session_t *session, tutti_ddp_t **out)
     return set_hook(settings, *out);
 }
 
+tutti_status_t gpt_offload(const session_t *session, tutti_optim_t *opt)
+{
+    const char *folder = session->settings.offload;
+    return folder == NULL ? TUTTI_OK : tutti_optim_offload(opt, folder);
+}
+
 tutti_status_t gpt_shard(session_t *session, tutti_ddp_t *ddp, gpt_micro_batch_t micro_batch,
                          void *user, double *loss)
 {

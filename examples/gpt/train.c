@@ -341,7 +341,8 @@ static tutti_status_t open_optimizer(training_t *t)
     TUTTI_CHECK(tutti_optim_create(t->session->ctx, &tutti_adamw, &options, &t->opt));
     options.no_weight_decay = true;
     TUTTI_CHECK(tutti_optim_add_group(t->opt, &options, &group));
-    return tutti_optim_add_module(t->opt, t->session->model, choose_group, NULL);
+    TUTTI_CHECK(tutti_optim_add_module(t->opt, t->session->model, choose_group, NULL));
+    return gpt_offload(t->session, t->opt);
 }
 
 /* Windows begin at any byte, in an order that is a permutation for each epoch. */

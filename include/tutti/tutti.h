@@ -30,6 +30,7 @@
 #include <tutti/nn.h>
 #include <tutti/nn_layers.h>
 #include <tutti/objects.h>
+#include <tutti/offload.h>
 #include <tutti/op.h>
 #include <tutti/op_conv.h>
 #include <tutti/op_loss.h>

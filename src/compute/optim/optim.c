@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "compute/optim/optim_offload.h"
 #include "compute/optim/optimizer.h"
 #include "core/base/alloc.h"
 #include "core/base/fnv.h"
@@ -44,9 +45,11 @@ void tutti_optim_release(tutti_optim_t *opt)
     if (opt == NULL) {
         return;
     }
+    tt_optim_offload_leave(opt);
     for (size_t i = opt->slot_count; i-- > 0;) {
         release_slot(&opt->slots[i]);
     }
+    tt_optim_offload_release(opt);
     for (int i = 0; i < opt->group_count; i++) {
         tt_free(opt->groups[i].options);
     }

@@ -7,6 +7,9 @@
  *     rank 0      | sums            0 ...
  *     rank 1        0 ...         | sums            sums          |
  */
+#include <string.h>
+
+#include "compute/optim/optim_offload.h"
 #include "compute/optim/optimizer.h"
 #include "core/base/alloc.h"
 #include "core/base/integers.h"
@@ -16,7 +19,6 @@ typedef struct sums sums_t;
 struct sums {
     tutti_optim_t *opt;
     bool is_largest;
-    tt_optim_measure_t measure;
     double (*totals)[TUTTI_OPTIM_SUMS_MAX];
     double *norms;
     size_t (*count)(const tutti_tensor_t *whole);
@@ -38,40 +40,28 @@ static size_t count_sums(const tutti_tensor_t *whole)
     return TUTTI_OPTIM_SUMS_MAX * sections_of(whole);
 }
 
-typedef struct {
-    const sums_t *sums;
-    const tt_optim_slot_t *slot;
-    const tutti_tensor_t *grad;
-    size_t length;
-    double *numbers; /* of the slice's first section */
-} sections_t;
-
-static void write_section(void *arg, size_t index)
-{
-    const sections_t *at = arg;
-    at->sums->measure(at->sums->opt, at->slot, at->grad, index * at->length, at->length,
-                      at->numbers + TUTTI_OPTIM_SUMS_MAX * index);
-}
-
-/* Kernels of the host alone measure. */
 static tutti_status_t write_sums(const sums_t *sums, size_t slot, const tutti_tensor_t *grad,
                                  double *numbers)
 {
-    const tt_optim_slot_t *at = &sums->opt->slots[slot];
+    tutti_optim_t *opt = sums->opt;
+    tt_optim_slot_t *at = &opt->slots[slot];
     const tutti_tensor_t *values = tt_optim_weight(at);
     const size_t length = tt_optim_section((size_t)at->tensor->numel),
                  first = (size_t)values->part->first;
     TT_ASSERT(first % length == 0 || values->numel == 0);
-    if (values->storage->device != NULL) {
+    if (values->storage->device != NULL) { /* kernels of the host alone measure */
         return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
                        "%s measures parameters, and \"%s\" is dealt out to ranks and lies on %s: "
                        "keep it on the host, or choose another kind",
-                       sums->opt->ops->name, at->name, tt_device_text(values->storage->device));
+                       opt->ops->name, at->name, tt_device_text(values->storage->device));
     }
-    sections_t sections = {sums, at, grad, length,
-                           numbers + TUTTI_OPTIM_SUMS_MAX * (first / length)};
-    tt_threads_run(sums->opt->ctx->exec.threads, tt_divide_up((size_t)values->numel, length),
-                   write_section, &sections);
+    double *own = numbers + TUTTI_OPTIM_SUMS_MAX * (first / length);
+    if (tt_optim_is_offloaded(opt, at)) {
+        return tt_optim_offload_measure(opt, at, grad, length, own);
+    }
+    tutti_optim_piece_t piece = tt_optim_piece_of(opt, at, grad);
+    piece.options = opt->groups[at->group].options;
+    tt_optim_measure_now(opt->ops, opt->ctx->exec.threads, &piece, length, own);
     return TUTTI_OK;
 }
 
@@ -79,12 +69,8 @@ static void read_sums(const sums_t *sums, size_t slot, const double *numbers)
 {
     double *total = sums->totals[slot];
     const size_t sections = sections_of(sums->opt->slots[slot].tensor);
-    for (int k = 0; k < TUTTI_OPTIM_SUMS_MAX; k++) {
-        total[k] = 0;
-        for (size_t i = 0; i < sections; i++) {
-            total[k] += numbers[TUTTI_OPTIM_SUMS_MAX * i + (size_t)k];
-        }
-    }
+    memset(total, 0, TUTTI_OPTIM_SUMS_MAX * sizeof *total);
+    tt_optim_add_sections(numbers, sections, total);
 }
 
 /* ---- blocks of gradients --------------------------------------------------------------------- */
@@ -220,15 +206,10 @@ static tutti_status_t sum_all(const sums_t *sums)
     return status;
 }
 
-tutti_status_t tt_optim_measure_slices(tutti_optim_t *opt, tt_optim_measure_t measure,
-                                       double (*totals)[TUTTI_OPTIM_SUMS_MAX])
+tutti_status_t tt_optim_measure_slices(tutti_optim_t *opt, double (*totals)[TUTTI_OPTIM_SUMS_MAX])
 {
-    const sums_t sums = {.opt = opt,
-                         .measure = measure,
-                         .totals = totals,
-                         .count = count_sums,
-                         .write = write_sums,
-                         .read = read_sums};
+    const sums_t sums = {
+        .opt = opt, .totals = totals, .count = count_sums, .write = write_sums, .read = read_sums};
     return sum_all(&sums);
 }
 

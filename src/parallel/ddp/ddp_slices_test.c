@@ -9,6 +9,7 @@
 #include <tutti/ddp.h>
 #include <tutti/modes.h>
 #include <tutti/nn_layers.h>
+#include <tutti/offload.h>
 #include <tutti/op_math.h>
 #include <tutti/op_reduce.h>
 #include <tutti/op_shape.h>
@@ -19,6 +20,8 @@
 #include "comm/group/group_team.h"
 #include "core/device/heap.h"
 #include "core/base/log.h"
+#include "core/base/place_testing.h"
+#include "core/tensor/device_testing.h"
 #include "core/tensor/tensor_impl.h"
 
 enum { STEPS = 3, IN = 24, WIDE = 1500, BATCH = 2, SHARDS = 4, RANKS_MAX = 4 };
@@ -40,6 +43,7 @@ typedef struct {
 typedef struct {
     const case_t *at;
     int stage;
+    const char *folder; /* optimizer state is there; NULL: in memory */
     char digests[RANKS_MAX][TUTTI_DIGEST_BYTES];
     double norms[RANKS_MAX][STEPS];
     int64_t state_numel[RANKS_MAX]; /* of all moments and masters */
@@ -173,6 +177,7 @@ static void train_member(tt_member_t *m)
     TT_EXPECT(m, tutti_optim_create(ctx, job->at->kind, job->at->optimizer_options, &opt) == 0);
     case_t at = *job->at;
     TT_EXPECT(m, tutti_optim_add_module(opt, net.net, choose, &at) == TUTTI_OK);
+    TT_EXPECT(m, job->folder == NULL || tutti_optim_offload(opt, job->folder) == TUTTI_OK);
     TT_EXPECT(m, train(m, ctx, &net, opt, job) == TUTTI_OK);
     tutti_optim_release(opt);
     tutti_module_release(net.net);
@@ -217,11 +222,16 @@ static const case_t cases[] = {
     {.name = "late parameters", .kind = &tutti_adamw, .skips = true, .clip = 0.01},
 };
 
-static void run(job_t *job, const case_t *at, int ranks, int stage)
+static void run_in(job_t *job, const case_t *at, int ranks, int stage, const char *folder)
 {
-    *job = (job_t){.at = at, .stage = stage};
+    *job = (job_t){.at = at, .stage = stage, .folder = folder};
     tt_team_expect_quietly(ranks, 20000, train_member, job);
     assert_int_equal(tt_alloc_stats().blocks, 0);
+}
+
+static void run(job_t *job, const case_t *at, int ranks, int stage)
+{
+    run_in(job, at, ranks, stage, NULL);
 }
 
 static void expect_same(const job_t *want, const job_t *job, int ranks)
@@ -249,6 +259,28 @@ static void slices_have_the_bits_of_the_whole(void **state)
             }
         }
     }
+}
+
+enum { CASES = sizeof cases / sizeof cases[0], LAYOUTS = 4 }; /* ranks 1 and 2, stages 0 and 1 */
+
+/* A share of them, and one at least. */
+static void a_disk_has_the_bits_of_memory(void **state)
+{
+    (void)state;
+    job_t want, job;
+    char folder[TT_PLACE_BYTES];
+    tt_place_make(folder);
+    for (uint64_t i = 0; i < CASES * LAYOUTS; i++) {
+        const int ranks = 1 + (int)(i / CASES % 2), stage = (int)(i / CASES / 2);
+        if (tt_test_takes(i) || i + 1 == CASES * LAYOUTS) {
+            print_message("%s, %d ranks, stage %d\n", cases[i % CASES].name, ranks, stage);
+            run(&want, &cases[i % CASES], 1, 0);
+            run_in(&job, &cases[i % CASES], ranks, stage, folder);
+            expect_same(&want, &job, ranks);
+            assert_int_equal(tt_alloc_stats().blocks, 0);
+        }
+    }
+    tt_place_remove(folder);
 }
 
 /* Moments of a slice, and of no more. */
@@ -525,6 +557,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slices_have_the_bits_of_the_whole),
+        cmocka_unit_test(a_disk_has_the_bits_of_memory),
         cmocka_unit_test(state_is_dealt_out),
         cmocka_unit_test(a_rank_without_memory_stops_all),
         cmocka_unit_test(buckets_of_gradients_come_and_go),

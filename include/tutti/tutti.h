@@ -33,9 +33,11 @@
 #include <tutti/offload.h>
 #include <tutti/op.h>
 #include <tutti/op_conv.h>
+#include <tutti/op_index.h>
 #include <tutti/op_loss.h>
 #include <tutti/op_math.h>
 #include <tutti/op_nn.h>
+#include <tutti/op_pad.h>
 #include <tutti/op_reduce.h>
 #include <tutti/op_shape.h>
 #include <tutti/optim.h>

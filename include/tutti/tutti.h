@@ -39,6 +39,7 @@
 #include <tutti/optim.h>
 #include <tutti/options.h>
 #include <tutti/own_optimizer.h>
+#include <tutti/placement.h>
 #include <tutti/prepared.h>
 #include <tutti/safetensors.h>
 #include <tutti/status.h>

@@ -46,6 +46,7 @@
 #include <tutti/pipeline.h>
 #include <tutti/pipeline_run.h>
 #include <tutti/pipeline_partition.h>
+#include <tutti/placement.h>
 #include <tutti/prepared.h>
 #include <tutti/safetensors.h>
 #include <tutti/sharded.h>

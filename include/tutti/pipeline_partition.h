@@ -66,7 +66,7 @@ typedef struct tutti_pipeline_stage {
 } tutti_pipeline_stage_t;
 
 /** Where a model is cut. */
-typedef struct tutti_pipeline_partition {
+typedef struct tutti_pipeline_stages_found {
     int count;
     tutti_pipeline_stage_t *stages; /**< [count] */
     double seconds; /**< of a micro-batch, in a full pipeline: of the slowest stage, message, or

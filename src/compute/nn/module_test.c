@@ -253,7 +253,7 @@ static void a_failure_inside_says_where(void **state)
     y = tutti_forward(s, gpt, y); /* safe to pass on */
     assert_int_equal(tutti_scope_close(s), TUTTI_ERR_SHAPE);
     expect_error("sequences of 9 tokens, but its context is 8");
-    expect_error("longer context (in gpt)");
+    expect_error("longer context (in gpt_embedding in gpt)");
     assert_int_equal(tutti_scope_open(f->ctx, &s), 0);
     tokens = tutti_full(s, TUTTI_I64, TUTTI_SHAPE(1, 4), 20);
     (void)tutti_forward(s, gpt, tokens);

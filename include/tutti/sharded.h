@@ -78,7 +78,7 @@ TUTTI_API tutti_status_t tutti_ddp_dismiss(tutti_ddp_t *ddp);
 TUTTI_API tutti_status_t tutti_ddp_digest(tutti_ddp_t *ddp, char *text);
 
 /** What lies on this rank now, and what went over wires. */
-typedef struct tutti_ddp_memory {
+typedef struct tutti_ddp_memory_use {
     int stage, units;
     size_t
         parameter_bytes; /**< of values: whole ones and slices, without what units under way have */

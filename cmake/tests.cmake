@@ -114,6 +114,9 @@ tutti_test(pipeline_killed_full pipeline_killed_test)
 # Optimizers with their state on a disk: of what ranks and stages make of them a share is quick.
 set_property(TEST ddp_slices_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=8")
 tutti_test(ddp_slices_full ddp_slices_test)
+# Stages of DDP: a random share of the rows is quick, all of them are full.
+set_property(TEST ddp_stages_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=8")
+tutti_test(ddp_stages_full ddp_stages_test)
 
 # The tables of cases that conformance tests walk.
 file(GLOB cases tests/conform/op_cases_*.c)

@@ -103,6 +103,10 @@ tutti_test(checkpoint_full checkpoint_test)
 tutti_test(checkpoint_hosts_full checkpoint_hosts_test)
 tutti_test(checkpoint_whole_full checkpoint_whole_test)
 
+# Stages of DDP: a random share of the rows is quick, all of them are full.
+set_property(TEST ddp_stages_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=8")
+tutti_test(ddp_stages_full ddp_stages_test)
+
 # The tables of cases that conformance tests walk.
 file(GLOB cases tests/conform/op_cases_*.c)
 target_sources(op_conform_test PRIVATE tests/conform/op_case_run.c ${cases})

@@ -12,7 +12,7 @@
 #include <tutti/tutti.h>
 
 typedef struct {
-    const char *data, *save, *load, *log, *checkpoint;
+    const char *data, *save, *load, *log, *checkpoint, *unit;
     int64_t epochs, steps, batch, shards, stage, seed, threads, every, keep, copies;
     double lr, dropout;
     int model, dtype, optimizer;
@@ -38,6 +38,7 @@ typedef struct {
     double accuracy;           /* of the test pictures, in [0, 1] */
     double seconds;            /* in all */
     double samples_per_second; /* while training; of the test where nothing is trained */
+    tutti_ddp_memory_t memory; /* while training, between steps */
 } result_t;
 
 tutti_status_t fashion_open_data(const session_t *session, bool is_test, tutti_dataset_t **out);

@@ -64,7 +64,11 @@ static const tutti_option_t table[] = {
     TEXT(hook, "hook", "NAME", "how gradients are averaged: none, bf16, fp16, powersgd:R, …"),
     TEXT(bucket_mb, "bucket-mb", "MIB",
          "gradients that travel together; auto: by the wire's speed"),
-    INT(stage, "stage", "S", 0, 1, "of ZeRO; 1: each rank steps a part of the weights"),
+    INT(stage, "stage", "S", 0, 3,
+        "of ZeRO; 1: each rank steps a part of the weights; 2: and has that part of gradients; 3: "
+        "and of "
+        "weights"),
+    TEXT(unit, "unit", "KIND", "of modules that come and go together at stage 3: block"),
     FLAG(recompute, "recompute", "activations in backward instead of keeping them: less memory"),
     FLAG(no_overlap, "no-overlap", "average gradients behind the backward, not under it"),
     PATH(trace, "trace", "write a timeline for chrome://tracing"),

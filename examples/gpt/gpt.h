@@ -14,7 +14,7 @@
 #include <tutti/tutti.h>
 
 typedef struct {
-    const char *data, *save, *load, *log, *reference, *summary, *hook, *bucket_mb, *trace;
+    const char *data, *save, *load, *log, *reference, *summary, *hook, *bucket_mb, *trace, *unit;
     const char *checkpoint, *device;
     int64_t layers, width, heads, context, batch, shards, steps, threads, seed, sample;
     int64_t warmup, validate_every, every, keep, copies, accumulate, stage;

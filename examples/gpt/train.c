@@ -230,6 +230,19 @@ static tutti_status_t train_all(training_t *t)
 
 /* ---- the end ------------------------------------------------------------------------------- */
 
+/* The last line of each rank that is asked for a digest. */
+static tutti_status_t print_memory(const session_t *session, const tutti_ddp_memory_t *m)
+{
+    if (!session->settings.digest) {
+        return TUTTI_OK;
+    }
+    printf("rank %d stage %d parameter_bytes %zu gradient_bytes %zu optimizer_bytes %zu sent_bytes "
+           "%lld\n",
+           session->rank, m->stage, m->parameter_bytes, m->gradient_bytes, m->optimizer_bytes,
+           (long long)m->sent_bytes);
+    return TUTTI_OK;
+}
+
 static tutti_status_t finish(training_t *t)
 {
     session_t *session = t->session;
@@ -240,9 +253,13 @@ static tutti_status_t finish(training_t *t)
                          .tokens_per_second = tokens_per_second(t),
                          .train_loss = t->loss,
                          .digest = digest};
-    TUTTI_CHECK(tutti_module_digest(session->model, digest));
+    TUTTI_CHECK(tutti_ddp_digest(t->ddp, digest));
     if (settings->summary != NULL) {
         TUTTI_CHECK(validate(t, 0, &summary.val_loss));
+    }
+    const tutti_ddp_memory_t memory = tutti_ddp_memory(t->ddp, t->opt);
+    if (settings->save != NULL || settings->sample > 0) { /* rank 0 reads all weights */
+        TUTTI_CHECK(tutti_ddp_unshard(t->ddp, NULL));
     }
     /* First the weights: nothing that goes wrong below may cost the training. */
     if (session->rank == 0 && settings->save != NULL) {
@@ -252,7 +269,7 @@ static tutti_status_t finish(training_t *t)
     t->report = NULL;
     TUTTI_CHECK(report_close(report));
     if (session->rank != 0) {
-        return TUTTI_OK;
+        return print_memory(session, &memory);
     }
     if (settings->summary != NULL) {
         printf("validation loss %.4f nats per byte\n", summary.val_loss);
@@ -261,7 +278,8 @@ static tutti_status_t finish(training_t *t)
     if (settings->digest) {
         printf("digest %s\n", digest);
     }
-    return settings->sample > 0 ? gpt_sample(session, settings->sample) : TUTTI_OK;
+    TUTTI_CHECK(settings->sample > 0 ? gpt_sample(session, settings->sample) : TUTTI_OK);
+    return print_memory(session, &memory);
 }
 
 /* ---- the beginning ------------------------------------------------------------------------- */

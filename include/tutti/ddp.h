@@ -284,23 +284,6 @@ TUTTI_API int tutti_ddp_bucket_count(const tutti_ddp_t *ddp);
 /** The buckets as text, a line each, at most `bytes`; returns text. @thread any @errors none */
 TUTTI_API char *tutti_ddp_describe(const tutti_ddp_t *ddp, char *text, size_t bytes);
 
-/**
- * At stage 3: a unit's parameters are whole from now on, until tutti_ddp_reshard() or the
- * optimizer's step; to read them. At other stages it does nothing.
- *
- * @param unit  a full name, "" is the root; NULL: all units
- * @thread      the context's; all ranks call it, in the same place of their order
- * @cost        a gathering, and the unit's memory
- * @errors      NOT_FOUND (no such unit); NOMEM; as the group's calls
- * @source      torch's FSDPModule.unshard
- */
-TUTTI_API tutti_status_t tutti_ddp_unshard(tutti_ddp_t *ddp, const char *unit);
-
-/** This rank does not need them any more. @param unit as above @thread the context's @errors
- *  NOT_FOUND; STATE (a parameter was written meanwhile: that is lost)
- *  @source torch's FSDPModule.reshard */
-TUTTI_API tutti_status_t tutti_ddp_reshard(tutti_ddp_t *ddp, const char *unit);
-
 /* ---- other ways for a bucket to become an average -------------------------------------------- */
 
 /* Other ways for a bucket of gradients to become an average: compressed, within some ranks, not at

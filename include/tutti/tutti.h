@@ -41,6 +41,7 @@
 #include <tutti/own_optimizer.h>
 #include <tutti/prepared.h>
 #include <tutti/safetensors.h>
+#include <tutti/sharded.h>
 #include <tutti/status.h>
 #include <tutti/store.h>
 #include <tutti/tensor.h>

@@ -64,6 +64,10 @@ tutti_status_t tt_load_end(tutti_tensor_t *x, tutti_tensor_t *into, tutti_status
 /* Buffers alone, as tutti_module_cast(); dtype: a floating one. */
 tutti_status_t tt_module_cast_buffers(tutti_module_t *m, tutti_dtype_t dtype);
 
+/* tutti_module_digest(); `before` (may be NULL) is called with each parameter before it is read. */
+tutti_status_t tt_module_digest(tutti_module_t *m, tutti_tensor_visit_t before, void *user,
+                                char *text);
+
 /* Every kind of module in layers.def. */
 extern const tutti_module_ops_t *const tt_layers[];
 extern const size_t tt_layer_count;

@@ -130,6 +130,7 @@ tutti_status_t tutti_ddp_create(tutti_context_t *ctx, tutti_module_t *module, tu
     ddp->ctx = ctx;
     ddp->module = tutti_module_retain(module);
     ddp->group = tutti_group_retain(group);
+    ddp->sent_before = tutti_group_sent_bytes(group, NULL);
     ddp->uncanonical_sums = tutti_group_uncanonical_sums(group);
     const tutti_status_t status = build(ddp, options);
     if (status < 0) {

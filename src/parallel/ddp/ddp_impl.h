@@ -132,6 +132,12 @@ typedef struct {
     int next_arrival;
 } tt_ddp_times_t;
 
+/* Of tutti_ddp_summon(). */
+typedef struct {
+    bool is_on, writes;
+    int first, end; /* units */
+} tt_ddp_summons_t;
+
 struct tutti_ddp {
     tutti_context_t *ctx;
     tutti_module_t *module;
@@ -140,6 +146,7 @@ struct tutti_ddp {
     bool is_exact;
     tt_leaves_t share;        /* shards of this rank */
     tutti_idle_t idle;        /* moves the group's calls forward */
+    int64_t sent_before;      /* by the group, when DDP began */
     int64_t uncanonical_sums; /* of the group, when DDP began */
     tt_tensor_list_t list;    /* parameters that need a gradient */
     tt_tensor_list_t frozen;  /* floating ones that need none */
@@ -154,6 +161,8 @@ struct tutti_ddp {
     tt_ddp_slices_t slices;           /* ddp_slices.c */
     tt_ddp_units_t units;             /* ddp_units.c, ddp_unit_policy.c */
     tt_ddp_order_t order;             /* ddp_unit_order.c */
+    tt_ddp_summons_t summons;         /* ddp_sharded.c */
+    tt_unit_t *recomputed;            /* ddp_unit_hooks.c: it waits for its backward */
     bool leaves_units;                /* ddp_unit_hooks.c: behind the backward under way */
     tt_ddp_mixed_t mixed;             /* ddp_mixed.c */
     tt_ddp_buffers_t buffers;         /* ddp_buffers.c */

@@ -13,6 +13,7 @@
 #include <tutti/op_reduce.h>
 #include <tutti/op_shape.h>
 #include <tutti/optim.h>
+#include <tutti/sharded.h>
 
 #include "comm/group/group_impl.h"
 #include "comm/group/group_team.h"
@@ -143,10 +144,14 @@ static tutti_status_t train(const tt_member_t *m, tutti_context_t *ctx, const ne
     if (status >= 0) {
         status = tutti_optim_each_state(opt, count_state, &job->state_numel[m->rank]);
     }
+    char digest[TUTTI_DIGEST_BYTES];
+    status = status < 0 ? status : tutti_ddp_digest(ddp, digest);
     status = status < 0 ? status : tutti_ddp_unshard(ddp, NULL);
     tutti_ddp_release(ddp);
     tutti_scaler_release(scaler);
-    return status < 0 ? status : tutti_module_digest(net->net, job->digests[m->rank]);
+    TUTTI_CHECK(status);
+    TUTTI_CHECK(tutti_module_digest(net->net, job->digests[m->rank]));
+    return strcmp(digest, job->digests[m->rank]) == 0 ? TUTTI_OK : TUTTI_ERR_MISMATCH;
 }
 
 static int choose(void *user, const char *name, const tutti_tensor_t *x)

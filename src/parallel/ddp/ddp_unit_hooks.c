@@ -6,8 +6,12 @@
  *     after_backward    it goes. Where its module's inputs need no gradient, at the end of the
  *                       backward, for then nobody says when its nodes have run
  *
- * What is computed again in a backward is a forward as any other: a unit whose backward is under
- * way stays. */
+ * What is computed again is a forward, too. The unit that was computed again last stays, for its
+ * backward comes next; where a region has several units, the others come once more. */
+#include <tutti/sharded.h>
+
+#include <string.h>
+
 #include "parallel/ddp/ddp_impl.h"
 
 static bool is_wanted(const tt_unit_t *unit)
@@ -36,6 +40,20 @@ static tutti_status_t before_forward(tutti_scope_t *s, tutti_module_call_t *call
     return tt_ddp_unit_want(unit->ddp, index_of(unit));
 }
 
+/* Of those that were computed again. */
+static tutti_status_t stay_alone(tt_unit_t *unit)
+{
+    tutti_ddp_t *ddp = unit->ddp;
+    tt_unit_t *before = ddp->recomputed;
+    unit->waits_for_backward = true;
+    ddp->recomputed = unit;
+    if (before == NULL || before == unit || !before->waits_for_backward) {
+        return TUTTI_OK;
+    }
+    before->waits_for_backward = false;
+    return leave_if_unwanted(before);
+}
+
 /* Behind a failure, too. */
 static tutti_status_t after_forward(tutti_scope_t *s, tutti_module_call_t *call, void *user)
 {
@@ -44,7 +62,9 @@ static tutti_status_t after_forward(tutti_scope_t *s, tutti_module_call_t *call,
     tutti_context_t *ctx = tutti_scope_context(s);
     const bool stays = index_of(unit) == 0 || unit->ddp->options.keep_after_forward;
     unit->forwards--;
-    if (stays && ctx->is_grad_enabled && tutti_scope_status(s) >= 0) {
+    if (ctx->is_recomputing) {
+        TT_TRY(stay_alone(unit));
+    } else if (stays && ctx->is_grad_enabled && tutti_scope_status(s) >= 0) {
         unit->waits_for_backward = true;
     }
     return leave_if_unwanted(unit);
@@ -57,6 +77,7 @@ static tutti_status_t end_backward(tutti_scope_t *s, tutti_status_t status, void
     const bool stays =
         ddp->options.keep_after_backward && status >= 0 && ddp->step.phase != TT_DDP_BETWEEN_STEPS;
     ddp->leaves_units = false;
+    ddp->recomputed = NULL;
     for (int u = 0; u < ddp->units.count; u++) {
         tt_unit_t *unit = tt_ddp_unit(ddp, u);
         unit->waits_for_backward = stays && (unit->waits_for_backward || unit->backwards > 0);
@@ -157,14 +178,11 @@ tutti_status_t tt_ddp_units_end_step(tutti_ddp_t *ddp)
 
 /* ---- by the user ----------------------------------------------------------------------------- */
 
-static tutti_status_t find_unit(const tutti_ddp_t *ddp, const char *what, const char *name,
-                                int *first, int *end)
+tutti_status_t tt_ddp_find_units(const tutti_ddp_t *ddp, const char *what, const char *name,
+                                 int *first, int *end)
 {
     *first = 0;
-    *end = ddp->units.count;
-    if (!tt_ddp_has_units(ddp)) {
-        return TUTTI_OK; /* there are none */
-    }
+    *end = ddp->units.count; /* 0 where nothing is sharded */
     for (int u = 0; name != NULL && u < ddp->units.count; u++) {
         if (!ddp->units.units[u].is_kept && strcmp(ddp->units.units[u].name, name) == 0) {
             *first = u;
@@ -172,21 +190,34 @@ static tutti_status_t find_unit(const tutti_ddp_t *ddp, const char *what, const 
             return TUTTI_OK;
         }
     }
-    return name == NULL
+    return name == NULL || !tt_ddp_has_units(ddp)
                ? TUTTI_OK
                : TT_FAIL(TUTTI_ERR_NOT_FOUND,
                          "%s: no unit is called %s: tutti_ddp_describe() says which there are",
                          what, name);
 }
 
+tutti_status_t tt_ddp_unit_summon(tutti_ddp_t *ddp, int index)
+{
+    tt_unit_t *unit = tt_ddp_unit(ddp, index);
+    TT_TRY(tt_ddp_unit_want(ddp, index));
+    unit->is_held = true;
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_ddp_unit_dismiss(tutti_ddp_t *ddp, int index)
+{
+    tt_unit_t *unit = tt_ddp_unit(ddp, index);
+    unit->is_held = false;
+    return leave_if_unwanted(unit);
+}
+
 tutti_status_t tutti_ddp_unshard(tutti_ddp_t *ddp, const char *name)
 {
     int first, end;
-    TT_TRY(find_unit(ddp, "ddp_unshard", name, &first, &end));
+    TT_TRY(tt_ddp_find_units(ddp, "ddp_unshard", name, &first, &end));
     for (int u = first; u < end; u++) {
-        tt_unit_t *unit = tt_ddp_unit(ddp, u);
-        TT_TRY(tt_ddp_unit_want(ddp, u));
-        unit->is_held = true;
+        TT_TRY(tt_ddp_unit_summon(ddp, u));
     }
     return TUTTI_OK;
 }
@@ -195,11 +226,9 @@ tutti_status_t tutti_ddp_reshard(tutti_ddp_t *ddp, const char *name)
 {
     int first, end;
     tutti_status_t status = TUTTI_OK;
-    TT_TRY(find_unit(ddp, "ddp_reshard", name, &first, &end));
+    TT_TRY(tt_ddp_find_units(ddp, "ddp_reshard", name, &first, &end));
     for (int u = first; u < end; u++) {
-        tt_unit_t *unit = tt_ddp_unit(ddp, u);
-        unit->is_held = false;
-        const tutti_status_t one = leave_if_unwanted(unit);
+        const tutti_status_t one = tt_ddp_unit_dismiss(ddp, u);
         status = status < 0 ? status : one;
     }
     return status;

@@ -30,11 +30,24 @@ tt_unit_kind_t tt_ddp_unit_kind(const tutti_ddp_t *ddp)
                : TT_UNIT_FULL;
 }
 
-static int unit_of_flat(const tutti_ddp_t *ddp, int flat)
+int tt_ddp_unit_of_flat(const tutti_ddp_t *ddp, int flat)
 {
     const tt_bucket_plan_t *plan = &ddp->reducer->plan;
     return flat < plan->bucket_count ? plan->buckets[flat].unit
                                      : ddp->units.frozen.buckets[flat - plan->bucket_count].unit;
+}
+
+size_t tt_ddp_unit_bytes(const tutti_ddp_t *ddp, int unit, tt_unit_kind_t kind)
+{
+    const tt_unit_source_t *source = &ddp->units.source;
+    size_t bytes = 0;
+    for (int f = 0; f < source->flat_count; f++) {
+        const tt_unit_flat_t *flat = &source->flats[f];
+        bytes += tt_ddp_unit_of_flat(ddp, f) == unit
+                     ? (size_t)flat->numel * tutti_dtype_bytes(flat->dtypes[kind])
+                     : 0;
+    }
+    return bytes;
 }
 
 /* ---- coming and going ------------------------------------------------------------------------ */
@@ -43,7 +56,7 @@ static void leave_flats(tutti_ddp_t *ddp, int unit, tt_unit_kind_t kind)
 {
     tt_unit_source_t *source = &ddp->units.source;
     for (int f = 0; f < source->flat_count; f++) {
-        if (unit_of_flat(ddp, f) == unit) {
+        if (tt_ddp_unit_of_flat(ddp, f) == unit) {
             source->ops->leave(source, f, kind);
         }
     }
@@ -56,11 +69,13 @@ tutti_status_t tt_ddp_unit_start(tutti_ddp_t *ddp, int index, tt_unit_kind_t kin
     tutti_status_t status = TUTTI_OK;
     TT_ASSERT(unit->states[kind] == TT_UNIT_AWAY);
     for (int f = 0; f < source->flat_count && status >= 0; f++) {
-        if (unit_of_flat(ddp, f) == index) {
+        if (tt_ddp_unit_of_flat(ddp, f) == index) {
             status = source->ops->start(source, f, kind);
         }
     }
     unit->states[kind] = TT_UNIT_COMING; /* some flats, where it failed: leave undoes it */
+    ddp->units.whole_bytes += tt_ddp_unit_bytes(ddp, index, kind);
+    ddp->units.peak_whole_bytes = tt_max_size(ddp->units.peak_whole_bytes, ddp->units.whole_bytes);
     return status;
 }
 
@@ -88,7 +103,7 @@ tutti_status_t tt_ddp_unit_wait(tutti_ddp_t *ddp, int index, tt_unit_kind_t kind
         return TUTTI_OK;
     }
     for (int f = 0; f < source->flat_count; f++) {
-        if (unit_of_flat(ddp, f) == index) {
+        if (tt_ddp_unit_of_flat(ddp, f) == index) {
             TT_TRY(source->ops->wait(source, f, kind));
         }
     }
@@ -136,7 +151,32 @@ tutti_status_t tt_ddp_unit_leave(tutti_ddp_t *ddp, int index, tt_unit_kind_t kin
     }
     leave_flats(ddp, index, kind);
     unit->states[kind] = TT_UNIT_AWAY;
+    units->whole_bytes -= tt_ddp_unit_bytes(ddp, index, kind);
     return status;
+}
+
+void tt_ddp_unit_write_back(tutti_ddp_t *ddp, int index)
+{
+    tt_ddp_units_t *units = &ddp->units;
+    const int rank = tutti_group_rank(ddp->group);
+    for (int i = 0; i < units->param_count; i++) {
+        tt_unit_param_t *param = &units->params[i];
+        if (param->unit == index) {
+            param->versions[TT_UNIT_FULL] = param->storages[TT_UNIT_FULL]->version;
+        }
+    }
+    for (int f = 0; f < units->source.flat_count; f++) {
+        const tt_unit_flat_t *flat = &units->source.flats[f];
+        const tutti_tensor_t *whole = flat->whole[TT_UNIT_FULL];
+        if (tt_ddp_unit_of_flat(ddp, f) == index &&
+            whole->storage->data != flat->own->storage->data) {
+            memcpy(tt_tensor_data(flat->own),
+                   (const char *)tt_tensor_data(whole) +
+                       flat->cuts[rank] * (int64_t)tutti_dtype_bytes(whole->dtype),
+                   tutti_tensor_bytes(flat->own));
+        }
+        tt_tensor_touch(flat->own);
+    }
 }
 
 /* ---- other values ---------------------------------------------------------------------------- */

@@ -58,10 +58,11 @@ typedef struct {
     int *unit_of;            /* [params, then frozen ones] */
     tt_unit_param_t *params; /* the same */
     int param_count;
-    tt_bucket_plan_t frozen; /* flats of frozen parameters, behind the buckets */
-    int64_t **cuts;          /* [2 × flats of frozen ones] cuts, then counts */
-    tutti_group_t *group;    /* of the gathers; NULL: stage 3 is not on */
-    tt_unit_source_t source; /* of flats; `group` is this one */
+    tt_bucket_plan_t frozen;              /* flats of frozen parameters, behind the buckets */
+    int64_t **cuts;                       /* [2 × flats of frozen ones] cuts, then counts */
+    tutti_group_t *group;                 /* of the gathers; NULL: stage 3 is not on */
+    tt_unit_source_t source;              /* of flats; `group` is this one */
+    size_t whole_bytes, peak_whole_bytes; /* of units that are coming or there */
 } tt_ddp_units_t;
 
 /* In which order units come: ddp_unit_order.c's. */
@@ -96,6 +97,14 @@ tutti_status_t tt_ddp_unit_start(tutti_ddp_t *ddp, int unit, tt_unit_kind_t kind
 tutti_status_t tt_ddp_unit_wait(tutti_ddp_t *ddp, int unit, tt_unit_kind_t kind);
 tutti_status_t tt_ddp_unit_leave(tutti_ddp_t *ddp, int unit, tt_unit_kind_t kind);
 
+/* What is written in a unit that is whole goes into this rank's slices. Between claim and publish.
+ */
+void tt_ddp_unit_write_back(tutti_ddp_t *ddp, int unit);
+
+/* Of a flat; the whole of a unit. */
+int tt_ddp_unit_of_flat(const tutti_ddp_t *ddp, int flat);
+size_t tt_ddp_unit_bytes(const tutti_ddp_t *ddp, int unit, tt_unit_kind_t kind);
+
 /* Behind the optimizer's step: own slices have other values. */
 tutti_status_t tt_ddp_units_claim(tutti_ddp_t *ddp);
 tutti_status_t tt_ddp_units_publish(tutti_ddp_t *ddp);
@@ -106,6 +115,14 @@ tutti_status_t tt_ddp_check_units(const tutti_ddp_t *ddp);
 /* ddp_unit_hooks.c */
 tutti_status_t tt_ddp_hook_units(tutti_ddp_t *ddp);
 void tt_ddp_unhook_units(tutti_ddp_t *ddp);
+
+/* Units [first, end) of a name, NULL: all; none where nothing is sharded. Errors: NOT_FOUND. */
+tutti_status_t tt_ddp_find_units(const tutti_ddp_t *ddp, const char *what, const char *name,
+                                 int *first, int *end);
+
+/* As tutti_ddp_unshard() and tutti_ddp_reshard() of one. */
+tutti_status_t tt_ddp_unit_summon(tutti_ddp_t *ddp, int unit);
+tutti_status_t tt_ddp_unit_dismiss(tutti_ddp_t *ddp, int unit);
 
 /* A step begins; it ends, or will begin: nothing is wanted any more. */
 tutti_status_t tt_ddp_units_begin_step(tutti_ddp_t *ddp);

@@ -28,6 +28,18 @@ static tutti_slice_t slice_of(const char *name, tutti_tensor_t *x)
                            : tutti_slice_interval(name, x, x->part->whole, x->part->first);
 }
 
+/* A parameter of which no rank keeps the whole: what this rank has of it is saved, and read into.
+ */
+static bool is_elsewhere(const tutti_tensor_t *x)
+{
+    return x->slice != NULL && x->slice->values->storage != x->storage;
+}
+
+static tutti_status_t add_module(void *list, const char *name, tutti_tensor_t *x)
+{
+    return tt_tensor_list_add(list, name, is_elsewhere(x) ? x->slice->values : x);
+}
+
 /* All tensors of the list, and the caller's slices. */
 static tutti_status_t list_slices(const tutti_checkpoint_t *c, tt_checkpoint_state_t *state)
 {
@@ -49,7 +61,7 @@ tutti_status_t tt_checkpoint_state_saved(const tutti_checkpoint_t *c, tt_checkpo
     *out = (tt_checkpoint_state_t){0};
     tutti_status_t status = TUTTI_OK;
     if (c->module != NULL) {
-        status = tutti_module_each_tensor(c->module, tt_tensor_list_add, &out->tensors);
+        status = tutti_module_each_tensor(c->module, add_module, &out->tensors);
     }
     out->module_count = out->tensors.count;
     if (c->optim != NULL && status >= 0) {
@@ -64,7 +76,7 @@ tutti_status_t tt_checkpoint_state_saved(const tutti_checkpoint_t *c, tt_checkpo
 /* A module's tensor, and what is read into, at the same place of both lists. */
 static tutti_status_t want_module(const tutti_checkpoint_t *c, tt_checkpoint_state_t *state)
 {
-    TT_TRY(tutti_module_each_tensor(c->module, tt_tensor_list_add, &state->module));
+    TT_TRY(tutti_module_each_tensor(c->module, add_module, &state->module));
     for (size_t i = 0; i < state->module.count; i++) {
         const char *name = state->module.items[i].name;
         tutti_tensor_t *x = tt_listed(&state->module, i), *into;
@@ -109,6 +121,48 @@ tutti_status_t tt_checkpoint_state_wanted(const tutti_checkpoint_t *c, const tt_
     *out = (tt_checkpoint_state_t){0};
     const tutti_status_t status = want_all(c, from, out);
     return status < 0 ? tt_checkpoint_state_end(out, status) : TUTTI_OK;
+}
+
+/* ---- who must know of what is read ----------------------------------------------------------- */
+
+typedef struct {
+    bool is_begin;
+    tt_slicer_t *told; /* the last one */
+    tutti_status_t status;
+} telling_t;
+
+/* Parameters of one slicer follow each other, mostly; to be told twice is no harm. */
+static tutti_status_t tell(void *user, const char *name, tutti_tensor_t *x)
+{
+    (void)name;
+    telling_t *telling = user;
+    if (!is_elsewhere(x) || x->slice->slicer == telling->told) {
+        return TUTTI_OK;
+    }
+    tt_slicer_t *slicer = telling->told = x->slice->slicer;
+    telling->status = telling->is_begin ? slicer->agree(slicer, telling->status)
+                                        : slicer->stepped(slicer, telling->status);
+    return TUTTI_OK;
+}
+
+static tutti_status_t tell_slicers(const tutti_checkpoint_t *c, bool is_begin,
+                                   tutti_status_t status)
+{
+    telling_t telling = {.is_begin = is_begin, .status = status};
+    if (c->module != NULL) {
+        (void)tutti_module_each_tensor(c->module, tell, &telling);
+    }
+    return telling.status;
+}
+
+tutti_status_t tt_checkpoint_state_claim(const tutti_checkpoint_t *c)
+{
+    return tell_slicers(c, true, TUTTI_OK);
+}
+
+tutti_status_t tt_checkpoint_state_publish(const tutti_checkpoint_t *c)
+{
+    return tell_slicers(c, false, TUTTI_OK);
 }
 
 tutti_status_t tt_checkpoint_state_end(tt_checkpoint_state_t *state, tutti_status_t status)

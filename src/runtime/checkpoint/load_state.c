@@ -66,6 +66,7 @@ tutti_status_t tt_load_state(const tutti_checkpoint_t *c, const tt_loaded_t *fro
 {
     tt_checkpoint_state_t state = {0};
     tutti_status_t status = tt_group_agree(c->group, tt_checkpoint_state_wanted(c, from, &state));
+    status = status < 0 ? status : tt_checkpoint_state_claim(c);
     if (status >= 0) {
         tt_slices_load_t load = {.what = from->what,
                                  .group = c->group,
@@ -80,5 +81,9 @@ tutti_status_t tt_load_state(const tutti_checkpoint_t *c, const tt_loaded_t *fro
     }
     const bool is_read = status >= 0; /* on all ranks, or on none */
     status = tt_checkpoint_state_end(&state, status);
-    return is_read ? tt_group_agree(c->group, status) : status;
+    if (!is_read) {
+        return status;
+    }
+    TT_TRY(tt_group_agree(c->group, status));
+    return tt_checkpoint_state_publish(c);
 }

@@ -16,6 +16,7 @@
  * Cost: a look at a line of each rank in start and wait; the memory of the parameters once a host.
  */
 #include <stdio.h>
+#include <string.h>
 
 #include "comm/group/agree.h"
 #include "comm/group/host_block.h"
@@ -127,29 +128,6 @@ static tutti_status_t open_share(tt_unit_source_t *source)
     return TUTTI_OK;
 }
 
-static void close_kind(share_flat_t *share, int kind)
-{
-    if (share->wholes[kind] == NULL) {
-        tt_host_block_release(share->blocks[kind]);
-    }
-    tutti_tensor_release(share->owns[kind]);
-    tutti_tensor_release(share->wholes[kind]);
-}
-
-static void close_share(tt_unit_source_t *source)
-{
-    share_t *state = source->state;
-    for (int i = 0; state->flats != NULL && i < source->flat_count; i++) {
-        source->flats[i].own = NULL;
-        for (int kind = 0; kind < TT_UNIT_KINDS; kind++) {
-            source->flats[i].whole[kind] = NULL;
-            close_kind(&state->flats[i], kind);
-        }
-    }
-    tt_free(state->flats);
-    state->flats = NULL;
-}
-
 /* ---- reading --------------------------------------------------------------------------------- */
 
 static tutti_status_t start_share(tt_unit_source_t *source, int flat, tt_unit_kind_t kind)
@@ -163,16 +141,29 @@ static bool is_there_share(tt_unit_source_t *source, int flat, tt_unit_kind_t ki
     return tt_host_block_is_there(flat_of(source, flat)->blocks[kind]);
 }
 
+/* To be written: what others have stays as it is. */
+static tutti_status_t copy_whole(const tutti_tensor_t *whole, tutti_tensor_t **out)
+{
+    TT_TRY(tt_tensor_new(NULL, whole->dtype, whole->shape, false, out));
+    memcpy(tt_tensor_data(*out), tt_tensor_data(whole), tutti_tensor_bytes(whole));
+    return TUTTI_OK;
+}
+
 static tutti_status_t wait_share(tt_unit_source_t *source, int flat, tt_unit_kind_t kind)
 {
     const share_flat_t *share = flat_of(source, flat);
+    tutti_tensor_t **whole = &source->flats[flat].whole[kind];
     TT_TRY(tt_host_block_await(share->blocks[kind]));
-    source->flats[flat].whole[kind] = share->wholes[kind];
+    if (source->copies && kind == TT_UNIT_FULL) {
+        return copy_whole(share->wholes[kind], whole);
+    }
+    *whole = tutti_tensor_retain(share->wholes[kind]);
     return TUTTI_OK;
 }
 
 static void leave_share(tt_unit_source_t *source, int flat, tt_unit_kind_t kind)
 {
+    tutti_tensor_release(source->flats[flat].whole[kind]);
     source->flats[flat].whole[kind] = NULL;
 }
 
@@ -220,6 +211,31 @@ static tutti_status_t publish_share(tt_unit_source_t *source)
         publish_flat(source, i);
     }
     return TUTTI_OK;
+}
+
+/* ---- the end --------------------------------------------------------------------------------- */
+
+static void close_kind(share_flat_t *share, int kind)
+{
+    if (share->wholes[kind] == NULL) {
+        tt_host_block_release(share->blocks[kind]);
+    }
+    tutti_tensor_release(share->owns[kind]);
+    tutti_tensor_release(share->wholes[kind]);
+}
+
+static void close_share(tt_unit_source_t *source)
+{
+    share_t *state = source->state;
+    for (int i = 0; state->flats != NULL && i < source->flat_count; i++) {
+        source->flats[i].own = NULL;
+        for (int kind = 0; kind < TT_UNIT_KINDS; kind++) {
+            leave_share(source, i, (tt_unit_kind_t)kind);
+            close_kind(&state->flats[i], kind);
+        }
+    }
+    tt_free(state->flats);
+    state->flats = NULL;
 }
 
 const tt_unit_source_ops_t tt_unit_share = {

@@ -85,6 +85,7 @@ struct tt_unit_source {
     tutti_context_t *ctx; /* borrowed */
     tt_unit_flat_t *flats;
     int flat_count;
+    bool copies; /* wholes that come from now on are this rank's alone, which it may write; FULL */
     int64_t gathered_bytes; /* counted by the source: what other ranks' slices brought in */
     void *state;            /* of ops */
 };

@@ -193,6 +193,9 @@ int tutti_ddp_bucket_count(const tutti_ddp_t *ddp)
 
 char *tutti_ddp_describe(const tutti_ddp_t *ddp, char *text, size_t bytes)
 {
-    (void)tt_bucket_plan_format(&ddp->reducer->plan, text, bytes);
+    const size_t used = tt_bucket_plan_format(&ddp->reducer->plan, text, bytes);
+    if (used < bytes) {
+        tt_ddp_describe_units(ddp, text + used, bytes - used);
+    }
     return text;
 }

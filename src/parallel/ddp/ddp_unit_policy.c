@@ -221,6 +221,32 @@ tutti_status_t tt_ddp_choose_units(tutti_ddp_t *ddp)
     return write_reasons(units);
 }
 
+/* What is printed of a unit: "unit blocks.0: 12 parameters, 7200 bytes". */
+static int print_unit(const tutti_ddp_t *ddp, int index, char *text, size_t bytes)
+{
+    const tt_unit_t *unit = tt_ddp_unit(ddp, index);
+    int count = 0;
+    size_t size = 0;
+    for (int i = 0; i < ddp->units.param_count; i++) {
+        const bool is_its = ddp->units.unit_of[i] == index;
+        count += is_its;
+        size += is_its ? tutti_tensor_bytes(param_at(ddp, i)) : 0;
+    }
+    return snprintf(text, bytes, "%s%s: %d parameters, %zu bytes\n",
+                    unit->is_kept        ? "kept on all ranks"
+                    : unit->name[0] == 0 ? "the root unit"
+                                         : "unit ",
+                    unit->is_kept ? "" : unit->name, count, size);
+}
+
+void tt_ddp_describe_units(const tutti_ddp_t *ddp, char *text, size_t bytes)
+{
+    size_t used = 0;
+    for (int u = 0; u < ddp->units.count && used < bytes; u++) {
+        used += (size_t)print_unit(ddp, u, text + used, bytes - used);
+    }
+}
+
 void tt_ddp_forget_units(tutti_ddp_t *ddp)
 {
     tt_ddp_units_t *units = &ddp->units;

@@ -109,6 +109,9 @@ size_t tt_ddp_unit_bytes(const tutti_ddp_t *ddp, int unit, tt_unit_kind_t kind);
 tutti_status_t tt_ddp_units_claim(tutti_ddp_t *ddp);
 tutti_status_t tt_ddp_units_publish(tutti_ddp_t *ddp);
 
+/* A line for each, at most so many bytes. */
+void tt_ddp_describe_units(const tutti_ddp_t *ddp, char *text, size_t bytes);
+
 /* Nothing has been moved elsewhere. */
 tutti_status_t tt_ddp_check_units(const tutti_ddp_t *ddp);
 

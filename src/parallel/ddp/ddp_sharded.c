@@ -16,6 +16,19 @@ static tutti_status_t check_between_steps(const tutti_ddp_t *ddp, const char *wh
                : TT_FAIL(TUTTI_ERR_STATE, "%s in the middle of a step", what);
 }
 
+/* In memory of this rank: what all have is read by others while this one writes. */
+static tutti_status_t unshard_to_write(tutti_ddp_t *ddp, const char *unit, int first, int end)
+{
+    tt_unit_source_t *source = &ddp->units.source;
+    for (int u = first; u < end && tt_ddp_has_units(ddp) && source->ops->is_common; u++) {
+        TT_TRY(tt_ddp_unit_leave(ddp, u, TT_UNIT_FULL));
+    }
+    source->copies = true;
+    const tutti_status_t status = tutti_ddp_unshard(ddp, unit);
+    source->copies = false;
+    return status;
+}
+
 tutti_status_t tutti_ddp_summon(tutti_ddp_t *ddp, const char *unit, bool writes)
 {
     int first, end;
@@ -24,7 +37,7 @@ tutti_status_t tutti_ddp_summon(tutti_ddp_t *ddp, const char *unit, bool writes)
         return TT_FAIL(TUTTI_ERR_STATE, "ddp_summon: call tutti_ddp_dismiss() first");
     }
     TT_TRY(tt_ddp_find_units(ddp, "ddp_summon", unit, &first, &end));
-    TT_TRY(tutti_ddp_unshard(ddp, unit));
+    TT_TRY(writes ? unshard_to_write(ddp, unit, first, end) : tutti_ddp_unshard(ddp, unit));
     ddp->summons = (tt_ddp_summons_t){.is_on = true, .writes = writes, .first = first, .end = end};
     return TUTTI_OK;
 }

@@ -9,6 +9,8 @@
  *     …
  *     all follow  the maximum is 0: the step has no more starts
  *
+ * Where a start is each rank's own business (unit_source.h), nothing is announced.
+ *
  * The order of a whole step is that of the next one, as a rule: the next units of it are started
  * before they are wanted, as many as options.prefetch says. A start out of that order ends it for
  * the step. If what was started early was wanted by nobody, nothing is started early in the next
@@ -32,11 +34,12 @@ static bool is_in_step(const tutti_ddp_t *ddp)
     return ddp->step.phase != TT_DDP_BETWEEN_STEPS;
 }
 
-tutti_status_t tt_ddp_open_order(tutti_ddp_t *ddp)
+tutti_status_t tt_ddp_open_order(tutti_ddp_t *ddp, bool is_local)
 {
     const int size = tutti_group_size(ddp->group);
     ddp->order.announces =
-        size > 1 && (ddp->options.uneven != TUTTI_DDP_EVEN || ddp->options.shards % size != 0);
+        size > 1 && !is_local &&
+        (ddp->options.uneven != TUTTI_DDP_EVEN || ddp->options.shards % size != 0);
     return tutti_group_tensor(ddp->group, TUTTI_I64, TUTTI_SHAPE(2), &ddp->order.word);
 }
 

@@ -16,6 +16,8 @@
 static const char released[] = "its tutti_ddp_t was released while it was sharded: call "
                                "tutti_ddp_unshard() on all ranks before";
 
+static const char lost[] = "its tutti_ddp_t was released, and there was no memory for the whole";
+
 bool tt_ddp_has_units(const tutti_ddp_t *ddp)
 {
     return ddp->options.stage >= 3;
@@ -205,15 +207,20 @@ static tutti_status_t bring_kept(tutti_ddp_t *ddp)
     return ddp->units.units[last].is_kept ? tt_ddp_unit_want(ddp, last) : TUTTI_OK;
 }
 
-tutti_status_t tt_ddp_units_publish(tutti_ddp_t *ddp)
+static tutti_status_t publish(tutti_ddp_t *ddp)
 {
     tt_unit_source_t *source = &ddp->units.source;
-    TT_TRY(leave_all(ddp));
     TT_TRY(source->ops->publish != NULL ? source->ops->publish(source) : TUTTI_OK);
+    return bring_kept(ddp);
+}
+
+tutti_status_t tt_ddp_units_publish(tutti_ddp_t *ddp)
+{
+    TT_TRY(leave_all(ddp));
     for (int i = 0; i < ddp->units.param_count; i++) {
         ddp->units.params[i].storages[TT_UNIT_FULL]->version++;
     }
-    return bring_kept(ddp);
+    return publish(ddp);
 }
 
 tutti_status_t tt_ddp_check_units(const tutti_ddp_t *ddp)
@@ -356,13 +363,13 @@ static tutti_status_t list_params(tutti_ddp_t *ddp)
     return TUTTI_OK;
 }
 
-static tutti_status_t prepare(tutti_ddp_t *ddp)
+static tutti_status_t prepare(tutti_ddp_t *ddp, const tt_unit_source_ops_t *ops)
 {
     TT_TRY(plan_frozen(ddp));
     TT_TRY(cut_all_frozen(ddp));
     TT_TRY(list_flats(ddp));
     TT_TRY(list_params(ddp));
-    return tt_ddp_open_order(ddp);
+    return tt_ddp_open_order(ddp, ops->is_local);
 }
 
 /* This rank's slice of the values goes into the flat. */
@@ -399,21 +406,39 @@ tutti_status_t tt_ddp_open_units(tutti_ddp_t *ddp)
     }
     const tutti_group_options_t options = {.name = "units of ddp"};
     TT_TRY(tutti_group_new(ddp->group, NULL, 0, &options, &units->group));
-    TT_TRY(tt_group_agree(ddp->group, prepare(ddp)));
+    const tt_unit_source_ops_t *ops;
+    TT_TRY(tt_unit_source_choose(units->group, &ops));
+    TT_TRY(tt_group_agree(ddp->group, prepare(ddp, ops)));
     units->source.group = units->group;
     units->source.ctx = ddp->ctx;
-    TT_TRY(tt_unit_source_open(&tt_unit_gather, &units->source));
+    TT_TRY(tt_unit_source_open(ops, &units->source));
+    TT_TRY(tt_ddp_units_claim(ddp));
     TT_TRY(tt_group_agree(ddp->group, move_all_in(ddp)));
-    return bring_kept(ddp);
+    return publish(ddp);
+}
+
+/* Memory that other ranks have, too, is no parameter's alone. */
+static void make_own(tt_storage_t *storage)
+{
+    tt_storage_t *copy;
+    if (tt_storage_new(NULL, storage->bytes, false, &copy) < 0) {
+        (void)tt_storage_evict(storage, lost);
+        return;
+    }
+    memcpy(copy->data, storage->data, storage->bytes);
+    tt_storage_swap(storage, copy);
+    tt_storage_release(copy);
 }
 
 /* What is whole stays with the parameters. */
-static void let_go(tt_unit_param_t *param)
+static void let_go(tt_unit_param_t *param, bool is_common)
 {
     for (tt_unit_kind_t kind = TT_UNIT_FULL; kind < TT_UNIT_KINDS; kind++) {
         tt_storage_t *storage = param->storages[kind];
         if (storage != NULL && storage->away != NULL) {
             storage->away = released;
+        } else if (storage != NULL && is_common) {
+            make_own(storage);
         }
         tt_storage_release(storage);
     }
@@ -422,9 +447,10 @@ static void let_go(tt_unit_param_t *param)
 void tt_ddp_close_units(tutti_ddp_t *ddp)
 {
     tt_ddp_units_t *units = &ddp->units;
+    const bool is_common = units->source.ops != NULL && units->source.ops->is_common;
     tt_ddp_unhook_units(ddp);
     for (int i = 0; units->params != NULL && i < units->param_count; i++) {
-        let_go(&units->params[i]);
+        let_go(&units->params[i], is_common);
     }
     tt_unit_source_close(&units->source);
     tt_ddp_close_order(ddp);

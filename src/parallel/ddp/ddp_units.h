@@ -136,7 +136,7 @@ tutti_status_t tt_ddp_unit_want(tutti_ddp_t *ddp, int unit);
 
 /* This rank has nothing more to compute in this step: it takes part in the others' starts. */
 tutti_status_t tt_ddp_order_follow(tutti_ddp_t *ddp);
-tutti_status_t tt_ddp_open_order(tutti_ddp_t *ddp);
+tutti_status_t tt_ddp_open_order(tutti_ddp_t *ddp, bool is_local);
 void tt_ddp_close_order(tutti_ddp_t *ddp);
 
 /* Nothing is ahead any more. */

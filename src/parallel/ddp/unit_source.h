@@ -5,6 +5,7 @@
  * unsharded. What brings it is a source:
  *
  *     gather    own slices are gathered into memory of this rank, which goes when nobody reads it
+ *     share     the ranks share a host, which has the whole once: own slices are parts of it
  *
  * A flat goes through these states on each rank; ddp_units.c makes the calls:
  *
@@ -48,6 +49,11 @@ typedef struct tt_unit_source tt_unit_source_t;
 typedef struct {
     const char *name, *about;
     size_t state_bytes; /* zeroed memory in source->state */
+    bool is_common;     /* wholes are memory that other ranks have, too */
+    bool is_local;      /* `start` is each rank's own business, too: it needs no order */
+
+    /* Whether this rank can use it in a group, before open; NULL: always. */
+    bool (*is_possible)(const tutti_group_t *group);
 
     /* Makes `own` of every flat, of undefined values. Collective: what one rank fails of, all ranks
      * return. close() follows also where it fails. */
@@ -79,6 +85,7 @@ struct tt_unit_source {
     tutti_context_t *ctx; /* borrowed */
     tt_unit_flat_t *flats;
     int flat_count;
+    bool copies; /* wholes that come from now on are this rank's alone, which it may write; FULL */
     int64_t gathered_bytes; /* counted by the source: what other ranks' slices brought in */
     void *state;            /* of ops */
 };
@@ -88,6 +95,13 @@ struct tt_unit_source {
 tutti_status_t tt_unit_source_open(const tt_unit_source_ops_t *ops, tt_unit_source_t *source);
 void tt_unit_source_close(tt_unit_source_t *source);
 
-extern const tt_unit_source_ops_t tt_unit_gather;
+extern const tt_unit_source_ops_t tt_unit_gather, tt_unit_share;
+
+/* All there are; the end is NULL. */
+extern const tt_unit_source_ops_t *const tt_unit_sources[];
+
+/* unit_choice.c: the first of them that all ranks can use. Collective. Errors: NOMEM; as a group's
+ * calls. */
+tutti_status_t tt_unit_source_choose(tutti_group_t *group, const tt_unit_source_ops_t **out);
 
 #endif

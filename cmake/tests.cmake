@@ -106,7 +106,9 @@ tutti_test(checkpoint_whole_full checkpoint_whole_test)
 # Pipelines: schedules, models and numbers of ranks.
 set_property(TEST pipeline_bits_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=16")
 set_property(TEST pipeline_killed_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=12")
+set_property(TEST pipeline_failure_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=8")
 tutti_test(pipeline_bits_full pipeline_bits_test)
+tutti_test(pipeline_failure_full pipeline_failure_test)
 tutti_test(pipeline_killed_full pipeline_killed_test)
 
 # The tables of cases that conformance tests walk.

@@ -60,20 +60,26 @@ typedef struct {
 static void train_member(tt_member_t *m)
 {
     tt_trainer_t t;
+    tutti_scope_t *s;
+    tutti_tensor_t *x, *y;
     outcome_t *o = m->user;
     TT_EXPECT(m, tt_trainer_open(&t, &training, m->group) == TUTTI_OK);
+    TT_EXPECT(m, tutti_scope_open(t.ctx, &s) == TUTTI_OK);
+    tt_make_batch(s, &training, 0, &x, &y);
+    const tutti_pipeline_batch_t batch = {&x, 1, &y, 1};
     tt_member_tell(m);
     tt_member_await(m, 2);
     const size_t before = tt_alloc_stats().allocations;
     if (m->rank == 0) {
         tt_alloc_fail_at(o->fails);
     }
-    const tutti_status_t status = tt_train_step(&t, &training, 0, &o->losses[m->rank]);
+    const tutti_status_t status = tt_train_on(&t, &training, &batch, &o->losses[m->rank]);
     if (m->rank == 0) {
         o->allocations = tt_alloc_stats().allocations - before;
     }
     atomic_fetch_add(&o->failed, status < 0);
     atomic_fetch_add(&o->memory, status == TUTTI_ERR_NOMEM);
+    TT_EXPECT(m, tutti_scope_close(s) == TUTTI_OK);
     tt_trainer_close(&t);
 }
 

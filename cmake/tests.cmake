@@ -109,7 +109,9 @@ tutti_test(pipeline_conform_full pipeline_conform_test)
 # Pipelines: schedules, models and numbers of ranks.
 set_property(TEST pipeline_bits_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=16")
 set_property(TEST pipeline_killed_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=12")
+set_property(TEST pipeline_failure_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=8")
 tutti_test(pipeline_bits_full pipeline_bits_test)
+tutti_test(pipeline_failure_full pipeline_failure_test)
 tutti_test(pipeline_killed_full pipeline_killed_test)
 # Optimizers with their state on a disk: of what ranks and stages make of them a share is quick.
 set_property(TEST ddp_slices_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=8")

@@ -2,7 +2,7 @@
  * then
  *
  *     train.c     the training loop
- *     pipeline.c  --mesh pp=P: stages of the model, each on a rank of its own
+ *     stages.c    --mesh pp=P: stages of the model, each on a rank of its own
  *     parallel.c  how several ranks share it: DDP, hooks, micro-batches, the timeline
  *     evaluate.c  mean loss over a text, in windows that do not overlap, spread over the ranks
  *     sample.c    text from the model, byte by byte
@@ -72,7 +72,7 @@ tutti_status_t gpt_open_ddp(session_t *session, tutti_ddp_t **out);
 tutti_status_t gpt_shard(session_t *session, tutti_ddp_t *ddp, gpt_micro_batch_t micro_batch,
                          void *user, double *loss);
 
-/* ---- pipeline.c ---------------------------------------------------------------------------- */
+/* ---- stages.c ------------------------------------------------------------------------------ */
 
 /* --mesh or --micro-batches: the model is a pipeline, of one rank or more. */
 bool gpt_is_pipeline(const settings_t *settings);

@@ -170,7 +170,12 @@ static tutti_status_t compare_ranks(tutti_pipeline_t *p)
         return TUTTI_OK;
     }
     const int64_t mine = (int64_t)fingerprint(p);
-    TT_TRY(tt_group_agree(p->group, tutti_tensor_create(TUTTI_I64, TUTTI_SHAPE(2), &x)));
+    const tutti_status_t made =
+        tt_group_agree(p->group, tutti_tensor_create(TUTTI_I64, TUTTI_SHAPE(2), &x));
+    if (made < 0) {
+        tutti_tensor_release(x);
+        return made;
+    }
     int64_t *numbers = tutti_tensor_data(x);
     numbers[0] = mine;
     numbers[1] = -mine;

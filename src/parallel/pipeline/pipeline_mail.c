@@ -232,13 +232,14 @@ tutti_status_t tt_mail_take(tutti_pipeline_t *p, int stage, int micro_batch, boo
     }
     TT_TRY(tt_mail_advance(p));
     TT_TRY(wait_for(p, letter));
+    letter->is_taken = true;
+    pass_taken(p);
+    TT_TRY(tt_mail_advance(p)); /* the next one is posted before this one is worked on */
     *head = *head_of(letter);
     memcpy(tensors, letter->tensors, sizeof letter->tensors);
     memset(letter->tensors, 0, sizeof letter->tensors);
     empty_letter(letter);
-    letter->is_taken = true;
-    pass_taken(p);
-    return tt_mail_advance(p);
+    return TUTTI_OK;
 }
 
 /* ---- sending --------------------------------------------------------------------------------- */

@@ -182,8 +182,11 @@ static tutti_status_t stepped(tt_slicer_t *slicer, tutti_status_t status)
 {
     tutti_pipeline_t *p = pipeline_of(slicer);
     TT_TRY(tt_group_agree(p->group, status));
+    if (p->tie_count == 0) {
+        return TUTTI_OK;
+    }
     status = tt_ties_share(p);
-    return status < 0 ? tt_group_give_up(p->group, status) : TUTTI_OK;
+    return status < 0 ? tt_group_give_up(p->group, status) : tt_group_agree(p->group, TUTTI_OK);
 }
 
 /* ---- slices ---------------------------------------------------------------------------------- */

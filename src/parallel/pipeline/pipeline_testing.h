@@ -260,6 +260,18 @@ static inline void tt_trainer_close(tt_trainer_t *t)
     tutti_context_release(t->ctx);
 }
 
+static inline tutti_status_t tt_train_on(tt_trainer_t *t, const tt_training_t *training,
+                                         const tutti_pipeline_batch_t *batch, double *loss)
+{
+    for (int i = 0; i < (training->accumulates ? 2 : 1); i++) {
+        TT_TRY(tutti_pipeline_step(t->pipeline, batch, loss));
+    }
+    TT_TRY(training->clips ? tutti_clip_grad_norm(t->opt, 0.5, 2.0, NULL) : TUTTI_OK);
+    TT_TRY(tutti_optim_step(t->opt));
+    tutti_optim_zero_grad(t->opt);
+    return TUTTI_OK;
+}
+
 static inline tutti_status_t tt_train_step(tt_trainer_t *t, const tt_training_t *training, int step,
                                            double *loss)
 {
@@ -267,16 +279,8 @@ static inline tutti_status_t tt_train_step(tt_trainer_t *t, const tt_training_t 
     tutti_tensor_t *x, *y;
     TT_TRY(tutti_scope_open(t->ctx, &s));
     tt_make_batch(s, training, step, &x, &y);
-    const tutti_pipeline_batch_t batch = {&x, 1, &y, 1};
-    tutti_status_t status = TUTTI_OK;
-    for (int i = 0; i < (training->accumulates ? 2 : 1) && status >= 0; i++) {
-        status = tutti_pipeline_step(t->pipeline, &batch, loss);
-    }
-    if (status >= 0 && training->clips) {
-        status = tutti_clip_grad_norm(t->opt, 0.5, 2.0, NULL);
-    }
-    status = status < 0 ? status : tutti_optim_step(t->opt);
-    tutti_optim_zero_grad(t->opt);
+    const tutti_status_t status =
+        tt_train_on(t, training, &(tutti_pipeline_batch_t){&x, 1, &y, 1}, loss);
     const tutti_status_t closed = tutti_scope_close(s);
     return status < 0 ? status : closed;
 }

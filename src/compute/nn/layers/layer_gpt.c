@@ -14,11 +14,12 @@
 
 #include <math.h>
 
+#include "compute/nn/layers/layer_positions.h"
+#include "compute/nn/module_impl.h"
 #include "core/base/fail.h"
 
 typedef struct {
     tutti_module_t *tok, *pos, *blocks, *ln, *head;
-    tutti_tensor_t *positions; /* [context, width], pos.weight */
     int64_t context;
     float dropout;
 } gpt_t;
@@ -91,17 +92,16 @@ static tutti_status_t init(tutti_module_t *m, const void *options)
     gpt->context = o.context;
     gpt->dropout = o.dropout;
     const tutti_embedding_options_t tok = {o.vocab, o.width, deviation_of(&o)};
-    const tutti_embedding_options_t pos = {o.context, o.width, deviation_of(&o)};
+    const tt_positions_options_t pos = {o.context, o.width, deviation_of(&o)};
     const tutti_sequential_options_t blocks = {.recompute = o.recompute};
     const tutti_norm_options_t norm = {.width = o.width};
     const tutti_linear_options_t head = {
         .in = o.width, .out = o.vocab, .no_bias = true, .std = deviation_of(&o)};
     TT_TRY(tutti_module_new_child(m, "tok", &tutti_embedding_layer, &tok, &gpt->tok));
-    TT_TRY(tutti_module_new_child(m, "pos", &tutti_embedding_layer, &pos, &gpt->pos));
+    TT_TRY(tutti_module_new_child(m, "pos", &tt_positions_layer, &pos, &gpt->pos));
     TT_TRY(tutti_module_new_child(m, "blocks", &tutti_sequential_layer, &blocks, &gpt->blocks));
     TT_TRY(add_blocks(gpt, &o));
     TT_TRY(tutti_module_new_child(m, "ln", &tutti_layer_norm_layer, &norm, &gpt->ln));
-    gpt->positions = tutti_module_find(gpt->pos, "weight");
     return tutti_module_new_child(m, "head", &tutti_linear_layer, &head, &gpt->head);
 }
 
@@ -122,15 +122,11 @@ static tutti_status_t check_tokens(const gpt_t *gpt, const tutti_tensor_t *token
 }
 
 /* x[B,T,C] = tok[tokens] + pos[0 … T] */
-static tutti_tensor_t *embed(tutti_scope_t *s, const gpt_t *gpt, tutti_tensor_t *tokens)
+static tutti_tensor_t *embed(tutti_scope_t *s, const tutti_module_t *m, tutti_tensor_t *tokens)
 {
-    const int64_t length = tutti_tensor_dim(tokens, 1);
-    tutti_tensor_t *positions = gpt->positions;
-    if (length < gpt->context) {
-        positions = tutti_slice(s, positions, 0, TUTTI_RANGE(0, length));
-    }
-    tutti_tensor_t *x = tutti_add(s, tutti_forward(s, gpt->tok, tokens), positions);
-    return gpt->dropout > 0 ? tutti_dropout(s, x, gpt->dropout) : x;
+    const gpt_t *gpt = m->state;
+    tutti_tensor_t *x = tutti_forward(s, gpt->pos, tutti_forward(s, gpt->tok, tokens));
+    return gpt->dropout > 0 ? tt_module_dropout(s, m, x, gpt->dropout) : x;
 }
 
 static tutti_tensor_t *forward(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *tokens)
@@ -140,7 +136,7 @@ static tutti_tensor_t *forward(tutti_scope_t *s, tutti_module_t *m, tutti_tensor
     if (status < 0) {
         return tutti_scope_fail(s, status);
     }
-    tutti_tensor_t *x = tutti_forward(s, gpt->blocks, embed(s, gpt, tokens));
+    tutti_tensor_t *x = tutti_forward(s, gpt->blocks, embed(s, m, tokens));
     return tutti_forward(s, gpt->head, tutti_forward(s, gpt->ln, x));
 }
 

@@ -49,6 +49,7 @@
 #ifndef TUTTI_TENSOR_PARALLEL_H
 #define TUTTI_TENSOR_PARALLEL_H
 
+#include <tutti/group.h>
 #include <tutti/nn.h>
 #include <tutti/op_loss.h>
 #include <tutti/placement.h>

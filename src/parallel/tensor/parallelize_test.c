@@ -27,7 +27,7 @@ typedef struct {
     int shards; /* 0: the module is not cut */
     bool sequence, recompute;
     float dropout, smoothing;
-    tutti_dtype_t dtype; /* of the parameters; bf16 by autocast, too */
+    tutti_dtype_t dtype, autocast; /* of the parameters; of products */
     char digests[RANKS_MAX][TUTTI_DIGEST_BYTES];
     double losses[RANKS_MAX];
 } job_t;
@@ -115,6 +115,7 @@ static tutti_status_t prepare(tt_member_t *m, const job_t *job, trainee_t *t)
     const tutti_parallel_options_t cut = {.shards = job->shards, .sequence = job->sequence};
     const tutti_context_options_t options = {.threads = 1, .seed = 11};
     TUTTI_CHECK(tutti_context_create(&options, &t->ctx));
+    (void)tutti_context_set_autocast(t->ctx, job->autocast);
     TUTTI_CHECK(make_net(t->ctx, job, &t->net));
     if (job->dtype != TUTTI_F32) {
         TUTTI_CHECK(tutti_module_cast(t->net, job->dtype));
@@ -157,7 +158,7 @@ static void run(job_t *job, int ranks, char digest[TUTTI_DIGEST_BYTES])
 
 static void expect_one_digest(job_t job, const char *what)
 {
-    char want[TUTTI_DIGEST_BYTES], got[TUTTI_DIGEST_BYTES];
+    char want[TUTTI_DIGEST_BYTES] = "", got[TUTTI_DIGEST_BYTES];
     for (int ranks = 1; ranks <= job.shards && ranks <= RANKS_MAX; ranks++) {
         for (int sequence = 0; sequence < 2; sequence++) {
             job.sequence = sequence;
@@ -198,11 +199,25 @@ static void ranks_change_no_bit(void **state)
     expect_one_digest((job_t){.kind = MLP, .shards = 4, .dropout = 0.5f}, "mlp");
 }
 
+static void sixteen_bits_and_recomputation_change_no_bit(void **state)
+{
+    (void)state;
+    expect_one_digest((job_t){.kind = GPT, .shards = 3, .autocast = TUTTI_BF16}, "gpt, autocast");
+    expect_one_digest((job_t){.kind = BLOCK, .shards = 4, .dtype = TUTTI_BF16}, "block of bf16");
+    char want[TUTTI_DIGEST_BYTES], got[TUTTI_DIGEST_BYTES];
+    job_t job = {.kind = GPT, .shards = 4, .sequence = true, .dropout = 0.2f};
+    run(&job, 2, want);
+    job.recompute = true;
+    run(&job, 2, got);
+    assert_string_equal(got, want);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_shard_is_the_module_that_is_not_cut),
         cmocka_unit_test(ranks_change_no_bit),
+        cmocka_unit_test(sixteen_bits_and_recomputation_change_no_bit),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -229,7 +229,7 @@ static tutti_status_t plan_rule(walk_t *w, const tutti_parallel_rule_t *rule)
             continue;
         }
         if (!tt_tp_style_takes(rule->style, place->m)) {
-            other = place;
+            other = other == NULL ? place : other;
             continue;
         }
         has_one = true;

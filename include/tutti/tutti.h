@@ -53,5 +53,6 @@
 #include <tutti/status.h>
 #include <tutti/store.h>
 #include <tutti/tensor.h>
+#include <tutti/tensor_parallel.h>
 
 #endif

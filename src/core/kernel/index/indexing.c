@@ -47,15 +47,22 @@ static char *format_place(const tt_rows_by_index_t *at, size_t flat, char *text,
 
 static tutti_status_t check_rows(const char *what, const tt_rows_by_index_t *at)
 {
+    const size_t rows = at->whole_rows > 0 ? at->whole_rows : at->table_rows;
     char place[TT_RANK_MAX * 22];
     for (size_t i = 0; i < at->count; i++) {
-        if (at->indices[i] < 0 || at->indices[i] >= (int64_t)at->table_rows) {
+        if (at->indices[i] < 0 || at->indices[i] >= (int64_t)rows) {
             return TT_FAIL(TUTTI_ERR_ARG, "%s: index %lld at %s is outside a vocabulary of %zu",
                            what, (long long)at->indices[i],
-                           format_place(at, i, place, sizeof place), at->table_rows);
+                           format_place(at, i, place, sizeof place), rows);
         }
     }
     return TUTTI_OK;
+}
+
+/* The table's row for an index that was checked; table_rows and more: it is not here. */
+static size_t row_of(const tt_rows_by_index_t *at, size_t i)
+{
+    return (size_t)at->indices[i] - at->first;
 }
 
 /* Arguments of the kernels on rows. */
@@ -77,8 +84,13 @@ static void take_piece(void *arg, size_t piece)
     const rows_job_t *job = arg;
     const size_t first = piece * job->group;
     for (size_t i = first; i < first + job->group && i < job->at->count; i++) {
-        const size_t row = (size_t)job->at->indices[i];
-        memcpy(job->out + i * job->row_bytes, job->in + row * job->row_bytes, job->row_bytes);
+        const size_t row = row_of(job->at, i);
+        char *out = job->out + i * job->row_bytes;
+        if (row < job->at->table_rows) {
+            memcpy(out, job->in + row * job->row_bytes, job->row_bytes);
+        } else {
+            memset(out, 0, job->row_bytes);
+        }
     }
 }
 
@@ -115,7 +127,10 @@ static void add_piece(void *arg, size_t piece)
     const rows_job_t *job = arg;
     const size_t column = piece * COLUMNS, left = job->at->columns - column;
     for (size_t i = 0; i < job->at->count; i++) {
-        add_columns(job, (size_t)job->at->indices[i], i, column, left < COLUMNS ? left : COLUMNS);
+        const size_t row = row_of(job->at, i);
+        if (row < job->at->table_rows) {
+            add_columns(job, row, i, column, left < COLUMNS ? left : COLUMNS);
+        }
     }
 }
 

@@ -18,10 +18,13 @@
 typedef struct {
     tutti_dtype_t dtype;
     size_t table_rows, columns;
-    const int64_t *indices; /* [count], each in [0, table_rows) */
+    const int64_t *indices; /* [count], each in [0, table_rows), or whole_rows */
     size_t count;
     int rank; /* of the indices' shape, for the text about one that lies outside */
     int64_t shape[TT_RANK_MAX];
+    /* Of a table that is a part of one of `whole_rows`, from its row `first` on: rows that are not
+     * here are taken as zeros, and not added to. whole_rows 0: it is the whole. */
+    size_t first, whole_rows;
 } tt_rows_by_index_t;
 
 /* out[i,:] = table[indices[i],:]; any dtype. */

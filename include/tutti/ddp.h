@@ -281,7 +281,8 @@ TUTTI_API tutti_ddp_stats_t tutti_ddp_stats(const tutti_ddp_t *ddp);
 /** Number of buckets. @thread any @errors none */
 TUTTI_API int tutti_ddp_bucket_count(const tutti_ddp_t *ddp);
 
-/** The buckets as text, a line each, and at stage 3 the units, at most `bytes`; returns text. @thread any @errors none */
+/** The buckets as text, a line each, and at stage 3 the units, at most `bytes`; returns text.
+ * @thread any @errors none */
 TUTTI_API char *tutti_ddp_describe(const tutti_ddp_t *ddp, char *text, size_t bytes);
 
 /* ---- other ways for a bucket to become an average -------------------------------------------- */

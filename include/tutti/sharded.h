@@ -92,7 +92,8 @@ typedef struct tutti_ddp_memory_use {
                                     (tutti_group_sent_bytes()) */
 } tutti_ddp_memory_t;
 
-/** @param opt  whose state counts; NULL: none @thread the context's @errors none */
+/** What this rank has now. @param opt whose state counts; NULL: none @thread the context's
+ *  @errors none */
 TUTTI_API tutti_ddp_memory_t tutti_ddp_memory(const tutti_ddp_t *ddp, tutti_optim_t *opt);
 
 #ifdef __cplusplus

@@ -304,7 +304,7 @@ static void evaluate_between_steps(tt_member_t *m)
     open_job(m, &by_layer, &job);
     open_job(m, NULL, &whole);
     for (int i = 0; i < 3; i++) {
-        double got, want;
+        double got = 0, want = 1;
         TT_EXPECT(m, evaluate(&job, &got) == TUTTI_OK && evaluate(&whole, &want) == TUTTI_OK);
         TT_EXPECT(m, got == want);
         TT_EXPECT(m, count_units(job.ddp) == 0);

@@ -76,6 +76,52 @@ static tutti_status_t plan_row(tutti_pipeline_t *p)
     return tutti_pipeline_plan_row(plan, p->rank, &p->row);
 }
 
+/* Of a stage's parts with a tied parameter. */
+static tutti_status_t check_reduced(const tutti_pipeline_t *p, const tt_tie_t *tie, int stage)
+{
+    for (int64_t i = 0; i < p->row.count; i++) {
+        if (p->row.actions[i].kind == TUTTI_PIPELINE_REDUCE && p->row.actions[i].stage == stage) {
+            return TUTTI_OK;
+        }
+    }
+    return TT_FAIL(
+        TUTTI_ERR_ARG,
+        "pipeline: nobody reduces the tied weight %s: stage %d has a part of it, and the "
+        "schedule's row of rank %d no %dREDUCE_GRAD",
+        tie->name, stage, p->rank, stage);
+}
+
+static tutti_status_t check_ties(const tutti_pipeline_t *p)
+{
+    for (int t = 0; t < p->tie_count; t++) {
+        const tt_tie_t *tie = &p->ties[t];
+        for (int i = 0; i < tie->use_count; i++) {
+            const int stage = p->chain.parts[tie->uses[i].part].stage;
+            if (p->rank_of_stage[stage] == p->rank) {
+                TT_TRY(check_reduced(p, tie, stage));
+            }
+        }
+    }
+    return TUTTI_OK;
+}
+
+/* Weights of several versions. */
+static tutti_status_t check_versions(const tutti_pipeline_t *p)
+{
+    for (int64_t i = 0; i < p->row.count; i++) {
+        const tutti_pipeline_action_t *action = &p->row.actions[i];
+        if (action->kind <= TUTTI_PIPELINE_W && action->version != 0) {
+            char text[TUTTI_PIPELINE_TEXT_MAX];
+            tutti_pipeline_action_text(action, text, sizeof text);
+            return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
+                           "pipeline: %s comes behind a step: only schedules that step at the end "
+                           "of a batch are performed",
+                           text);
+        }
+    }
+    return TUTTI_OK;
+}
+
 /* A schedule of one's own may do anything. */
 static tutti_status_t check_own(const tutti_pipeline_t *p)
 {
@@ -205,6 +251,8 @@ static tutti_status_t prepare(tutti_pipeline_t *p)
     TT_TRY(tt_chain_cut(&p->chain, p->stages, o->cut, o->cut_count));
     TT_TRY(tt_params_open(p));
     TT_TRY(tt_ties_open(p));
+    TT_TRY(check_versions(p));
+    TT_TRY(check_ties(p));
     TT_TRY(open_stages(p));
     return tt_mail_open(p);
 }

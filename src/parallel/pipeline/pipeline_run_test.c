@@ -94,6 +94,89 @@ static void ranks_may_be_devices_of_a_process(void **state)
     }
 }
 
+/* ---- loss scaling ---------------------------------------------------------------------------- */
+
+/* The first scale is too large for f32: that step is skipped. */
+static tutti_status_t train_scaled(tutti_group_t *group, tt_trained_t *out, double *scale)
+{
+    tt_training_t training = {.model = "tied", .micro_batches = 4, .clips = true};
+    const tutti_scaler_options_t options = {
+        .group = group, .init_scale = 0x1p126, .backoff_factor = 0x1p-20};
+    TT_TRY(tutti_scaler_create(&options, &training.scaler));
+    const tutti_status_t status = tt_train(&training, group, out);
+    *scale = tutti_scaler_get_state(training.scaler).scale;
+    tutti_scaler_release(training.scaler);
+    return status;
+}
+
+typedef struct {
+    tt_trained_t alone;
+    double scale;
+} scaled_t;
+
+static void train_scaled_member(tt_member_t *m)
+{
+    tt_trained_t got = {0};
+    double scale = 0;
+    const scaled_t *want = m->user;
+    TT_EXPECT(m, train_scaled(m->group, &got, &scale) == TUTTI_OK);
+    TT_EXPECT(m, strcmp(got.digest, want->alone.digest) == 0);
+    TT_EXPECT(m, scale == want->scale);
+}
+
+static void stages_skip_a_step_together(void **state)
+{
+    (void)state;
+    scaled_t want;
+    assert_int_equal(train_scaled(NULL, &want.alone, &want.scale), 0);
+    assert_true(want.scale == 0x1p106); /* one step was skipped */
+    tt_team_expect(3, 0, train_scaled_member, &want);
+}
+
+/* ---- a schedule of one's own ----------------------------------------------------------------- */
+
+static void train_own(tt_member_t *m)
+{
+    const tt_training_t *training = m->user;
+    tt_training_t alone = *training;
+    alone.own = NULL;
+    tt_trained_t got = {0}, want = {0};
+    TT_EXPECT(m, tt_train(training, m->group, &got) == TUTTI_OK);
+    TT_EXPECT(m, tt_train(&alone, NULL, &want) == TUTTI_OK);
+    TT_EXPECT(m, strcmp(got.digest, want.digest) == 0);
+}
+
+static void refuse_own(tt_member_t *m)
+{
+    tt_trainer_t t;
+    TT_EXPECT(m, tt_trainer_open(&t, m->user, m->group) == TUTTI_ERR_ARG);
+    TT_EXPECT(m, strstr(tutti_last_error(), "nobody reduces the tied weight 0.weight: stage 0 has "
+                                            "a part of it, and the schedule's row of rank 0 no "
+                                            "0REDUCE_GRAD") != NULL);
+    tt_trainer_close(&t);
+}
+
+static void run_own(const char *text, void (*body)(tt_member_t *))
+{
+    tutti_pipeline_schedule_t own;
+    assert_int_equal(tutti_pipeline_read(text, strlen(text), 0, &own), 0);
+    tt_training_t training = {.model = "tied", .micro_batches = 2, .own = &own};
+    tt_team_expect(2, 0, body, &training);
+    tutti_pipeline_schedule_release(&own);
+}
+
+static void a_schedule_of_ones_own_runs(void **state)
+{
+    (void)state;
+    run_own("0F0,0F1,0B0,0I1,0W1\n1F0,1I0,1F1,1B1,1W0\n", train_own); /* not canonical there */
+}
+
+static void a_tied_weight_that_nobody_reduces_is_refused(void **state)
+{
+    (void)state;
+    run_own("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1,1REDUCE_GRAD1\n", refuse_own);
+}
+
 /* ---- what create refuses --------------------------------------------------------------------- */
 
 typedef struct {
@@ -330,6 +413,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_rank_has_the_bits_of_a_plain_loop),
         cmocka_unit_test(ranks_may_be_devices_of_a_process),
+        cmocka_unit_test(stages_skip_a_step_together),
+        cmocka_unit_test(a_schedule_of_ones_own_runs),
+        cmocka_unit_test(a_tied_weight_that_nobody_reduces_is_refused),
         cmocka_unit_test(what_cannot_be_is_refused_on_all_ranks),
         cmocka_unit_test(ranks_that_differ_are_told),
         cmocka_unit_test(a_failure_in_a_step_ends_it_everywhere),

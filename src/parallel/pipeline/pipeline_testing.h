@@ -24,9 +24,11 @@ typedef struct {
     const char *model;    /* "mlp", "dropout", "norm", "tied", "gpt", "skip" */
     const char *schedule; /* NULL: 1f1b */
     int stages_per_rank, micro_batches;
-    int64_t rows; /* of a batch; 0: 2 for each micro-batch, and one */
+    int64_t rows;                         /* of a batch; 0: 2 for each micro-batch, and one */
+    const tutti_pipeline_schedule_t *own; /* instead of schedule */
     const char *const *cut;
     int cut_count;
+    tutti_scaler_t *scaler; /* of losses; NULL: none */
     bool recompute, clips, accumulates, sums;
     bool on_meta;    /* made there */
     bool on_devices; /* each rank computes on one of its own */
@@ -168,16 +170,20 @@ static inline tutti_tensor_t *tt_pipeline_loss(tutti_scope_t *s, tutti_tensor_t 
 {
     (void)target_count;
     const tt_training_t *training = user;
-    tutti_tensor_t *y = outputs[0];
+    tutti_tensor_t *y = outputs[0], *loss;
     for (int i = 1; i < output_count; i++) {
         y = tutti_add(s, y, tutti_mul_scalar(s, outputs[i], 0.5));
     }
     if (strcmp(training->model, "gpt") == 0) {
         const int64_t rows = tutti_tensor_dim(y, 0) * tutti_tensor_dim(y, 1);
-        return tutti_cross_entropy(s, tutti_reshape(s, y, TUTTI_SHAPE(rows, TT_PIPELINE_CLASSES)),
+        loss = tutti_cross_entropy(s, tutti_reshape(s, y, TUTTI_SHAPE(rows, TT_PIPELINE_CLASSES)),
                                    tutti_reshape(s, targets[0], TUTTI_SHAPE(rows)));
+    } else {
+        loss = tutti_cross_entropy(s, y, targets[0]);
     }
-    return tutti_cross_entropy(s, y, targets[0]);
+    return training->scaler == NULL
+               ? loss
+               : tutti_scaler_scale(training->scaler, s, tutti_mul_scalar(s, loss, 256));
 }
 
 static inline int64_t tt_rows(const tt_training_t *training)
@@ -228,6 +234,7 @@ static inline tutti_status_t tt_open_contexts(tt_trainer_t *t, const tt_training
 static inline tutti_pipeline_run_options_t tt_run_options(const tt_training_t *training)
 {
     return (tutti_pipeline_run_options_t){.plan = {.schedule = training->schedule,
+                                                   .own = training->own,
                                                    .stages_per_rank = training->stages_per_rank,
                                                    .micro_batches = training->micro_batches},
                                           .cut = training->cut,
@@ -266,10 +273,12 @@ static inline tutti_status_t tt_train_on(tt_trainer_t *t, const tt_training_t *t
     for (int i = 0; i < (training->accumulates ? 2 : 1); i++) {
         TT_TRY(tutti_pipeline_step(t->pipeline, batch, loss));
     }
+    TT_TRY(training->scaler != NULL ? tutti_scaler_unscale(training->scaler, t->opt) : TUTTI_OK);
     TT_TRY(training->clips ? tutti_clip_grad_norm(t->opt, 0.5, 2.0, NULL) : TUTTI_OK);
-    TT_TRY(tutti_optim_step(t->opt));
+    TT_TRY(training->scaler != NULL ? tutti_scaler_step(training->scaler, t->opt, NULL)
+                                    : tutti_optim_step(t->opt));
     tutti_optim_zero_grad(t->opt);
-    return TUTTI_OK;
+    return training->scaler != NULL ? tutti_scaler_update(training->scaler) : TUTTI_OK;
 }
 
 static inline tutti_status_t tt_train_step(tt_trainer_t *t, const tt_training_t *training, int step,

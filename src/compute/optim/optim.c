@@ -114,6 +114,13 @@ static tutti_status_t check_parameter(const tutti_optim_t *opt, int group, const
         return TT_FAIL(TUTTI_ERR_UNSUPPORTED, "%s: parameter \"%s\" is not contiguous",
                        opt->ops->name, name);
     }
+    if (x->spread != NULL && (opt->ops->measure != NULL || opt->ops->wants_whole)) {
+        return TT_FAIL(
+            TUTTI_ERR_UNSUPPORTED,
+            "%s: parameter \"%s\" is a part by tensor parallelism, and this kind looks at "
+            "whole parameters: choose one that goes element by element, such as adamw",
+            opt->ops->name, name);
+    }
     for (size_t i = 0; i < opt->slot_count; i++) {
         if (opt->slots[i].tensor == x || strcmp(opt->slots[i].name, name) == 0) {
             return TT_FAIL(TUTTI_ERR_ARG, "%s: parameter \"%s\" is there already, as \"%s\"",

@@ -121,6 +121,13 @@ static tutti_status_t check_parameter(const tutti_optim_t *opt, int group, const
         return TT_FAIL(TUTTI_ERR_UNSUPPORTED, "%s: parameter \"%s\" is not contiguous",
                        opt->ops->name, name);
     }
+    if (x->spread != NULL && (opt->ops->measure != NULL || opt->ops->wants_whole)) {
+        return TT_FAIL(
+            TUTTI_ERR_UNSUPPORTED,
+            "%s: parameter \"%s\" is a part by tensor parallelism, and this kind looks at "
+            "whole parameters: choose one that goes element by element, such as adamw",
+            opt->ops->name, name);
+    }
     return TUTTI_OK;
 }
 

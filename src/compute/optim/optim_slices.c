@@ -243,7 +243,7 @@ tutti_status_t tt_optim_agree(const tutti_optim_t *opt, tutti_status_t status)
             status = slicer_of(opt, i)->agree(slicer_of(opt, i), status);
         }
     }
-    return status;
+    return tt_optim_agree_spreads(opt, status);
 }
 
 tutti_status_t tt_optim_begin_step(const tutti_optim_t *opt)
@@ -273,5 +273,5 @@ tutti_status_t tt_optim_all_agree(const tutti_optim_t *opt, bool *is_so)
             *is_so = others == 0;
         }
     }
-    return TUTTI_OK;
+    return tt_optim_all_agree_spreads(opt, is_so);
 }

@@ -184,6 +184,20 @@ tutti_status_t tt_optim_norms_of_slices(tutti_optim_t *opt, bool is_largest, dou
 /* Whether it is so on all ranks that have slices. */
 tutti_status_t tt_optim_all_agree(const tutti_optim_t *opt, bool *is_so);
 
+/* ---- spreads (optim_spreads.c) --------------------------------------------------------------- */
+
+/* Of parameters that are parts of a whole which several ranks have. */
+bool tt_optim_has_spreads(const tutti_optim_t *opt);
+
+/* As the same of slices. */
+tutti_status_t tt_optim_agree_spreads(const tutti_optim_t *opt, tutti_status_t status);
+tutti_status_t tt_optim_all_agree_spreads(const tutti_optim_t *opt, bool *is_so);
+
+/* numbers [slot_count]: of each gradient of a spread parameter what its leaves give, in their
+ * order; others' stay as they are. Errors: UNSUPPORTED (a slice of a spread), those of the ranks.
+ */
+tutti_status_t tt_optim_norms_of_spreads(tutti_optim_t *opt, bool is_largest, double *numbers);
+
 /* Whether a slot's options want moment i, and its shape. */
 bool tt_optim_wants_moment(const tutti_optim_t *opt, const tt_optim_slot_t *slot, int i,
                            tutti_shape_t *shape);
@@ -216,6 +230,7 @@ tutti_status_t tt_optim_load_end(tt_optim_loading_t *loading, tutti_status_t sta
 static inline tutti_status_t tt_optim_like_part(tutti_tensor_t *x, const tutti_tensor_t *other)
 {
     const tt_tensor_part_t *part = other->part;
+    tt_tensor_set_spread(x, other->spread);
     return part == NULL ? TUTTI_OK : tt_tensor_set_part(x, part->whole, part->first);
 }
 

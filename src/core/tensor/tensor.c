@@ -107,7 +107,7 @@ tutti_status_t tt_tensor_set_part(tutti_tensor_t *x, tutti_shape_t whole, int64_
 void tt_spread_release(tt_spread_t *spread)
 {
     if (spread != NULL && tt_ref_release(&spread->ref)) {
-        spread->free(spread);
+        spread->ops->free(spread);
     }
 }
 

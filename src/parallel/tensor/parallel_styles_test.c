@@ -352,7 +352,8 @@ static void fail_allocations(tt_member_t *m)
         }
         has_failed = tt_alloc_has_failed();
         tt_alloc_fail_at(0);
-        TT_EXPECT(m, status == (has_failed ? TUTTI_ERR_NOMEM : TUTTI_OK));
+        /* memory that is kept for later is given back first: the second try may go well */
+        TT_EXPECT(m, status == TUTTI_OK || (has_failed && status == TUTTI_ERR_NOMEM));
         (void)close_place(&p);
     }
 }

@@ -27,6 +27,7 @@ typedef struct {
     int shards; /* 0: the module is not cut */
     bool sequence, recompute;
     float dropout, smoothing;
+    double max_norm;               /* of gradients */
     tutti_dtype_t dtype, autocast; /* of the parameters; of products */
     char digests[RANKS_MAX][TUTTI_DIGEST_BYTES];
     double losses[RANKS_MAX];
@@ -105,6 +106,9 @@ static tutti_status_t train_step(tt_member_t *m, job_t *job, trainee_t *t, int64
     job->losses[m->rank] = tutti_tensor_at(loss, 0);
     (void)tutti_backward(s, loss);
     TUTTI_CHECK(tutti_scope_close(s));
+    double norm = 0;
+    TUTTI_CHECK(tutti_clip_grad_norm(t->opt, job->max_norm > 0 ? job->max_norm : 1e9, 2, &norm));
+    job->losses[m->rank] += norm;
     TUTTI_CHECK(tutti_optim_step(t->opt));
     tutti_optim_zero_grad(t->opt);
     return TUTTI_OK;
@@ -192,7 +196,7 @@ static void one_shard_is_the_module_that_is_not_cut(void **state)
 static void ranks_change_no_bit(void **state)
 {
     (void)state;
-    expect_one_digest((job_t){.kind = GPT, .shards = 4}, "gpt");
+    expect_one_digest((job_t){.kind = GPT, .shards = 4, .max_norm = 0.1}, "gpt");
     expect_one_digest((job_t){.kind = GPT, .shards = 3, .dropout = 0.2f, .smoothing = 0.1f},
                       "gpt with dropout and smoothing");
     expect_one_digest((job_t){.kind = BLOCK, .shards = 6}, "block");

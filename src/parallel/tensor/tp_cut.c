@@ -5,9 +5,11 @@
 #include "parallel/tensor/tp_item.h"
 
 #include <tutti/autograd.h>
+#include <tutti/collectives.h>
 
 #include <string.h>
 
+#include "comm/group/agree.h"
 #include "core/base/alloc.h"
 #include "core/kernel/elementwise/copy.h"
 
@@ -24,9 +26,45 @@ static void free_spread(tt_spread_t *spread)
     tt_free(spread);
 }
 
+static int leaf_runs(const tt_spread_t *base, int leaf, tt_spread_run_t *out)
+{
+    const tp_spread_t *spread = (const tp_spread_t *)base;
+    tt_span_t runs[TT_TP_PARTS_MAX];
+    const int count = tt_tp_runs(&spread->how.tp, &spread->how.dim, leaf, runs);
+    for (int i = 0; i < count; i++) {
+        out[i] = (tt_spread_run_t){runs[i].begin, runs[i].count};
+    }
+    return count;
+}
+
+static tutti_status_t agree(tt_spread_t *base, tutti_status_t status)
+{
+    return tt_group_agree(((tp_spread_t *)base)->how.tp.group, status);
+}
+
+static tutti_status_t sum(tt_spread_t *base, double *numbers, size_t count)
+{
+    tutti_group_t *group = ((tp_spread_t *)base)->how.tp.group;
+    tutti_tensor_t *row;
+    if (tutti_group_size(group) == 1 || count == 0) {
+        return TUTTI_OK;
+    }
+    tutti_status_t status = tutti_tensor_create(TUTTI_F64, TUTTI_SHAPE((int64_t)count), &row);
+    if (status < 0) {
+        return tt_group_give_up(group, status);
+    }
+    memcpy(tutti_tensor_data(row), numbers, count * sizeof *numbers);
+    status = tutti_all_reduce(group, row, TUTTI_SUM, NULL);
+    memcpy(numbers, tutti_tensor_data(row), count * sizeof *numbers);
+    tutti_tensor_release(row);
+    return status;
+}
+
+static const tt_spread_ops_t spread_ops = {free_spread, leaf_runs, agree, sum};
+
 const tt_tp_linear_t *tt_tp_spread_of(const tutti_tensor_t *x)
 {
-    return x->spread != NULL && x->spread->free == free_spread
+    return x->spread != NULL && x->spread->ops == &spread_ops
                ? &((const tp_spread_t *)x->spread)->how
                : NULL;
 }
@@ -37,7 +75,12 @@ static tutti_status_t new_spread(const tt_tp_item_t *item, const tt_tp_parameter
     tp_spread_t *spread = tt_alloc(sizeof *spread, "spread");
     TT_TRY_ALLOC(spread);
     tt_ref_init(&spread->base.ref);
-    spread->base.free = free_spread;
+    const tt_leaves_t own = tt_tp_leaves(&item->tp);
+    spread->base.ops = &spread_ops;
+    spread->base.ranks = item->tp.group;
+    spread->base.leaves = item->tp.shards;
+    spread->base.leaf_begin = own.begin;
+    spread->base.leaf_end = own.end;
     spread->base.whole = p->tensor->shape;
     spread->base.dim = p->dim;
     int64_t first = 0;

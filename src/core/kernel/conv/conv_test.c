@@ -250,6 +250,54 @@ static void a_nan_of_a_channel_stays_out_of_the_gradient_of_others(void **state)
     free_operand(dy);
 }
 
+/* One element of x is NaN: the same elements of dw are as in f64. */
+static void compare_nans(const problem_t *p, const operand_t *x, const operand_t *dy, int64_t at)
+{
+    float dw[64];
+    double exact[64];
+    tt_conv_t conv = p->conv;
+    const double value = x->exact[at];
+    const uint16_t word = ((uint16_t *)x->data)[at];
+    x->exact[at] = NAN;
+    ((uint16_t *)x->data)[at] = 0x7fc0;
+    conv.dtype = conv.out_dtype = TUTTI_F64;
+    assert_int_equal(tt_conv_to_weight(NULL, &conv, x->exact, dy->exact, exact), TUTTI_OK);
+    conv.dtype = TUTTI_BF16;
+    conv.out_dtype = TUTTI_F32;
+    assert_int_equal(tt_conv_to_weight(NULL, &conv, x->data, dy->data, dw), TUTTI_OK);
+    for (int64_t i = 0; i < p->w; i++) {
+        assert_true(isnan(dw[i]) == isnan(exact[i]));
+    }
+    x->exact[at] = value;
+    ((uint16_t *)x->data)[at] = word;
+}
+
+/* Rows of odd length, whose last pair is half; in one image, in two, with steps of two. */
+static void a_nan_of_a_neighbour_stays_out_of_the_gradient(void **state)
+{
+    (void)state;
+    static const int64_t odd[][14] = {{1, 1, 1, 2, 5, 5, 3, 3, 1, 1, 0, 0, 1, 1},
+                                      {2, 1, 2, 1, 4, 7, 2, 3, 1, 1, 1, 0, 1, 1},
+                                      {2, 2, 1, 1, 3, 11, 1, 3, 1, 2, 0, 1, 1, 2}};
+    if (tt_conv_dtype(TUTTI_BF16) != TUTTI_BF16 || getenv("TUTTI_ISA") != NULL) {
+        skip();
+    }
+    if (tt_isa_has_amx()) {
+        setenv("TUTTI_ISA", "avx512", 1);
+    }
+    for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++) {
+        const problem_t p = problem_of(odd[i]);
+        const operand_t x = make_operand(p.x, TUTTI_BF16, 1), dy = make_operand(p.y, TUTTI_BF16, 2);
+        assert_true(p.w <= 64 && p.conv.out_size[1] % 2 == 1);
+        for (int64_t at = 0; at < p.x; at++) {
+            compare_nans(&p, &x, &dy, at);
+        }
+        free_operand(x);
+        free_operand(dy);
+    }
+    unsetenv("TUTTI_ISA");
+}
+
 /* Not nearly: what pads rows, planes and tiles is zero itself. */
 static void sums_of_zeros_are_zero(void **state)
 {
@@ -299,6 +347,7 @@ int main(void)
         cmocka_unit_test(f32_has_the_values_of_f64_and_one_set_of_bits),
         cmocka_unit_test(bf16_has_the_values_of_f64_and_one_set_of_bits),
         cmocka_unit_test(bf16_in_pairs_has_the_values_of_f64_too),
+        cmocka_unit_test(a_nan_of_a_neighbour_stays_out_of_the_gradient),
         cmocka_unit_test(a_nan_of_a_channel_stays_out_of_the_gradient_of_others),
         cmocka_unit_test(sums_of_zeros_are_zero),
         cmocka_unit_test(no_images_give_a_gradient_of_zeros),

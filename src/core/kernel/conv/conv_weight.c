@@ -88,6 +88,14 @@ static int64_t position_at(const weight_job_t *j, int64_t row, int64_t column)
     return tt_window_at(&j->window, row * j->window.stride[0], column * j->window.stride[1]);
 }
 
+/* The last pair of a row of odd length is half, and what stands behind the row is a neighbour's,
+ * perhaps a NaN, which a zero of dy does not keep out. So the pair is the last two positions, of
+ * which the first has been: that has the zero. A row of one position has no such pair. */
+static bool has_late_pair(const weight_job_t *j)
+{
+    return j->gemm->k_per_step == 2 && j->conv->out_size[1] % 2 != 0 && j->conv->out_size[1] > 1;
+}
+
 static void list_steps(const weight_job_t *j)
 {
     int64_t *to = j->step_at;
@@ -99,8 +107,9 @@ static void list_steps(const weight_job_t *j)
     for (int64_t image = 0; image < (j->is_in_tiles ? 0 : j->images_per_block); image++) {
         for (int64_t row = 0; row < j->rows_per_block; row++) {
             for (int64_t step = 0; step < j->row_steps; step++) {
+                const bool is_late = has_late_pair(j) && step + 1 == j->row_steps;
                 *to++ = image * tt_window_bytes(&j->window) +
-                        position_at(j, row, step * j->gemm->k_per_step);
+                        position_at(j, row, step * j->gemm->k_per_step - is_late);
             }
         }
     }
@@ -120,6 +129,18 @@ typedef struct {
     bool is_first;         /* nothing is in sums yet */
 } weight_block_t;
 
+/* The last step of a row: its position is the second of the pair, not the first. */
+static void pack_late_pair(const weight_job_t *j, float *row)
+{
+    float *last = row + (j->row_steps - 1) * j->ops->columns;
+    for (int64_t i = 0; i < j->ops->columns; i++) {
+        uint32_t pair;
+        memcpy(&pair, last + i, sizeof pair);
+        pair <<= 16;
+        memcpy(last + i, &pair, sizeof pair);
+    }
+}
+
 /* Row after row where a row's last pair is half, else at once. */
 static void pack_image(const weight_block_t *b, int64_t image, int64_t block, float *to)
 {
@@ -135,6 +156,9 @@ static void pack_image(const weight_block_t *b, int64_t image, int64_t block, fl
     for (int64_t row = 0; row < rows; row++) {
         j->gemm->pack_b(from, positions, true, count, tt_min(columns, c->out - block * columns),
                         to);
+        if (has_late_pair(j)) {
+            pack_late_pair(j, to);
+        }
         from += width * (int64_t)j->window.element_bytes;
         to += j->row_steps * columns;
     }

@@ -77,7 +77,8 @@ class Table(unittest.TestCase):
 class Values(unittest.TestCase):
     bad = {"TUTTI_LOG": "verbose", "TUTTI_ISA": "avx1024", "TUTTI_TIMEOUT_MS": "1s",
            "TUTTI_THREADS": "-1", "TUTTI_PROTECT": "yes", "TUTTI_EXACT": "2", "TUTTI_MPI": "intel",
-           "TUTTI_TCP_STREAMS": "5", "TUTTI_CACHE": "on", "TUTTI_OBJECT_BYTES_MAX": "0"}
+           "TUTTI_TCP_STREAMS": "5", "TUTTI_CACHE": "on", "TUTTI_OBJECT_BYTES_MAX": "0",
+           "TUTTI_MEMORY_LIMIT": "4GB"}
 
     def test_an_invalid_value_is_an_error_of_a_program(self):
         for program in (PROGRAM, os.path.join(BIN, "03_train")):

@@ -103,6 +103,9 @@ tutti_test(checkpoint_full checkpoint_test)
 tutti_test(checkpoint_hosts_full checkpoint_hosts_test)
 tutti_test(checkpoint_whole_full checkpoint_whole_test)
 
+# Pipeline schedules: a random share of all sizes is quick, all of them are full.
+set_property(TEST pipeline_conform_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=8")
+tutti_test(pipeline_conform_full pipeline_conform_test)
 # Pipelines: schedules, models and numbers of ranks.
 set_property(TEST pipeline_bits_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=16")
 set_property(TEST pipeline_killed_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=12")
@@ -110,6 +113,12 @@ set_property(TEST pipeline_failure_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_
 tutti_test(pipeline_bits_full pipeline_bits_test)
 tutti_test(pipeline_failure_full pipeline_failure_test)
 tutti_test(pipeline_killed_full pipeline_killed_test)
+# Optimizers with their state on a disk: of what ranks and stages make of them a share is quick.
+set_property(TEST ddp_slices_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=8")
+tutti_test(ddp_slices_full ddp_slices_test)
+# Stages of DDP: a random share of the rows is quick, all of them are full.
+set_property(TEST ddp_stages_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=8")
+tutti_test(ddp_stages_full ddp_stages_test)
 
 # The tables of cases that conformance tests walk.
 file(GLOB cases tests/conform/op_cases_*.c)
@@ -135,10 +144,14 @@ set(turns tt_coll_enter tt_coll_leave tt_coll_is_given_up tt_coll_have_arrived
   tt_node_peers_wake tt_node_peers_idle tt_node_peers_state tt_node_peers_is_gone tt_tree_reduce
   tt_futex_wait)
 list(TRANSFORM turns PREPEND "-Wl,--wrap=")
-foreach(name turns_test turns_full_test)
-  target_sources(${name} PRIVATE tests/sim/turns.c tests/sim/turns_calls.c)
+foreach(name turns_test turns_full_test turns_block_test turns_block_full_test)
+  target_sources(${name} PRIVATE tests/sim/turns.c)
   target_link_options(${name} PRIVATE ${turns})
 endforeach()
+target_sources(turns_test PRIVATE tests/sim/turns_calls.c)
+target_sources(turns_full_test PRIVATE tests/sim/turns_calls.c)
+target_sources(turns_block_test PRIVATE tests/sim/turns_block.c)
+target_sources(turns_block_full_test PRIVATE tests/sim/turns_block.c)
 
 # A rank that is killed in a call that a save makes.
 target_link_options(whole_faults_test PRIVATE -Wl,--wrap=tutti_all_to_all_uneven)
@@ -150,6 +163,12 @@ target_sources(checkpoint_faults_test PRIVATE tests/disk/disk_faults.c)
 target_link_options(checkpoint_faults_test PRIVATE ${calls})
 set_property(TEST checkpoint_faults_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=24")
 tutti_test(checkpoint_faults_full checkpoint_faults_test)
+
+set(calls open pread pwrite posix_fallocate fallocate fsync)
+list(TRANSFORM calls PREPEND "-Wl,--wrap=")
+target_link_options(offload_faults_test PRIVATE ${calls})
+set_property(TEST offload_faults_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=24")
+tutti_test(offload_faults_full offload_faults_test)
 
 # What mpi_test.py starts under mpirun.
 file(GLOB sources tests/multi/mpi_conform*.c)

@@ -55,8 +55,19 @@ static const tutti_option_t table[] = {
      .offset = offsetof(settings_t, stage),
      .argument = "S",
      .min = 0,
-     .max = 1,
-     .about = "of ZeRO; 1: each rank steps a part of the weights"},
+     .max = 3,
+     .about = "of ZeRO; 1: each rank steps a part of the weights; 2: and has that part of "
+              "gradients; 3: and of weights"},
+    {.name = "unit",
+     .kind = TUTTI_OPTION_TEXT,
+     .offset = offsetof(settings_t, unit),
+     .argument = "KIND",
+     .about = "of modules that come and go together at stage 3: conv2d"},
+    {.name = "offload",
+     .kind = TUTTI_OPTION_TEXT,
+     .offset = offsetof(settings_t, offload),
+     .argument = "DIR",
+     .about = "a folder for the optimizer's state: a disk in place of memory"},
     {.name = "lr",
      .kind = TUTTI_OPTION_REAL,
      .offset = offsetof(settings_t, lr),
@@ -151,6 +162,11 @@ static const tutti_option_t table[] = {
      .offset = offsetof(settings_t, log),
      .argument = "FILE",
      .about = "write a line of JSON for each step"},
+    {.name = "metrics",
+     .kind = TUTTI_OPTION_TEXT,
+     .offset = offsetof(settings_t, metrics),
+     .argument = "DIR",
+     .about = "numbers of each step, for TensorBoard, as JSON and as CSV"},
     {0},
 };
 
@@ -225,6 +241,13 @@ static tutti_status_t perform(session_t *session)
             printf("digest %s\n", digest);
         }
         report_result(&result, digest);
+    }
+    if (session->settings.digest && !session->settings.evaluate) {
+        const tutti_ddp_memory_t *m = &result.memory;
+        printf("rank %d stage %d parameter_bytes %zu gradient_bytes %zu optimizer_bytes %zu "
+               "sent_bytes %lld\n",
+               session->rank, m->stage, m->parameter_bytes, m->gradient_bytes, m->optimizer_bytes,
+               (long long)m->sent_bytes);
     }
     return TUTTI_OK;
 }

@@ -12,7 +12,7 @@
 #include <tutti/tutti.h>
 
 typedef struct {
-    const char *data, *save, *load, *log, *checkpoint;
+    const char *data, *save, *load, *log, *checkpoint, *metrics, *unit, *offload;
     int64_t epochs, steps, batch, shards, stage, seed, threads, every, keep, copies;
     double lr, dropout;
     int model, dtype, optimizer;
@@ -38,6 +38,7 @@ typedef struct {
     double accuracy;           /* of the test pictures, in [0, 1] */
     double seconds;            /* in all */
     double samples_per_second; /* while training; of the test where nothing is trained */
+    tutti_ddp_memory_t memory; /* while training, between steps */
 } result_t;
 
 tutti_status_t fashion_open_data(const session_t *session, bool is_test, tutti_dataset_t **out);
@@ -60,8 +61,8 @@ typedef struct {
 
 typedef struct report report_t;
 
-/* With is_continued the log goes on. */
-tutti_status_t report_open(const session_t *session, bool is_continued, report_t **out);
+/* Log and metrics go on behind `step`. */
+tutti_status_t report_open(const session_t *session, int64_t step, report_t **out);
 void report_step(report_t *report, const progress_t *progress);
 void report_test(report_t *report, const progress_t *progress, double accuracy);
 tutti_status_t report_close(report_t *report); /* IO if the log is not whole; NULL does nothing */

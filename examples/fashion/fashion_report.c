@@ -10,11 +10,22 @@
 struct report {
     FILE *log; /* NULL: none */
     const char *log_path;
-    bool is_live;     /* somebody watches: one line, written again and again */
-    double last_line; /* when it was written */
+    tutti_metrics_t *metrics; /* NULL: none */
+    bool is_live;             /* somebody watches: one line, written again and again */
+    double last_line;         /* when it was written */
 };
 
-tutti_status_t report_open(const session_t *session, bool is_continued, report_t **out)
+/* A training that was stopped before its first checkpoint goes on from step 0. */
+static tutti_status_t open_metrics(const settings_t *settings, int64_t step, tutti_metrics_t **out)
+{
+    const bool is_continued = settings->resume || tutti_restart_count() > 0;
+    const tutti_metrics_options_t options = {.is_continued = is_continued,
+                                             .step = is_continued ? step + 1 : 0};
+    return settings->metrics == NULL ? TUTTI_OK
+                                     : tutti_metrics_open(settings->metrics, &options, out);
+}
+
+tutti_status_t report_open(const session_t *session, int64_t step, report_t **out)
 {
     const char *terminal = getenv("TUTTI_TERMINAL"); /* the launcher is on one */
     report_t *report = calloc(1, sizeof *report);
@@ -23,14 +34,14 @@ tutti_status_t report_open(const session_t *session, bool is_continued, report_t
     }
     report->is_live = isatty(STDOUT_FILENO) || (terminal != NULL && strcmp(terminal, "1") == 0);
     report->log_path = session->settings.log;
-    const char *mode = is_continued ? "a" : "w";
+    const char *mode = step > 0 ? "a" : "w";
     if (report->log_path != NULL && (report->log = fopen(report->log_path, mode)) == NULL) {
         fprintf(stderr, "fashion: cannot write %s: %s\n", report->log_path, strerror(errno));
         free(report);
         return TUTTI_ERR_IO;
     }
     *out = report;
-    return TUTTI_OK;
+    return open_metrics(&session->settings, step, &report->metrics);
 }
 
 void report_step(report_t *report, const progress_t *p)
@@ -42,6 +53,12 @@ void report_step(report_t *report, const progress_t *p)
                 "\"samples_per_second\":%.1f}\n",
                 (long long)p->epoch, (long long)p->step, p->loss, p->lr, p->seconds,
                 p->samples_per_second);
+    }
+    if (report->metrics != NULL) { /* a failure is told when they are closed */
+        (void)tutti_metrics_scalar(report->metrics, "loss/train", p->step, p->loss);
+        (void)tutti_metrics_scalar(report->metrics, "speed/samples_per_second", p->step,
+                                   p->samples_per_second);
+        (void)tutti_metrics_scalar(report->metrics, "lr", p->step, p->lr);
     }
     if (p->step > 1 && p->seconds - report->last_line < between) {
         return;
@@ -59,6 +76,9 @@ void report_test(report_t *report, const progress_t *p, double accuracy)
     if (report->log != NULL) {
         fprintf(report->log, "{\"epoch\":%lld,\"step\":%lld,\"test_accuracy\":%.4f}\n",
                 (long long)p->epoch, (long long)p->step, accuracy);
+    }
+    if (report->metrics != NULL) {
+        (void)tutti_metrics_scalar(report->metrics, "accuracy/test", p->step, accuracy);
     }
     printf("%sepoch %lld/%lld  loss %.4f  test accuracy %.2f %%\n",
            report->is_live ? "\r\033[K" : "", (long long)p->epoch + 1, (long long)p->epochs,
@@ -79,8 +99,12 @@ tutti_status_t report_close(report_t *report)
     if (!is_whole) {
         fprintf(stderr, "fashion: cannot write all of %s: %s\n", report->log_path, strerror(errno));
     }
+    const tutti_status_t told = tutti_metrics_close(report->metrics);
+    if (told < 0) {
+        fprintf(stderr, "fashion: %s\n", tutti_last_error());
+    }
     free(report);
-    return is_whole ? TUTTI_OK : TUTTI_ERR_IO;
+    return is_whole ? told : TUTTI_ERR_IO;
 }
 
 void report_result(const result_t *result, const char *digest)

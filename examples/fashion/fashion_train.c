@@ -10,6 +10,7 @@ typedef struct {
     tutti_dataset_t *pictures, *test;
     tutti_dataloader_t *loader;
     tutti_ddp_t *ddp;
+    tutti_ddp_memory_t memory;
     tutti_optim_t *opt;
     report_t *report;       /* NULL: not on this rank */
     tutti_tensor_t *losses; /* [V] f64: of each shard, summed over its samples */
@@ -92,7 +93,9 @@ static void note_progress(training_t *t)
 static tutti_status_t test(training_t *t)
 {
     const double begin = seconds_now();
+    TUTTI_CHECK(tutti_ddp_unshard(t->ddp, NULL)); /* ranks have not all as many pictures */
     TUTTI_CHECK(fashion_test(t->session, t->test, &t->accuracy));
+    TUTTI_CHECK(tutti_ddp_reshard(t->ddp, NULL));
     t->seconds_in_tests += seconds_now() - begin;
     if (t->report != NULL) {
         report_test(t->report, &t->now, t->accuracy);
@@ -206,23 +209,30 @@ static tutti_status_t open_optimizer(training_t *t)
 static tutti_status_t open_training(training_t *t)
 {
     session_t *session = t->session;
-    const tutti_ddp_options_t options = {.shards = (int)session->settings.shards,
-                                         .stage = (int)session->settings.stage,
-                                         .uneven = TUTTI_DDP_WEIGHTED};
+    const tutti_ddp_options_t options = {
+        .shards = (int)session->settings.shards,
+        .stage = (int)session->settings.stage,
+        .units = {.kind = session->settings.stage == 3 ? session->settings.unit : NULL},
+        .uneven = TUTTI_DDP_WEIGHTED};
     TUTTI_CHECK(tutti_ddp_create(session->ctx, session->net, session->world, &options, &t->ddp));
     TUTTI_CHECK(open_loader(t));
     TUTTI_CHECK(open_optimizer(t));
     TUTTI_CHECK(tutti_optim_add_module(t->opt, session->net, NULL, NULL));
+    if (session->settings.offload != NULL) {
+        TUTTI_CHECK(tutti_optim_offload(t->opt, session->settings.offload));
+    }
     TUTTI_CHECK(tutti_group_tensor(session->world, TUTTI_F64, TUTTI_SHAPE(tutti_ddp_shards(t->ddp)),
                                    &t->losses));
     TUTTI_CHECK(load_checkpoint(t));
-    return session->rank == 0 ? report_open(session, t->first_step > 0, &t->report) : TUTTI_OK;
+    return session->rank == 0 ? report_open(session, t->first_step, &t->report) : TUTTI_OK;
 }
 
 /* First the weights: nothing that goes wrong behind them may cost the training. */
 static tutti_status_t finish(training_t *t)
 {
     const session_t *session = t->session;
+    t->memory = tutti_ddp_memory(t->ddp, t->opt);
+    TUTTI_CHECK(tutti_ddp_unshard(t->ddp, NULL)); /* the module keeps what is whole */
     if (session->rank == 0 && session->settings.save != NULL) {
         TUTTI_CHECK(tutti_module_save(session->net, session->settings.save, NULL, 0));
     }
@@ -254,7 +264,8 @@ tutti_status_t fashion_train(session_t *session, result_t *result)
     }
     *result = (result_t){.accuracy = t.accuracy,
                          .seconds = seconds_now() - t.begin,
-                         .samples_per_second = t.now.samples_per_second};
+                         .samples_per_second = t.now.samples_per_second,
+                         .memory = t.memory};
     close_training(&t);
     return status;
 }

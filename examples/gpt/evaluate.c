@@ -23,16 +23,23 @@ static tutti_status_t evaluate_window(session_t *session, tutti_dataloader_t *wi
     return tutti_scope_close(s);
 }
 
+/* Every rank makes as many forwards, for all bring the weights of stage 3 together; what is
+ * computed beyond the last window counts nowhere. */
 static tutti_status_t evaluate_share(session_t *session, tutti_dataset_t *text,
                                      tutti_tensor_t *losses)
 {
     double *loss = tutti_tensor_data(losses);
+    const int64_t count = tutti_tensor_numel(losses);
     tutti_dataloader_t *windows;
     TUTTI_CHECK(tutti_dataloader_create(text, NULL, &windows));
     tutti_status_t status = TUTTI_OK;
-    for (int64_t i = session->rank; i < tutti_tensor_numel(losses) && status >= 0;
-         i += session->ranks) {
-        status = evaluate_window(session, windows, i, &loss[i]);
+    for (int64_t first = 0; first < count && status >= 0; first += session->ranks) {
+        const int64_t i = first + session->rank;
+        double unused;
+        if (i < count || session->settings.stage == 3) {
+            status = evaluate_window(session, windows, i < count ? i : 0,
+                                     i < count ? &loss[i] : &unused);
+        }
     }
     tutti_dataloader_release(windows);
     TUTTI_CHECK(status);

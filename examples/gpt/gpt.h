@@ -15,8 +15,8 @@
 #include <tutti/tutti.h>
 
 typedef struct {
-    const char *data, *save, *load, *log, *reference, *summary, *hook, *bucket_mb, *trace;
-    const char *checkpoint, *device, *mesh, *pipeline, *cut;
+    const char *data, *save, *load, *log, *reference, *summary, *hook, *bucket_mb, *trace, *unit;
+    const char *checkpoint, *device, *metrics, *mesh, *pipeline, *cut, *offload;
     int64_t layers, width, heads, context, batch, shards, steps, threads, seed, sample;
     int64_t warmup, validate_every, every, keep, copies, accumulate, stage;
     int64_t micro_batches, stages_per_rank;
@@ -63,6 +63,9 @@ tutti_tensor_t *gpt_loss(tutti_scope_t *s, session_t *session, tutti_tensor_t *t
 typedef void (*gpt_micro_batch_t)(void *user, tutti_scope_t *s, int64_t micro_batch,
                                   tutti_tensor_t **tokens, tutti_tensor_t **targets);
 
+/* Its state goes to the disk of --offload, if that is given. */
+tutti_status_t gpt_offload(const session_t *session, tutti_optim_t *opt);
+
 tutti_status_t gpt_open_ddp(session_t *session, tutti_ddp_t **out);
 
 /* Forward and backward of all micro-batches of a shard; the mean of their losses. */
@@ -90,8 +93,9 @@ typedef struct {
 
 typedef struct report report_t;
 
-/* With is_continued the log goes on. */
-tutti_status_t report_open(const session_t *session, bool is_continued, report_t **out);
+/* With is_continued the log goes on, and so do the metrics, behind `step`. */
+tutti_status_t report_open(const session_t *session, bool is_continued, int64_t step,
+                           report_t **out);
 void report_step(report_t *report, const progress_t *progress);
 void report_validation(report_t *report, int64_t step, double seconds, double loss);
 tutti_status_t report_close(report_t *report); /* IO if the log is not whole */

@@ -103,6 +103,9 @@ tutti_status_t gpt_measure(session_t *session)
         status = tutti_optim_add_module(opt, session->model, NULL, NULL);
     }
     if (status >= 0) {
+        status = gpt_offload(session, opt);
+    }
+    if (status >= 0) {
         status = measure(session, ddp, opt);
     }
     tutti_optim_release(opt);

@@ -67,12 +67,19 @@ tutti_status_t gpt_open_ddp(session_t *session, tutti_ddp_t **out)
     const settings_t *settings = &session->settings;
     tutti_ddp_options_t options = {.shards = (int)settings->shards,
                                    .stage = (int)settings->stage,
+                                   .units = {.kind = settings->stage == 3 ? settings->unit : NULL},
                                    .no_overlap = settings->no_overlap};
     TUTTI_CHECK(bucket_bytes(settings, &options.bucket_bytes));
     TUTTI_CHECK(open_trace(session));
     options.trace = session->trace;
     TUTTI_CHECK(tutti_ddp_create(session->ctx, session->model, session->world, &options, out));
     return set_hook(settings, *out);
+}
+
+tutti_status_t gpt_offload(const session_t *session, tutti_optim_t *opt)
+{
+    const char *folder = session->settings.offload;
+    return folder == NULL ? TUTTI_OK : tutti_optim_offload(opt, folder);
 }
 
 tutti_status_t gpt_shard(session_t *session, tutti_ddp_t *ddp, gpt_micro_batch_t micro_batch,

@@ -10,6 +10,7 @@
 struct report {
     FILE *log; /* NULL: none */
     const char *log_path;
+    tutti_metrics_t *metrics; /* NULL: none */
     bool is_live;
     double last_line; /* when it was written */
     double val_loss;  /* the newest; negative: none yet */
@@ -24,7 +25,18 @@ static bool is_watched(void)
     return isatty(STDOUT_FILENO) || (terminal != NULL && strcmp(terminal, "1") == 0);
 }
 
-tutti_status_t report_open(const session_t *session, bool is_continued, report_t **out)
+/* A training that was stopped before its first checkpoint goes on from step 0. */
+static tutti_status_t open_metrics(const settings_t *settings, int64_t step, tutti_metrics_t **out)
+{
+    const bool is_continued = settings->resume || tutti_restart_count() > 0;
+    const tutti_metrics_options_t options = {.is_continued = is_continued,
+                                             .step = is_continued ? step + 1 : 0};
+    return settings->metrics == NULL ? TUTTI_OK
+                                     : tutti_metrics_open(settings->metrics, &options, out);
+}
+
+tutti_status_t report_open(const session_t *session, bool is_continued, int64_t step,
+                           report_t **out)
 {
     report_t *report = calloc(1, sizeof *report);
     if (report == NULL) {
@@ -42,7 +54,15 @@ tutti_status_t report_open(const session_t *session, bool is_continued, report_t
         }
     }
     *out = report;
-    return TUTTI_OK;
+    return session->rank == 0 ? open_metrics(&session->settings, step, &report->metrics) : TUTTI_OK;
+}
+
+/* A failure is told when they are closed: nothing of them may stop a training. */
+static void tell_step(tutti_metrics_t *metrics, const progress_t *p)
+{
+    (void)tutti_metrics_scalar(metrics, "loss/train", p->step, p->loss);
+    (void)tutti_metrics_scalar(metrics, "speed/tokens_per_second", p->step, p->tokens_per_second);
+    (void)tutti_metrics_scalar(metrics, "lr", p->step, p->lr);
 }
 
 void report_step(report_t *report, const progress_t *p)
@@ -52,6 +72,9 @@ void report_step(report_t *report, const progress_t *p)
                 "{\"step\":%lld,\"loss\":%.6f,\"lr\":%.6g,\"seconds\":%.3f,"
                 "\"tokens_per_second\":%.1f}\n",
                 (long long)p->step, p->loss, p->lr, p->seconds, p->tokens_per_second);
+    }
+    if (report->metrics != NULL) {
+        tell_step(report->metrics, p);
     }
     const double between = report->is_live ? 0.1 : seconds_between_lines;
     if (p->step > 1 && p->seconds - report->last_line < between && p->seconds_left > 0) {
@@ -71,6 +94,9 @@ void report_step(report_t *report, const progress_t *p)
 void report_validation(report_t *report, int64_t step, double seconds, double loss)
 {
     report->val_loss = loss;
+    if (report->metrics != NULL) {
+        (void)tutti_metrics_scalar(report->metrics, "loss/validation", step, loss);
+    }
     if (report->log != NULL) {
         fprintf(report->log, "{\"step\":%lld,\"seconds\":%.3f,\"val_loss\":%.6f}\n",
                 (long long)step, seconds, loss);
@@ -95,10 +121,14 @@ tutti_status_t report_close(report_t *report)
     if (report->is_live) {
         putchar('\n');
     }
+    const tutti_status_t told = tutti_metrics_close(report->metrics);
+    if (told < 0) {
+        fprintf(stderr, "gpt: %s\n", tutti_last_error());
+    }
     const tutti_status_t status =
-        report->log == NULL ? TUTTI_OK : close_file(report->log, report->log_path);
+        report->log == NULL ? told : close_file(report->log, report->log_path);
     free(report);
-    return status;
+    return status < 0 ? status : told;
 }
 
 tutti_status_t report_summary(const session_t *session, const summary_t *summary)

@@ -262,6 +262,20 @@ static tutti_status_t train_all(training_t *t)
 
 /* ---- the end ------------------------------------------------------------------------------- */
 
+/* The last line of each rank that is asked for a digest. */
+static tutti_status_t print_memory(const training_t *t, const tutti_ddp_memory_t *m)
+{
+    const session_t *session = t->session;
+    if (!session->settings.digest || t->ddp == NULL) {
+        return TUTTI_OK;
+    }
+    printf("rank %d stage %d parameter_bytes %zu gradient_bytes %zu optimizer_bytes %zu sent_bytes "
+           "%lld\n",
+           session->rank, m->stage, m->parameter_bytes, m->gradient_bytes, m->optimizer_bytes,
+           (long long)m->sent_bytes);
+    return TUTTI_OK;
+}
+
 static tutti_status_t finish(training_t *t)
 {
     session_t *session = t->session;
@@ -273,9 +287,17 @@ static tutti_status_t finish(training_t *t)
                          .train_loss = t->loss,
                          .digest = digest};
     TUTTI_CHECK(t->pipeline != NULL ? tutti_pipeline_digest(t->pipeline, digest)
-                                    : tutti_module_digest(session->model, digest));
+                                    : tutti_ddp_digest(t->ddp, digest));
     if (settings->summary != NULL) {
         TUTTI_CHECK(validate(t, 0, &summary.val_loss));
+    }
+    tutti_ddp_memory_t memory = {0};
+    if (t->ddp != NULL) {
+        memory = tutti_ddp_memory(t->ddp, t->opt);
+    }
+    if (t->ddp != NULL && (settings->save != NULL || settings->sample > 0)) {
+        /* Rank 0 reads all weights. */
+        TUTTI_CHECK(tutti_ddp_unshard(t->ddp, NULL));
     }
     /* First the weights: nothing that goes wrong below may cost the training. */
     if (session->rank == 0 && settings->save != NULL) {
@@ -285,7 +307,7 @@ static tutti_status_t finish(training_t *t)
     t->report = NULL;
     TUTTI_CHECK(report_close(report));
     if (session->rank != 0) {
-        return TUTTI_OK;
+        return print_memory(t, &memory);
     }
     if (settings->summary != NULL) {
         printf("validation loss %.4f nats per byte\n", summary.val_loss);
@@ -295,7 +317,8 @@ static tutti_status_t finish(training_t *t)
         t->pipeline != NULL ? printf("digest %s dp 1 tp 1 pp %d\n", digest, session->ranks)
                             : printf("digest %s\n", digest);
     }
-    return settings->sample > 0 ? gpt_sample(session, settings->sample) : TUTTI_OK;
+    TUTTI_CHECK(settings->sample > 0 ? gpt_sample(session, settings->sample) : TUTTI_OK);
+    return print_memory(t, &memory);
 }
 
 /* ---- the beginning ------------------------------------------------------------------------- */
@@ -318,7 +341,8 @@ static tutti_status_t open_optimizer(training_t *t)
     TUTTI_CHECK(tutti_optim_create(t->session->ctx, &tutti_adamw, &options, &t->opt));
     options.no_weight_decay = true;
     TUTTI_CHECK(tutti_optim_add_group(t->opt, &options, &group));
-    return tutti_optim_add_module(t->opt, t->session->model, choose_group, NULL);
+    TUTTI_CHECK(tutti_optim_add_module(t->opt, t->session->model, choose_group, NULL));
+    return gpt_offload(t->session, t->opt);
 }
 
 /* Windows begin at any byte, in an order that is a permutation for each epoch. */
@@ -351,7 +375,7 @@ static tutti_status_t open_training(training_t *t)
     if (session->settings.every > 0) {
         TUTTI_CHECK(tutti_saver_create(&t->checkpoint, &t->saver));
     }
-    return report_open(session, t->is_continued, &t->report);
+    return report_open(session, t->is_continued, t->step, &t->report);
 }
 
 static void close_training(training_t *t)

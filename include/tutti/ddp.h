@@ -92,6 +92,16 @@ typedef enum tutti_ddp_exact {
 /** For bucket_bytes: as many as hide the wire's latency, measured when the model is wrapped. */
 #define TUTTI_DDP_BUCKET_AUTO SIZE_MAX
 
+/** Which modules are units at stage 3, whose parameters come and go together. The root is one. A
+ *  module is another if any of these says so. */
+typedef struct tutti_ddp_units {
+    const char *kind; /**< of modules: "transformer_block", or its last words, "block" */
+    size_t bytes;     /**< parameters, without those of units inside it, of at least so many; 0:
+                           does not count */
+    const char *const *names; /**< [name_count] full names of modules */
+    int name_count;
+} tutti_ddp_units_t;
+
 /** The same on every rank. */
 typedef struct tutti_ddp_options {
     int shards;                /**< V; 0: one for each rank */
@@ -124,11 +134,22 @@ typedef struct tutti_ddp_options {
 
     /** ZeRO's stage. 0: every rank steps all parameters. 1: each rank steps slices of its own, with
      *  their gradients' averages, moments and masters alone; behind tutti_optim_step(), or in
-     *  tutti_ddp_finish() with options.optimizer, every rank has all parameters again. The same
-     *  bits. Optimizers, clipping and scalers know of it; tutti_tensor_grad() of a parameter is
-     *  NULL behind tutti_ddp_finish(). Parameters of the host, each with memory of its own; no
-     *  hooks; buckets are not rebuilt */
+     *  tutti_ddp_finish() with options.optimizer, every rank has all parameters again. 2: the
+     *  memory of a bucket of gradients is there from its first gradient in a step until it is
+     *  averaged; this rank's slice of the averages stays. 3: parameters, too, are there only while
+     *  they are used (options.units). The same bits. Optimizers, clipping and
+     * scalers know of it; tutti_tensor_grad() of a parameter is NULL behind tutti_ddp_finish().
+     * Parameters of the host, each with memory of its own; no hooks; buckets are not rebuilt */
     int stage;
+    tutti_ddp_units_t units;
+    bool keep_after_forward;  /**< a unit stays from its forward to its backward: more memory, one
+                                   gather less */
+    bool keep_after_backward; /**< and from its backward to the end of the step: for several
+                                   backwards in a shard, and several shards */
+    int prefetch; /**< units that are gathered before they are wanted, in the order of the step
+                       before; 0: 1; -1: none */
+    size_t persistence_bytes; /**< parameters smaller than this stay on all ranks */
+
     bool whole_slices;    /**< a slice has whole parameters: for optimizers that look at those
                                (Adafactor); so is one that is in options.optimizer */
     tutti_trace_t *trace; /**< retained; gets an event for each bucket's way. NULL: none */
@@ -260,7 +281,8 @@ TUTTI_API tutti_ddp_stats_t tutti_ddp_stats(const tutti_ddp_t *ddp);
 /** Number of buckets. @thread any @errors none */
 TUTTI_API int tutti_ddp_bucket_count(const tutti_ddp_t *ddp);
 
-/** The buckets as text, a line each, at most `bytes`; returns text. @thread any @errors none */
+/** The buckets as text, a line each, and at stage 3 the units, at most `bytes`; returns text.
+ * @thread any @errors none */
 TUTTI_API char *tutti_ddp_describe(const tutti_ddp_t *ddp, char *text, size_t bytes);
 
 /* ---- other ways for a bucket to become an average -------------------------------------------- */

@@ -134,6 +134,13 @@ TUTTI_API tutti_store_t *tutti_group_store(const tutti_group_t *group);
  *  all were the same as with any other layout. @thread one at a time @errors none */
 TUTTI_API int64_t tutti_group_uncanonical_sums(const tutti_group_t *group);
 
+/** How many bytes of values this rank's calls of a group have sent over wires so far: not what
+ * ranks of a host read in each other's memory, and no headers. 0 also where the engine does not
+ * know (MPI).
+ *  @param call  "all_gather", as the calls of collectives.h are called; NULL: all of them
+ *  @thread one at a time @errors none; 0 for no such call */
+TUTTI_API int64_t tutti_group_sent_bytes(const tutti_group_t *group, const char *call);
+
 /** Make all calls of all ranks fail with ABORTED, here and there. Does not wait. Ranks of this host
  *  see it at once. Ranks of other hosts hear of it over the connections that they have made to
  *  this rank. One that connects later hears of it when this rank next waits or makes progress in

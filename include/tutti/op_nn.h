@@ -70,6 +70,8 @@ typedef struct tutti_attention_options {
     tutti_tensor_t *key_padding; /**< [B, Tk] bool or u8; true: this key is ignored. May be NULL */
     float dropout;               /**< of the weights, in [0, 1), while the context trains */
     tutti_random_name_t name;    /**< of the dropout's stream */
+    int64_t first_head;          /**< where the heads are some of a model's, the first of them, */
+    int64_t all_heads; /**< and how many that has: they are dropped out as there. 0: all */
 } tutti_attention_options_t;
 
 /**

@@ -183,7 +183,8 @@ TUTTI_API tutti_status_t tutti_clip_grad_value(tutti_optim_t *opt, double clip_v
 TUTTI_API tutti_status_t tutti_optim_each_state(tutti_optim_t *opt, tutti_tensor_visit_t visit,
                                                 void *user);
 
-/** Save the state as safetensors. @thread the context's @errors as tutti_safetensors_save */
+/** Save the state as safetensors. @thread the context's @errors as tutti_safetensors_save; STATE
+ * (of some parameter this rank has a slice, or another rank has all: tutti_checkpoint_save()) */
 TUTTI_API tutti_status_t tutti_optim_save(tutti_optim_t *opt, const char *path);
 
 /**

@@ -230,7 +230,8 @@ typedef struct tutti_pipeline_report {
                           *   one process's bits */
     int64_t messages;    /**< between ranks, in all */
     int activations_max; /**< micro-batches of stages that a rank holds at once, the most of all */
-    int versions_max;    /**< weights that a stage holds at once; 1 in synchronous schedules */
+    int versions_max;    /**< weights that a stage holds at once, from the oldest that it still
+                          *   needs to the newest; 1 in synchronous schedules */
     int open_shards_max; /**< accumulators that a stage needs at once */
 } tutti_pipeline_report_t;
 

@@ -42,7 +42,7 @@ typedef struct tutti_pipeline_layer {
  *  speed between two of them. */
 typedef struct tutti_pipeline_link {
     int count;
-    double bytes_per_second; /**< 0: a message takes no time */
+    double bytes_per_second; /**< where it is 0, messages take no time */
 } tutti_pipeline_link_t;
 
 /** Zero means default. */
@@ -50,7 +50,7 @@ typedef struct tutti_pipeline_partition_options {
     int ranks;               /**< 0: 1 */
     int stages;              /**< each on one rank, stage s on rank s % ranks; 0: `ranks` */
     bool replicate;          /**< stages may be on several ranks, which take turns; `stages` 0 */
-    double bytes_per_second; /**< of all links; 0: a message takes no time */
+    double bytes_per_second; /**< of all links; where it is 0, messages take no time */
     const tutti_pipeline_link_t *links; /**< [link_count], innermost first; their counts multiply to
                                          *   `ranks`; NULL: bytes_per_second */
     int link_count;
@@ -61,11 +61,12 @@ typedef struct tutti_pipeline_stage {
     int first, layers;   /**< the first layer's index, how many */
     int replicas;        /**< ranks that take its micro-batches in turns; 1: none but one */
     double seconds;      /**< of its layers, over its replicas */
-    double send_seconds; /**< the output to the next stage, and its gradient back */
+    double send_seconds; /**< the output to the next stage, and its gradient back; over the replicas
+                          *   of a level that has both stages */
 } tutti_pipeline_stage_t;
 
 /** Where a model is cut. */
-typedef struct tutti_pipeline_partition {
+typedef struct tutti_pipeline_stages_found {
     int count;
     tutti_pipeline_stage_t *stages; /**< [count] */
     double seconds; /**< of a micro-batch, in a full pipeline: of the slowest stage, message, or

@@ -30,11 +30,14 @@
 #include <tutti/nn.h>
 #include <tutti/nn_layers.h>
 #include <tutti/objects.h>
+#include <tutti/offload.h>
 #include <tutti/op.h>
 #include <tutti/op_conv.h>
+#include <tutti/op_index.h>
 #include <tutti/op_loss.h>
 #include <tutti/op_math.h>
 #include <tutti/op_nn.h>
+#include <tutti/op_pad.h>
 #include <tutti/op_reduce.h>
 #include <tutti/op_shape.h>
 #include <tutti/optim.h>
@@ -43,10 +46,13 @@
 #include <tutti/pipeline.h>
 #include <tutti/pipeline_run.h>
 #include <tutti/pipeline_partition.h>
+#include <tutti/placement.h>
 #include <tutti/prepared.h>
 #include <tutti/safetensors.h>
+#include <tutti/sharded.h>
 #include <tutti/status.h>
 #include <tutti/store.h>
 #include <tutti/tensor.h>
+#include <tutti/tensor_parallel.h>
 
 #endif

@@ -18,7 +18,8 @@
 #include <tutti/tensor.h>
 
 #define OP_CASE_FAMILIES(X)                                                                        \
-    X(math) X(shape) X(reduce) X(random) X(nn) X(channel) X(rnn) X(conv) X(pool) X(device)
+    X(math)                                                                                        \
+    X(shape) X(index) X(pad) X(reduce) X(random) X(nn) X(channel) X(rnn) X(conv) X(pool) X(device)
 
 /* TUTTI_SHAPE as an initialiser of static tables. */
 #define SHAPE(...)                                                                                 \

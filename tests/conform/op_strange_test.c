@@ -10,9 +10,11 @@
 #include <tutti/autograd.h>
 #include <tutti/modes.h>
 #include <tutti/op_conv.h>
+#include <tutti/op_index.h>
 #include <tutti/op_loss.h>
 #include <tutti/op_math.h>
 #include <tutti/op_nn.h>
+#include <tutti/op_pad.h>
 #include <tutti/op_reduce.h>
 #include <tutti/op_shape.h>
 #include <tutti/tensor.h>
@@ -293,6 +295,90 @@ static tutti_tensor_t *call_parts(draw_t *d, tutti_tensor_t *x)
     }
 }
 
+static tutti_tensor_t *call_index(draw_t *d, tutti_tensor_t *x)
+{
+    tutti_tensor_t *more = NULL, **where = one_in(d, 2) ? &more : NULL;
+    tutti_tensor_t *index = indices(d, x, false), *source = one_in(d, 4) ? beside(d, x) : x;
+    switch (below(d, 11)) {
+    case 0:
+        return tutti_sort(d->s, x, any_dim(d), one_in(d, 2), where);
+    case 1:
+        return tutti_argsort(d->s, x, any_dim(d), one_in(d, 2));
+    case 2:
+        return tutti_topk(d->s, x, any_index(d), any_dim(d), where);
+    case 3:
+        return tutti_topk_smallest(d->s, x, any_index(d), any_dim(d), where);
+    case 4:
+        return tutti_cumsum(d->s, x, any_dim(d));
+    case 5:
+        return tutti_cumprod(d->s, x, any_dim(d));
+    case 6:
+        return tutti_one_hot(d->s, index, PICK(d, 0, 1, 4, 17, -1, INT64_MAX, INT64_MIN));
+    case 7:
+        return tutti_multinomial(d->s, x, PICK(d, 0, 1, 3, -1, INT64_MAX), one_in(d, 2));
+    case 8:
+        return tutti_index_add(d->s, x, any_dim(d), make(d, TUTTI_I64, TUTTI_SHAPE(below(d, 4))),
+                               source);
+    case 9:
+        return tutti_scatter_along(d->s, x, any_dim(d), index, source);
+    default:
+        return tutti_scatter_along_add(d->s, x, any_dim(d), index, source);
+    }
+}
+
+static tutti_tensor_t *call_windows(draw_t *d, tutti_tensor_t *x)
+{
+    tutti_unfold_options_t o = {.kernel = {0}};
+    for (int i = 0; i < 2; i++) {
+        o.kernel[i] = PICK(d, 1, 1, 2, 2, 3, 0, -1, INT64_MAX);
+        o.stride[i] = PICK(d, 0, 1, 2, 17, -1, INT64_MAX);
+        o.padding[i] = PICK(d, 0, 0, 1, -1, INT64_MAX);
+        o.dilation[i] = PICK(d, 0, 1, 2, INT64_MIN, INT64_MAX);
+    }
+    return one_in(d, 2) ? tutti_unfold(d->s, x, one_in(d, 8) ? NULL : &o)
+                        : tutti_fold(d->s, x, PICK(d, 0, 1, 2, 3, INT64_MAX, -1),
+                                     PICK(d, 0, 1, 2, 3, INT64_MAX, -1), &o);
+}
+
+static tutti_tensor_t *call_einsum(draw_t *d, tutti_tensor_t *x)
+{
+    static const char *const equations[] = {"ij,jk",     "...i,...i", "ii",     "iij->j", "...",
+                                            "...->",     "i,j->ij",   "ab,ba",  "->",     ",",
+                                            "...a,...b", "abcdefgh",  "ij,ij,", "a-",     "i.."};
+    const int64_t which = below(d, (int64_t)(sizeof equations / sizeof *equations));
+    return tutti_einsum(d->s, equations[which], (tutti_tensor_t *[]){x, beside(d, x), x},
+                        (int)PICK(d, 1, 2, 2, 3, 0, -1));
+}
+
+static tutti_tensor_t *call_places(draw_t *d, tutti_tensor_t *x)
+{
+    tutti_padding_t padding = {.count = (int)PICK(d, 0, 2, 2, 4, 4, 6, 1, -2, 18, INT32_MAX)};
+    for (int i = 0; i < 2 * TUTTI_RANK_MAX; i++) {
+        padding.sizes[i] = one_in(d, 8) ? any_index(d) : PICK(d, 0, 1, 1, 2, -1);
+    }
+    tutti_dims_t dims = any_dims(d);
+    switch (below(d, 8)) {
+    case 0:
+    case 1:
+        return tutti_pad(d->s, x, padding, (tutti_pad_mode_t)below(d, 5), any_number(d));
+    case 2:
+        return tutti_roll(d->s, x,
+                          (tutti_shape_t){one_in(d, 4) ? 1 : dims.count,
+                                          {any_index(d), any_index(d), any_index(d)}},
+                          dims);
+    case 3:
+        return tutti_flip(d->s, x, dims);
+    case 4:
+        return tutti_tril(d->s, x, any_index(d));
+    case 5:
+        return tutti_triu(d->s, x, any_index(d));
+    case 6:
+        return call_einsum(d, x);
+    default:
+        return call_windows(d, x);
+    }
+}
+
 static tutti_tensor_t *matrix_for(draw_t *d, tutti_tensor_t *x)
 {
     tutti_shape_t shape = tutti_tensor_shape(x);
@@ -445,8 +531,8 @@ static tutti_tensor_t *call_random(draw_t *d, tutti_tensor_t *x)
 static tutti_tensor_t *call_any(draw_t *d, tutti_tensor_t *x)
 {
     static tutti_tensor_t *(*const families[])(draw_t *, tutti_tensor_t *) = {
-        call_one,   call_two,   call_number,    call_over, call_view, call_parts,
-        call_layer, call_layer, call_attention, call_loss, call_pool, call_random};
+        call_one,   call_two,       call_number, call_over, call_view,   call_parts, call_layer,
+        call_layer, call_attention, call_loss,   call_pool, call_random, call_index, call_places};
     return families[below(d, (int64_t)(sizeof families / sizeof families[0]))](d, x);
 }
 

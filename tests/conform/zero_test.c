@@ -13,6 +13,7 @@
 #include <tutti/op_math.h>
 #include <tutti/op_nn.h>
 #include <tutti/optim.h>
+#include <tutti/pipeline.h>
 
 #include "compute/optim/optimizer.h"
 #include "core/tensor/device_testing.h"
@@ -377,6 +378,37 @@ static const tutti_mlp_options_t mlp = {.width = 4};
 static const tutti_transformer_block_options_t block = {.width = 4, .heads = 2};
 static const tutti_adafactor_options_t plain_step = {.no_relative_step = true, .lr = 1e-3};
 
+static tutti_status_t pipeline(trial_t *t, const char *name, const tutti_pipeline_costs_t *costs)
+{
+    const tutti_pipeline_options_t options = {.schedule = name, .ranks = 2, .micro_batches = 4};
+    tutti_pipeline_schedule_t schedule;
+    tutti_pipeline_simulation_t simulation;
+    TT_TRY(tutti_pipeline_plan(&options, &schedule));
+    const tutti_status_t status = tutti_pipeline_simulate(&schedule, costs, 1, &simulation);
+    tutti_pipeline_schedule_release(&schedule);
+    TT_TRY(status);
+    t->out[0] = simulation.time;
+    t->out[1] = simulation.loads[1].activations_max;
+    tutti_pipeline_simulation_release(&simulation);
+    return TUTTI_OK;
+}
+
+static tutti_status_t pipeline_backward(trial_t *t)
+{
+    return pipeline(t, "1f1b",
+                    &(tutti_pipeline_costs_t){.forward = 1, .input = 1, .backward = t->value});
+}
+
+static tutti_status_t pipeline_activation(trial_t *t)
+{
+    return pipeline(t, "1f1b", &(tutti_pipeline_costs_t){.activation = t->value});
+}
+
+static tutti_status_t pipeline_pending(trial_t *t)
+{
+    return pipeline(t, "zb-h1", &(tutti_pipeline_costs_t){.pending = t->value});
+}
+
 static const row_t rows[] = {
     LAYER(tutti_linear_options_t, std, &tutti_linear_layer, linear),
     LAYER(tutti_embedding_options_t, std, &tutti_embedding_layer, embedding),
@@ -402,6 +434,9 @@ static const row_t rows[] = {
     RUN("tutti_init_xavier_normal(gain)", xavier_normal),
     RUN("tutti_init_orthogonal(gain)", orthogonal),
     RUN("tutti_schedule_t.gamma", schedule_gamma),
+    RUN("tutti_pipeline_costs_t.backward", pipeline_backward),
+    RUN("tutti_pipeline_costs_t.activation", pipeline_activation),
+    RUN("tutti_pipeline_costs_t.pending", pipeline_pending),
     REFUSED("tutti_schedule_t.up_share", schedule_up_share, "up_share is "),
     REFUSED("tutti_schedule_t.div_factor", schedule_div_factor, "div_factor "),
     REFUSED("tutti_schedule_t.final_div_factor", schedule_final_div_factor, "final_div_factor "),

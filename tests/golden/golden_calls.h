@@ -10,6 +10,7 @@
 #include <tutti/op_shape.h>
 
 #include "golden_args.h"
+#include "golden_everyday.h"
 #include "golden_windows.h"
 
 /* ---- op_math.h ------------------------------------------------------------------------------ */
@@ -469,6 +470,11 @@ static const golden_entry_t *golden_find(const char *name)
     for (size_t i = 0; i < sizeof golden_table / sizeof golden_table[0]; i++) {
         if (strcmp(golden_table[i].name, name) == 0) {
             return &golden_table[i];
+        }
+    }
+    for (size_t i = 0; i < sizeof golden_everyday / sizeof golden_everyday[0]; i++) {
+        if (strcmp(golden_everyday[i].name, name) == 0) {
+            return &golden_everyday[i];
         }
     }
     return NULL;

@@ -25,9 +25,10 @@
 #define GOLDEN(name) TUTTI_SOURCE_DIR "/tests/golden/" name ".safetensors"
 
 static const char *const files[] = {
-    GOLDEN("ops_math"), GOLDEN("ops_shape"), GOLDEN("ops_reduce"),  GOLDEN("ops_linear"),
-    GOLDEN("ops_loss"), GOLDEN("ops_norm"),  GOLDEN("ops_channel"), GOLDEN("ops_nn"),
-    GOLDEN("ops_rnn"),  GOLDEN("ops_conv"),  GOLDEN("ops_pool"),    GOLDEN("ops_interpolate")};
+    GOLDEN("ops_math"),  GOLDEN("ops_shape"), GOLDEN("ops_reduce"),  GOLDEN("ops_linear"),
+    GOLDEN("ops_loss"),  GOLDEN("ops_norm"),  GOLDEN("ops_channel"), GOLDEN("ops_nn"),
+    GOLDEN("ops_rnn"),   GOLDEN("ops_conv"),  GOLDEN("ops_pool"),    GOLDEN("ops_interpolate"),
+    GOLDEN("ops_index"), GOLDEN("ops_pad")};
 
 static const struct {
     const char *name, *why;
@@ -36,6 +37,7 @@ static const struct {
     {"normal", "random: PyTorch draws other numbers"},
     {"randint", "random: PyTorch draws other numbers"},
     {"bernoulli", "random: PyTorch draws other numbers"},
+    {"multinomial", "random: PyTorch draws other numbers"},
     {"to", "a copy: PyTorch has no strict device"},
 };
 

@@ -7,6 +7,7 @@ each has its own, as hosts with disks of their own, and saves each step twice.
 import os
 import random
 import re
+import signal
 import subprocess
 import tempfile
 import time
@@ -83,6 +84,32 @@ class CheckpointKill(unittest.TestCase):
                     rank.process.wait()
         print(f"{saved} saves")
         self.assertGreater(saved, 0)
+
+    def test_kill_of_a_rank_that_sends_slices(self):
+        """Each has the other one's disk: rank 1 reads for rank 0 alone."""
+        draw = random.Random(f"{SEED} sender")
+        reads = sorted(draw.sample(range(1, 7), 2 if SHARE > 1 else 6))
+        print(f"TUTTI_SEED={SEED}, killed at read {reads}")
+        with tempfile.TemporaryDirectory() as folder:
+            ranks = [Rank(folder, i, 0, ["hosts"]) for i in range(2)]
+            try:
+                ranks[0].wait_for("saved", 2)
+                self.end(ranks, [0, 1])
+                for attempt, read in enumerate(reads, 1):
+                    ranks = [Rank(folder, i, attempt, ["hosts", "swapped", "die", str(read)])
+                             for i in range(2)]
+                    for rank in ranks:
+                        rank.process.wait(timeout=GUARD_S)
+                    self.assertEqual(ranks[1].process.returncode, -signal.SIGKILL)
+                    self.assertNotIn("loaded", ranks[0].said())
+                    self.assertRegex(ranks[0].said(), r"failed: .*rank 1\b")
+                ranks = [Rank(folder, i, 99, ["hosts", "swapped"]) for i in range(2)]
+                for rank in ranks:
+                    rank.wait_for("loaded", 2)
+            finally:
+                for rank in ranks:
+                    rank.process.kill()
+                    rank.process.wait()
 
     def test_kill(self):
         self.kill_at(MOMENTS)

@@ -155,7 +155,10 @@ class Files(unittest.TestCase):
         out = run("--batch", "8", "--shards", "4", "--steps", "4", "--digest").stdout
         self.assertRegex(out, r"epoch 2/2  loss \S+  test accuracy")
         digest = re.search(r"^digest ([0-9a-f]{32})$", out, re.M)[1]
-        self.assertEqual(json.loads(out.splitlines()[-1])["digest"], digest)
+        result, memory = out.splitlines()[-2:]
+        self.assertEqual(json.loads(result)["digest"], digest)
+        self.assertRegex(memory, r"^rank 0 stage 0 parameter_bytes \d+ gradient_bytes \d+ "
+                                 r"optimizer_bytes \d+ sent_bytes 0$")
 
 
 class Mistakes(unittest.TestCase):

@@ -21,7 +21,7 @@ DEADLINE = 100
 QUICK = (r"\./train$", r"tutti run -n 4 (--max-restarts 3 )?\./train$", r"tutti run .* gpt ",
          r"tutti key ", r"scp ", r"tutti run --nnodes 3 ", r".* hang elsewhere$",
          r"tutti verdict ", r"echo \$\?$", r"tutti run -n 4 16_reductions$",
-         r"tutti checkpoint ")
+         r"tutti checkpoint ", r"tutti explain ", r"cat \w+\.csv$")
 FULL = (r"tutti bench |cat tune$|TUTTI_TUNE=tune ", r"mpirun ", r"mpicc |TUTTI_BACKEND=mpi ",
         r"(TUTTI_KEY_FILE=\S+ )?srun ", r"torchrun ", r"tools/digests$", r"bench/run ")
 
@@ -43,7 +43,8 @@ def lines():
 
 def is_command(line):
     words = [word for word in line.split() if not re.match(r"\w+=\S*$", word)]
-    return bool(words) and words[0] in COMMANDS
+    is_error = len(words) > 1 and words[1].endswith(":")  # "tutti explain: …" is what it said
+    return bool(words) and words[0] in COMMANDS and not is_error
 
 
 def claimed(pattern):

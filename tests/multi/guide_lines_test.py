@@ -114,6 +114,20 @@ class Lines(unittest.TestCase):
                 self.place.run(f"rm -r {step}300; {save} 300 set embedding 71 -1.5 "
                                "set embedding 21769 3")
 
+    def test_pipelines(self):
+        """What they say is what stands in the guide, which shows the files that they read, too."""
+        chapter = os.path.join(SOURCE, "docs", "guide", "pipelines.md")
+        with open(chapter, encoding="utf-8") as file:
+            blocks = re.findall(r"^```\n(\$ .*?)^```$", file.read(), re.M | re.S)
+        shown = dict(re.match(r"\$ (.*?)\n(.*)", part, re.S).groups() for block in blocks
+                     for part in re.split(r"^(?=\$ )", block, flags=re.M) if part)
+        self.assertEqual(sorted(shown), sorted(claimed(QUICK[11]) + claimed(QUICK[12])))
+        for line in claimed(QUICK[12]):
+            self.place.write(line.split()[1], shown[line])
+        for line in claimed(QUICK[11]):
+            _, out, err = self.place.run(line)
+            self.assertEqual(err + out, shown[line])
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

@@ -1,15 +1,40 @@
 /* A rank of two, for checkpoint_kill_test.py: loads the newest checkpoint of the folder that is its
  * argument, compares each element with what it was at that save, and saves again and again until
  * it is killed, or hears that the other rank was; every second attempt saves tensors whole. With
- * "hosts" behind the folder the ranks are hosts with a disk each, and save each step twice. Each
- * line is written at once. */
+ * "hosts" behind the folder the ranks are hosts with a disk each, and save each step twice; with
+ * "swapped" each has the other one's disk, so that all that it loads is sent by that; "die N" kills
+ * rank 1 when it reads the Nth time in a file of slices. Each line is written at once. */
+#include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <tutti/tutti.h>
 
 enum { SLICES = 3, ROWS = 64, COLUMNS = 1024 };
+
+typedef struct {
+    const char *folder;
+    bool has_hosts, is_swapped;
+    int reads; /* of rank 1 before it dies; 0: any */
+} orders_t;
+
+static _Atomic int reads_left;
+
+/* Takes the place of the C library's. */
+ssize_t pread(int fd, void *data, size_t bytes, off_t offset)
+{
+    char link[40], path[4096] = "";
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    if (reads_left > 0 && readlink(link, path, sizeof path - 1) > 0 &&
+        strstr(path, "/rank-") != NULL && --reads_left == 0) {
+        (void)raise(SIGKILL);
+    }
+    return syscall(SYS_pread64, fd, data, bytes, offset);
+}
 
 /* `save`: its number, from 1 on; 0: none. */
 static float value_of(int64_t save, int slice)
@@ -61,19 +86,21 @@ static tutti_status_t save_on(const tutti_checkpoint_t *checkpoint, int64_t save
     }
 }
 
-static tutti_status_t run(const char *folder, bool has_hosts, tutti_group_t *world)
+static tutti_status_t run(const orders_t *orders, tutti_group_t *world)
 {
     tutti_slice_t slices[SLICES];
     char own[4096];
     int64_t step = 0, save = 0;
     const int rank = tutti_group_rank(world);
     TUTTI_CHECK(make(rank, slices));
-    snprintf(own, sizeof own, has_hosts ? "%s/%d" : "%s", folder, rank);
+    snprintf(own, sizeof own, orders->has_hosts ? "%s/%d" : "%s", orders->folder,
+             orders->is_swapped ? 1 - rank : rank);
+    reads_left = rank == 1 ? orders->reads : 0;
     const tutti_checkpoint_t checkpoint = {.folder = own,
                                            .group = world,
                                            .slices = slices,
                                            .slice_count = SLICES,
-                                           .per_host = has_hosts,
+                                           .per_host = orders->has_hosts,
                                            .whole = tutti_restart_count() % 2 == 1};
     const tutti_status_t status = tutti_checkpoint_load(&checkpoint, &step);
     if (status < 0) {
@@ -82,8 +109,8 @@ static tutti_status_t run(const char *folder, bool has_hosts, tutti_group_t *wor
     if (status == TUTTI_OK) {
         save = (int64_t)(tutti_tensor_at(slices[0].tensor, 0) / SLICES);
     }
-    const bool is_whole =
-        status == TUTTI_END || (is_right(slices, save) && step == (has_hosts ? save / 2 : save));
+    const bool is_whole = status == TUTTI_END ||
+                          (is_right(slices, save) && step == (orders->has_hosts ? save / 2 : save));
     printf("%s %lld\n", is_whole ? "loaded" : "wrong", (long long)save);
     return save_on(&checkpoint, save);
 }
@@ -91,9 +118,18 @@ static tutti_status_t run(const char *folder, bool has_hosts, tutti_group_t *wor
 int main(int argc, char **argv)
 {
     tutti_group_t *world;
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    if (argc < 2 || tutti_init(NULL, &world) < 0 || run(argv[1], argc > 2, world) < 0) {
-        printf("failed: %s\n", tutti_last_error());
+    orders_t orders = {.folder = argv[1]};
+    for (int i = 2; i < argc; i++) {
+        orders.has_hosts = orders.has_hosts || strcmp(argv[i], "hosts") == 0;
+        orders.is_swapped = orders.is_swapped || strcmp(argv[i], "swapped") == 0;
+        orders.reads = strcmp(argv[i], "die") == 0 && i + 1 < argc
+                           ? (int)strtol(argv[i + 1], NULL, 10)
+                           : orders.reads;
     }
-    return 1;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    if (argc < 2 || tutti_init(NULL, &world) < 0 || run(&orders, world) < 0) {
+        printf("failed: %s\n", tutti_last_error());
+        return 1;
+    }
+    return 0;
 }

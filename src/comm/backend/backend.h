@@ -112,6 +112,9 @@ typedef struct {
     /* How many calls so far gave sums that are not canonical; NULL: none ever does. */
     int64_t (*uncanonical_sums)(const void *state);
 
+    /* Values that calls of a kind have sent over wires so far; NULL: it does not know. */
+    int64_t (*sent_bytes)(const void *state, tt_collective_t collective);
+
     /* Write the last calls of the world's groups into a file, as docs/formats/dump.md says. */
     tutti_status_t (*dump)(void *state, const char *path);
 

@@ -499,6 +499,11 @@ const tt_algorithm_t *tt_coll_last_algorithm(const tt_coll_t *coll)
     return coll->queue.last;
 }
 
+int64_t tt_coll_sent_bytes(const tt_coll_t *coll, tt_collective_t collective)
+{
+    return coll->links.sent_bytes[collective];
+}
+
 int64_t tt_coll_uncanonical_sums(const tt_coll_t *coll)
 {
     return coll->queue.uncanonical_sums;

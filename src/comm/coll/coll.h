@@ -77,6 +77,9 @@ tutti_status_t tt_coll_check(tt_coll_t *coll);
 /* The algorithm of the last call that was carried out; NULL: there was none. */
 const tt_algorithm_t *tt_coll_last_algorithm(const tt_coll_t *coll);
 
+/* Values that calls of a kind have sent over wires so far. */
+int64_t tt_coll_sent_bytes(const tt_coll_t *coll, tt_collective_t collective);
+
 /* Calls so far whose bits depended on the order, and were not made in the canonical one. */
 int64_t tt_coll_uncanonical_sums(const tt_coll_t *coll);
 

@@ -128,6 +128,7 @@ typedef struct {
     tt_link_t *all; /* [size] */
     int mismatched; /* the rank whose frame was of another call; -1: none */
     tt_call_descriptor_t mismatched_descriptor;
+    int64_t sent_bytes[TT_COLLECTIVE_COUNT]; /* of values, so far */
 } tt_links_t;
 
 /* diagnose/wait_state.c */

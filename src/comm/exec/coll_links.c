@@ -84,6 +84,7 @@ tutti_status_t tt_coll_send(tt_coll_t *coll, tt_run_t *run, const tt_step_t *pla
     const tutti_status_t status = tt_endpoint_send(&link->endpoint, &link->out, data, bytes);
     link->is_blocked_out = status != TUTTI_OK;
     link->out_passed.count += status == TUTTI_OK;
+    coll->links.sent_bytes[run->call.collective] += status == TUTTI_OK ? (int64_t)bytes : 0;
     return status;
 }
 

@@ -7,6 +7,7 @@
 #include "comm/group/coalesced.h"
 #include "comm/store/store_ops.h"
 
+#include <string.h>
 #include <unistd.h>
 
 #include "core/base/alloc.h"
@@ -243,6 +244,19 @@ int64_t tutti_group_uncanonical_sums(const tutti_group_t *group)
     return group != NULL && group->backend->uncanonical_sums != NULL
                ? group->backend->uncanonical_sums(group->state)
                : 0;
+}
+
+int64_t tutti_group_sent_bytes(const tutti_group_t *group, const char *call)
+{
+    int64_t bytes = 0;
+    for (int i = 0; group != NULL && group->backend->sent_bytes != NULL && i < TT_COLLECTIVE_COUNT;
+         i++) {
+        const tt_collective_t kind = (tt_collective_t)i;
+        if (call == NULL || strcmp(call, tt_collective_name(kind)) == 0) {
+            bytes += group->backend->sent_bytes(group->state, kind);
+        }
+    }
+    return bytes;
 }
 
 void tutti_group_set_tag(tutti_group_t *group, uint64_t tag)

@@ -15,8 +15,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "comm/group/transient.h"
 #include "core/base/alloc.h"
-#include "core/tensor/tensor_impl.h"
 
 enum { OWNED_MAX = 7 };
 
@@ -552,6 +552,23 @@ tutti_status_t tutti_prepared_rebind_pair(tutti_prepared_t *prepared, tutti_tens
     TT_TRY(check_like(prepared, "output", prepared->request.output, output));
     TT_TRY(check_like(prepared, "input", prepared->request.input, input));
     return rebind(prepared, output, input);
+}
+
+tutti_status_t tt_prepared_rebind_leaves(tutti_prepared_t *prepared,
+                                         const tutti_contributions_t *leaves,
+                                         tutti_tensor_t *output)
+{
+    tt_described_t described;
+    tt_request_t request = prepared->request;
+    TT_TRY(check_group(prepared));
+    TT_ASSERT(request.is_leaves && prepared->is_direct);
+    TT_ASSERT(leaves->piece_count == prepared->start.call.piece_count);
+    request.leaves = leaves;
+    request.output = output;
+    TT_TRY(describe(prepared->entry.group, &request, &described));
+    take(prepared, &described);
+    prepared->request.output = output;
+    return TUTTI_OK;
 }
 
 /* ---- the end --------------------------------------------------------------------------------- */

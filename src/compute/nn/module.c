@@ -56,6 +56,10 @@ void tutti_module_release(tutti_module_t *m)
     }
     tt_pointer_set_release(&m->hashes);
     tt_hooks_free(&m->hooks);
+    for (tt_module_cut_t *cut = m->cut, *next; cut != NULL; cut = next) {
+        next = cut->next;
+        cut->release(cut);
+    }
     tt_free(m->children);
     tt_free(m->slots);
     tutti_context_release(m->ctx);

@@ -24,6 +24,20 @@ typedef struct {
     tutti_module_t *module;
 } tt_child_t;
 
+/* Part [first, first + count) of `of` equal ones; of 0: all. */
+typedef struct {
+    int64_t first, count, of;
+} tt_share_t;
+
+/* What a rank has of a module that is spread over several (src/parallel/tensor); it goes with the
+ * module. Dropout draws as the whole would. */
+typedef struct tt_module_cut {
+    void (*release)(struct tt_module_cut *cut);
+    struct tt_module_cut *next; /* more that goes with the module, and nobody looks at */
+    tt_share_t positions;       /* of the result's dimension but one from the last */
+    tt_share_t heads;           /* of an attention's */
+} tt_module_cut_t;
+
 struct tutti_module {
     tt_ref_t ref;
     const tutti_module_ops_t *ops;
@@ -36,6 +50,7 @@ struct tutti_module {
     tt_pointer_set_t hashes; /* of the names, where they are many */
     size_t names_compared;   /* ever */
     tt_hook_list_t hooks;    /* module_hooks.c */
+    tt_module_cut_t *cut;    /* NULL: it is whole */
 };
 
 /* The stream of the context's next parameter. */
@@ -63,6 +78,14 @@ tutti_status_t tt_load_end(tutti_tensor_t *x, tutti_tensor_t *into, tutti_status
 
 /* Buffers alone, as tutti_module_cast(); dtype: a floating one. */
 tutti_status_t tt_module_cast_buffers(tutti_module_t *m, tutti_dtype_t dtype);
+
+/* tutti_module_digest(); `before` (may be NULL) is called with each parameter before it is read. */
+tutti_status_t tt_module_digest(tutti_module_t *m, tutti_tensor_visit_t before, void *user,
+                                char *text);
+
+/* Dropout of a module's result. */
+tutti_tensor_t *tt_module_dropout(tutti_scope_t *s, const tutti_module_t *m, tutti_tensor_t *y,
+                                  float p);
 
 /* Every kind of module in layers.def. */
 extern const tutti_module_ops_t *const tt_layers[];

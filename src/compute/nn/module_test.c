@@ -253,13 +253,14 @@ static void a_failure_inside_says_where(void **state)
     y = tutti_forward(s, gpt, y); /* safe to pass on */
     assert_int_equal(tutti_scope_close(s), TUTTI_ERR_SHAPE);
     expect_error("sequences of 9 tokens, but its context is 8");
-    expect_error("longer context (in gpt)");
+    expect_error("longer context (in gpt_embedding in gpt)");
     assert_int_equal(tutti_scope_open(f->ctx, &s), 0);
     tokens = tutti_full(s, TUTTI_I64, TUTTI_SHAPE(1, 4), 20);
     (void)tutti_forward(s, gpt, tokens);
     const tutti_status_t at_once = tutti_scope_close(s); /* a device tells it later */
     assert_int_equal(at_once < 0 ? at_once : tt_test_wait(f->ctx), TUTTI_ERR_ARG);
-    expect_error(tt_test_device() == NULL ? "(in embedding in gpt)" : "embedding: ");
+    expect_error(tt_test_device() == NULL ? "(in embedding in gpt_embedding in gpt)"
+                                          : "embedding: ");
     assert_int_equal(tutti_scope_open(f->ctx, &s), 0);
     tutti_tensor_t *two[] = {tutti_zeros(s, TUTTI_I64, TUTTI_SHAPE(1, 4)), NULL}, *outputs[2];
     tutti_forward_many(s, gpt, two, 1, outputs, 2);

@@ -149,7 +149,8 @@ static tutti_status_t launch_measures(tutti_optim_t *opt, bool is_largest, const
     for (size_t i = 0; i < opt->slot_count; i++) {
         tutti_tensor_t *grad;
         TT_TRY(tt_optim_flat_grad(opt, &opt->slots[i], &grad));
-        TT_TRY(grad != NULL && opt->slots[i].tensor->slice == NULL
+        TT_TRY(grad != NULL && opt->slots[i].tensor->slice == NULL &&
+                       opt->slots[i].tensor->spread == NULL
                    ? measure_grad(opt, grad, is_largest, number_of(numbers, grad, i))
                    : TUTTI_OK);
     }
@@ -171,6 +172,10 @@ static tutti_status_t measure_apart(tutti_optim_t *opt, bool is_largest, double 
     if (has_slices) {
         status = tt_optim_agree(opt, status);
         status = status < 0 ? status : tt_optim_norms_of_slices(opt, is_largest, numbers.values);
+    }
+    if (tt_optim_has_spreads(opt)) {
+        status = tt_optim_agree_spreads(opt, status);
+        status = status < 0 ? status : tt_optim_norms_of_spreads(opt, is_largest, numbers.values);
     }
     *total = 0;
     for (size_t i = 0; i < opt->slot_count && status >= 0; i++) {
@@ -262,7 +267,7 @@ tutti_status_t tutti_clip_grad_norm(tutti_optim_t *opt, double max_norm, double 
     double total = 0;
     if (first != NULL) {
         TT_TRY(
-            are_several || tt_optim_has_slices(opt)
+            are_several || tt_optim_has_slices(opt) || tt_optim_has_spreads(opt)
                 ? clip_apart(opt, max_norm, p == INFINITY, &total)
                 : clip_together(opt, first, max_norm, p == INFINITY, norm == NULL ? NULL : &total));
     }

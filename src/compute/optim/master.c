@@ -11,6 +11,7 @@
  * weights and state are loaded does not matter.
  *
  * Source: Micikevicius et al., "Mixed precision training", ICLR 2018, section 3.1. */
+#include "compute/optim/optim_offload.h"
 #include "compute/optim/optimizer.h"
 #include "core/kernel/elementwise/map.h"
 #include "core/tensor/tensor_impl.h"
@@ -120,9 +121,13 @@ static tutti_status_t launch_reconcile(tutti_optim_t *opt, const tt_optim_slot_t
 }
 
 /* The master where it rounds to the parameter, else the parameter. */
-static tutti_status_t reconcile(tutti_optim_t *opt, const tt_optim_slot_t *slot)
+static tutti_status_t reconcile(tutti_optim_t *opt, tt_optim_slot_t *slot)
 {
     tutti_tensor_t *rounded, *exact;
+    if (tt_optim_is_offloaded(opt, slot)) {
+        slot->due = slot->due == TT_MASTER_IS_NEW ? TT_MASTER_IS_NEW : TT_MASTER_MEETS;
+        return TUTTI_OK;
+    }
     const tutti_tensor_t *x = tt_optim_weight(slot);
     tt_device_t *device = x->storage->device;
     TT_TRY(tt_tensor_new(device, x->dtype, x->shape, false, &rounded));
@@ -139,9 +144,13 @@ static tutti_status_t make_master(tutti_optim_t *opt, tt_optim_slot_t *slot)
 {
     const tutti_tensor_t *x = tt_optim_weight(slot);
     tutti_tensor_t *master;
-    TT_TRY(tt_tensor_new(x->storage->device, TUTTI_F32, x->shape, false, &master));
+    TT_TRY(tt_tensor_new(tt_optim_state_device(opt, slot), TUTTI_F32, x->shape, false, &master));
     tutti_status_t status = tt_optim_like_part(master, x);
-    status = status < 0 ? status : convert(opt, master, x);
+    if (tt_optim_is_offloaded(opt, slot)) {
+        slot->due = TT_MASTER_IS_NEW;
+    } else if (status >= 0) {
+        status = convert(opt, master, x);
+    }
     if (status < 0) {
         tutti_tensor_release(master);
         return status;

@@ -4,9 +4,13 @@
 #include <math.h>
 #include <string.h>
 
+#include "compute/optim/optim_offload.h"
 #include "compute/optim/optimizer.h"
 #include "core/base/alloc.h"
+#include "core/base/fnv.h"
 #include "core/tensor/tensor_impl.h"
+
+enum { ROOM_FIRST = 16, FEW = 32 };
 
 tutti_status_t tutti_optim_create(tutti_context_t *ctx, const tutti_optim_ops_t *kind,
                                   const void *options, tutti_optim_t **out)
@@ -41,13 +45,16 @@ void tutti_optim_release(tutti_optim_t *opt)
     if (opt == NULL) {
         return;
     }
+    tt_optim_offload_leave(opt);
     for (size_t i = opt->slot_count; i-- > 0;) {
         release_slot(&opt->slots[i]);
     }
+    tt_optim_offload_release(opt);
     for (int i = 0; i < opt->group_count; i++) {
         tt_free(opt->groups[i].options);
     }
     tutti_context_release(opt->ctx);
+    tt_pointer_set_release(&opt->seen);
     tt_free(opt->slots);
     tt_free(opt->groups);
     tt_free(opt);
@@ -114,7 +121,58 @@ static tutti_status_t check_parameter(const tutti_optim_t *opt, int group, const
         return TT_FAIL(TUTTI_ERR_UNSUPPORTED, "%s: parameter \"%s\" is not contiguous",
                        opt->ops->name, name);
     }
+    if (x->spread != NULL && (opt->ops->measure != NULL || opt->ops->wants_whole)) {
+        return TT_FAIL(
+            TUTTI_ERR_UNSUPPORTED,
+            "%s: parameter \"%s\" is a part by tensor parallelism, and this kind looks at "
+            "whole parameters: choose one that goes element by element, such as adamw",
+            opt->ops->name, name);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t note(tutti_optim_t *opt, const char *name, const tutti_tensor_t *x,
+                           bool *is_new)
+{
+    const uint64_t hash = tt_fnv(TT_FNV_BEGIN, name, strlen(name)) | 1; /* no pointer is odd */
+    const void *const all[] = {(const void *)(uintptr_t)hash, x, x->storage};
+    *is_new = true;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        bool is_first;
+        TT_TRY(tt_pointer_set_add(&opt->seen, all[i], &is_first));
+        *is_new = *is_new && is_first;
+    }
+    return TUTTI_OK;
+}
+
+/* As they are now: what moved since has another storage. */
+static tutti_status_t note_all(tutti_optim_t *opt)
+{
+    bool is_new;
     for (size_t i = 0; i < opt->slot_count; i++) {
+        TT_TRY(note(opt, opt->slots[i].name, opt->slots[i].tensor, &is_new));
+    }
+    return TUTTI_OK;
+}
+
+/* Whether it must be compared with all that there are: they are few, or one has its name's hash,
+ * or its storage. */
+static tutti_status_t may_be_there(tutti_optim_t *opt, const char *name, const tutti_tensor_t *x,
+                                   bool *out)
+{
+    bool is_new = false;
+    if (opt->slot_count >= FEW) {
+        TT_TRY(opt->seen.count == 0 ? note_all(opt) : TUTTI_OK);
+        TT_TRY(note(opt, name, x, &is_new));
+    }
+    *out = !is_new;
+    return TUTTI_OK;
+}
+
+static tutti_status_t check_new(tutti_optim_t *opt, const char *name, const tutti_tensor_t *x)
+{
+    for (size_t i = 0; i < opt->slot_count; i++) {
+        opt->compared++;
         if (opt->slots[i].tensor == x || strcmp(opt->slots[i].name, name) == 0) {
             return TT_FAIL(TUTTI_ERR_ARG, "%s: parameter \"%s\" is there already, as \"%s\"",
                            opt->ops->name, name, opt->slots[i].name);
@@ -129,6 +187,19 @@ static tutti_status_t check_parameter(const tutti_optim_t *opt, int group, const
     return TUTTI_OK;
 }
 
+static tutti_status_t make_room(tutti_optim_t *opt)
+{
+    if (opt->slot_count < opt->slot_room) {
+        return TUTTI_OK;
+    }
+    const size_t room = opt->slot_room == 0 ? ROOM_FIRST : 2 * opt->slot_room;
+    tt_optim_slot_t *slots = tt_realloc(opt->slots, room * sizeof *slots, "optimizer");
+    TT_TRY_ALLOC(slots);
+    opt->slots = slots;
+    opt->slot_room = room;
+    return TUTTI_OK;
+}
+
 tutti_status_t tutti_optim_add_parameter(tutti_optim_t *opt, int group, const char *name,
                                          tutti_tensor_t *x)
 {
@@ -138,14 +209,14 @@ tutti_status_t tutti_optim_add_parameter(tutti_optim_t *opt, int group, const ch
                        "it before",
                        opt->ops->name, name, opt->driver);
     }
+    bool is_compared;
     TT_TRY(check_parameter(opt, group, name, x));
-    tt_optim_slot_t *slots =
-        tt_realloc(opt->slots, (opt->slot_count + 1) * sizeof *slots, "optimizer");
-    TT_TRY_ALLOC(slots);
-    opt->slots = slots;
+    TT_TRY(may_be_there(opt, name, x, &is_compared));
+    TT_TRY(is_compared ? check_new(opt, name, x) : TUTTI_OK);
+    TT_TRY(make_room(opt));
     char *copy = tt_strdup(name, "parameter name");
     TT_TRY_ALLOC(copy);
-    slots[opt->slot_count++] =
+    opt->slots[opt->slot_count++] =
         (tt_optim_slot_t){.name = copy, .tensor = tutti_tensor_retain(x), .group = group};
     return TUTTI_OK;
 }

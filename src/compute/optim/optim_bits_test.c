@@ -1,12 +1,15 @@
 /* The bits of optimizers: digests of parameters and moments after three steps, for every kind with
- * its options, recorded once; the same for every number of threads and instruction set, and on a
- * device. */
+ * its options, recorded once; the same for every number of threads and instruction set, on a
+ * device, and with the state on a disk. */
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <tutti/devices.h>
+#include <tutti/offload.h>
 #include <tutti/optim.h>
 
 #include "core/base/fnv.h"
+#include "core/base/place_testing.h"
 #include "core/base/testing.h"
 #include "core/kernel/isa.h"
 #include "core/tensor/tensor_impl.h"
@@ -106,7 +109,8 @@ static tutti_tensor_t *place(tutti_context_t *ctx, tutti_device_t *device, tutti
 
 /* Shapes of more than 256 × 16384 elements where norms are made, of one piece, of some, and of
  * three dimensions. */
-static uint64_t digest_of(tutti_context_t *ctx, tutti_device_t *device, const row_t *row)
+static uint64_t digest_of(tutti_context_t *ctx, tutti_device_t *device, const char *folder,
+                          const row_t *row)
 {
     const tutti_shape_t shapes[SHAPES] = {TUTTI_SHAPE(4300037), TUTTI_SHAPE(13),
                                           TUTTI_SHAPE(307, 521), TUTTI_SHAPE(3, 170, 99)};
@@ -120,6 +124,7 @@ static uint64_t digest_of(tutti_context_t *ctx, tutti_device_t *device, const ro
         assert_int_equal(tutti_tensor_set_requires_grad(x, true), 0);
         assert_int_equal(tutti_optim_create(ctx, row->kind, row->options, &opt), 0);
         assert_int_equal(tutti_optim_add_parameter(opt, 0, "x", x), 0);
+        assert_int_equal(folder == NULL ? 0 : tutti_optim_offload(opt, folder), 0);
         for (int step = 0; step < STEPS; step++) {
             tutti_tensor_t *placed = place(ctx, device, g);
             assert_int_equal(tutti_tensor_set_grad(x, placed), 0);
@@ -137,14 +142,14 @@ static uint64_t digest_of(tutti_context_t *ctx, tutti_device_t *device, const ro
     return digest;
 }
 
-static void expect_digests(int threads, const char *isa, tutti_device_t *device)
+static void expect_digests(int threads, const char *isa, tutti_device_t *device, const char *folder)
 {
     tutti_context_t *ctx;
     setenv("TUTTI_ISA", isa, 1);
     assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = threads}, &ctx), 0);
     int wrong = 0;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        const uint64_t digest = digest_of(ctx, device, &rows[i]);
+        const uint64_t digest = digest_of(ctx, device, folder, &rows[i]);
         if (digest != rows[i].digest) {
             print_error("row %zu, %d threads, %s: 0x%016llx\n", i, threads, isa,
                         (unsigned long long)digest);
@@ -161,9 +166,9 @@ static void steps_have_the_bits_that_were_recorded(void **state)
     (void)state;
     unsetenv("TUTTI_ISA");
     const int best = (int)tt_isa();
-    expect_digests(1, tt_isa_variant_name((tt_variant_t)best), NULL);
+    expect_digests(1, tt_isa_variant_name((tt_variant_t)best), NULL, NULL);
     for (int isa = 0; isa < best; isa++) {
-        expect_digests(2 + isa, tt_isa_variant_name((tt_variant_t)isa), NULL);
+        expect_digests(2 + isa, tt_isa_variant_name((tt_variant_t)isa), NULL, NULL);
     }
 }
 
@@ -172,8 +177,17 @@ static void a_device_has_the_same_bits(void **state)
     (void)state;
     tutti_device_t *device;
     assert_int_equal(tutti_device_open("strict:0", NULL, &device), 0);
-    expect_digests(2, tt_isa_variant_name(tt_isa()), device);
+    expect_digests(2, tt_isa_variant_name(tt_isa()), device, NULL);
     tutti_device_release(device);
+}
+
+static void a_disk_has_the_same_bits(void **state)
+{
+    (void)state;
+    char folder[TT_PLACE_BYTES];
+    tt_place_make(folder);
+    expect_digests(2, tt_isa_variant_name(tt_isa()), NULL, folder);
+    assert_int_equal(rmdir(folder), 0); /* nothing is left in it */
 }
 
 int main(void)
@@ -181,6 +195,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_have_the_bits_that_were_recorded),
         cmocka_unit_test(a_device_has_the_same_bits),
+        cmocka_unit_test(a_disk_has_the_same_bits),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -7,6 +7,9 @@
  *     rank 0      | sums            0 ...
  *     rank 1        0 ...         | sums            sums          |
  */
+#include <string.h>
+
+#include "compute/optim/optim_offload.h"
 #include "compute/optim/optimizer.h"
 #include "core/base/alloc.h"
 #include "core/base/integers.h"
@@ -16,7 +19,6 @@ typedef struct sums sums_t;
 struct sums {
     tutti_optim_t *opt;
     bool is_largest;
-    tt_optim_measure_t measure;
     double (*totals)[TUTTI_OPTIM_SUMS_MAX];
     double *norms;
     size_t (*count)(const tutti_tensor_t *whole);
@@ -38,40 +40,28 @@ static size_t count_sums(const tutti_tensor_t *whole)
     return TUTTI_OPTIM_SUMS_MAX * sections_of(whole);
 }
 
-typedef struct {
-    const sums_t *sums;
-    const tt_optim_slot_t *slot;
-    const tutti_tensor_t *grad;
-    size_t length;
-    double *numbers; /* of the slice's first section */
-} sections_t;
-
-static void write_section(void *arg, size_t index)
-{
-    const sections_t *at = arg;
-    at->sums->measure(at->sums->opt, at->slot, at->grad, index * at->length, at->length,
-                      at->numbers + TUTTI_OPTIM_SUMS_MAX * index);
-}
-
-/* Kernels of the host alone measure. */
 static tutti_status_t write_sums(const sums_t *sums, size_t slot, const tutti_tensor_t *grad,
                                  double *numbers)
 {
-    const tt_optim_slot_t *at = &sums->opt->slots[slot];
+    tutti_optim_t *opt = sums->opt;
+    tt_optim_slot_t *at = &opt->slots[slot];
     const tutti_tensor_t *values = tt_optim_weight(at);
     const size_t length = tt_optim_section((size_t)at->tensor->numel),
                  first = (size_t)values->part->first;
     TT_ASSERT(first % length == 0 || values->numel == 0);
-    if (values->storage->device != NULL) {
+    if (values->storage->device != NULL) { /* kernels of the host alone measure */
         return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
                        "%s measures parameters, and \"%s\" is dealt out to ranks and lies on %s: "
                        "keep it on the host, or choose another kind",
-                       sums->opt->ops->name, at->name, tt_device_text(values->storage->device));
+                       opt->ops->name, at->name, tt_device_text(values->storage->device));
     }
-    sections_t sections = {sums, at, grad, length,
-                           numbers + TUTTI_OPTIM_SUMS_MAX * (first / length)};
-    tt_threads_run(sums->opt->ctx->exec.threads, tt_divide_up((size_t)values->numel, length),
-                   write_section, &sections);
+    double *own = numbers + TUTTI_OPTIM_SUMS_MAX * (first / length);
+    if (tt_optim_is_offloaded(opt, at)) {
+        return tt_optim_offload_measure(opt, at, grad, length, own);
+    }
+    tutti_optim_piece_t piece = tt_optim_piece_of(opt, at, grad);
+    piece.options = opt->groups[at->group].options;
+    tt_optim_measure_now(opt->ops, opt->ctx->exec.threads, &piece, length, own);
     return TUTTI_OK;
 }
 
@@ -79,12 +69,8 @@ static void read_sums(const sums_t *sums, size_t slot, const double *numbers)
 {
     double *total = sums->totals[slot];
     const size_t sections = sections_of(sums->opt->slots[slot].tensor);
-    for (int k = 0; k < TUTTI_OPTIM_SUMS_MAX; k++) {
-        total[k] = 0;
-        for (size_t i = 0; i < sections; i++) {
-            total[k] += numbers[TUTTI_OPTIM_SUMS_MAX * i + (size_t)k];
-        }
-    }
+    memset(total, 0, TUTTI_OPTIM_SUMS_MAX * sizeof *total);
+    tt_optim_add_sections(numbers, sections, total);
 }
 
 /* ---- blocks of gradients --------------------------------------------------------------------- */
@@ -141,18 +127,41 @@ static bool takes_part(const tutti_optim_t *opt, size_t slot, const tt_slicer_t 
     return slicer_of(opt, slot) == slicer && tt_optim_grad(&opt->slots[slot]) != NULL;
 }
 
-static tutti_status_t write_all(const sums_t *sums, const tt_slicer_t *slicer, double *numbers)
+/* What may fail of all slots, of whatever slicer: a measure moves moments, so that none may begin
+ * where a rank cannot. */
+static tutti_status_t prepare_all(const sums_t *sums, double **numbers)
 {
     tutti_optim_t *opt = sums->opt;
+    size_t count = 0;
     for (size_t i = 0; i < opt->slot_count; i++) {
         tutti_tensor_t *grad;
-        if (takes_part(opt, i, slicer)) {
+        if (slicer_of(opt, i) != NULL && tt_optim_grad(&opt->slots[i]) != NULL) {
             TT_TRY(tt_optim_flat_grad(opt, &opt->slots[i], &grad));
-            TT_TRY(sums->write(sums, i, grad, numbers));
-            numbers += sums->count(opt->slots[i].tensor);
+            count += sums->count(opt->slots[i].tensor);
         }
     }
+    *numbers = tt_alloc_array(count + opt->slot_count + 1, sizeof **numbers, "sums of slices");
+    TT_TRY_ALLOC(*numbers);
     return TUTTI_OK;
+}
+
+/* *count: how many. Gradients are there: what fails is reading those of a device. */
+static tutti_status_t write_all(const sums_t *sums, const tt_slicer_t *slicer, double *numbers,
+                                size_t *count)
+{
+    tutti_optim_t *opt = sums->opt;
+    tutti_status_t status = TUTTI_OK;
+    *count = 0;
+    for (size_t i = 0; i < opt->slot_count; i++) {
+        tutti_tensor_t *grad;
+        if (!takes_part(opt, i, slicer)) {
+            continue;
+        }
+        status = status < 0 ? status : tt_optim_flat_grad(opt, &opt->slots[i], &grad);
+        status = status < 0 ? status : sums->write(sums, i, grad, numbers + *count);
+        *count += sums->count(opt->slots[i].tensor);
+    }
+    return status;
 }
 
 static void read_all(const sums_t *sums, const tt_slicer_t *slicer, const double *numbers)
@@ -166,44 +175,41 @@ static void read_all(const sums_t *sums, const tt_slicer_t *slicer, const double
     }
 }
 
-static tutti_status_t sum_slicer(const sums_t *sums, tt_slicer_t *slicer)
+/* *numbers: zeros from here on, of which it takes some. The last one says how many ranks could not
+ * write theirs. */
+static tutti_status_t sum_slicer(const sums_t *sums, tt_slicer_t *slicer, double **numbers)
 {
-    const tutti_optim_t *opt = sums->opt;
-    size_t count = 0;
-    for (size_t i = 0; i < opt->slot_count; i++) {
-        count += takes_part(opt, i, slicer) ? sums->count(opt->slots[i].tensor) : 0;
+    double *own = *numbers;
+    size_t count;
+    const tutti_status_t status = write_all(sums, slicer, own, &count);
+    own[count] = status < 0;
+    *numbers += count + 1;
+    TT_TRY(slicer->sum(slicer, own, count + 1));
+    if (own[count] > 0) {
+        return slicer->agree(slicer, status);
     }
-    double *numbers = tt_alloc_array(count + 1, sizeof *numbers, "sums of slices");
-    tutti_status_t status = numbers == NULL ? TUTTI_ERR_NOMEM : write_all(sums, slicer, numbers);
-    status = slicer->agree(slicer, status);
-    if (status >= 0) {
-        status = slicer->sum(slicer, numbers, count);
-    }
-    if (status >= 0) {
-        read_all(sums, slicer, numbers);
+    read_all(sums, slicer, own);
+    return TUTTI_OK;
+}
+
+static tutti_status_t sum_all(const sums_t *sums)
+{
+    double *numbers = NULL;
+    tutti_status_t status = tt_optim_agree(sums->opt, prepare_all(sums, &numbers));
+    double *next = numbers;
+    for (size_t i = 0; i < sums->opt->slot_count && status >= 0; i++) {
+        if (is_first_of_slicer(sums->opt, i)) {
+            status = sum_slicer(sums, slicer_of(sums->opt, i), &next);
+        }
     }
     tt_free(numbers);
     return status;
 }
 
-static tutti_status_t sum_all(const sums_t *sums)
+tutti_status_t tt_optim_measure_slices(tutti_optim_t *opt, double (*totals)[TUTTI_OPTIM_SUMS_MAX])
 {
-    for (size_t i = 0; i < sums->opt->slot_count; i++) {
-        TT_TRY(is_first_of_slicer(sums->opt, i) ? sum_slicer(sums, slicer_of(sums->opt, i))
-                                                : TUTTI_OK);
-    }
-    return TUTTI_OK;
-}
-
-tutti_status_t tt_optim_measure_slices(tutti_optim_t *opt, tt_optim_measure_t measure,
-                                       double (*totals)[TUTTI_OPTIM_SUMS_MAX])
-{
-    const sums_t sums = {.opt = opt,
-                         .measure = measure,
-                         .totals = totals,
-                         .count = count_sums,
-                         .write = write_sums,
-                         .read = read_sums};
+    const sums_t sums = {
+        .opt = opt, .totals = totals, .count = count_sums, .write = write_sums, .read = read_sums};
     return sum_all(&sums);
 }
 
@@ -237,7 +243,15 @@ tutti_status_t tt_optim_agree(const tutti_optim_t *opt, tutti_status_t status)
             status = slicer_of(opt, i)->agree(slicer_of(opt, i), status);
         }
     }
-    return status;
+    return tt_optim_agree_spreads(opt, status);
+}
+
+tutti_status_t tt_optim_begin_step(const tutti_optim_t *opt)
+{
+    for (size_t i = 0; i < opt->slot_count; i++) {
+        TT_TRY(is_first_of_slicer(opt, i) ? slicer_of(opt, i)->begin(slicer_of(opt, i)) : TUTTI_OK);
+    }
+    return TUTTI_OK;
 }
 
 tutti_status_t tt_optim_end_step(const tutti_optim_t *opt, tutti_status_t status)
@@ -259,5 +273,5 @@ tutti_status_t tt_optim_all_agree(const tutti_optim_t *opt, bool *is_so)
             *is_so = others == 0;
         }
     }
-    return TUTTI_OK;
+    return tt_optim_all_agree_spreads(opt, is_so);
 }

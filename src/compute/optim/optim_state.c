@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "compute/optim/optim_offload.h"
 #include "compute/optim/optimizer.h"
 #include "core/base/alloc.h"
 #include "core/base/buffer.h"
@@ -60,7 +61,7 @@ static tutti_status_t find_kept(const tutti_optim_t *opt, const tt_optim_slot_t 
     kept->shape = tt_optim_weight(slot)->shape;
     kept->name[0] = 0;
     if (i == MASTER) {
-        kept->tensor = slot->master;
+        kept->tensor = slot->due == TT_MASTER_IS_NEW ? NULL : slot->master;
         return tutti_tensor_dtype(slot->tensor) == TUTTI_F32
                    ? TUTTI_OK
                    : join(kept->name, slot->name, MASTER_NAME);
@@ -101,10 +102,24 @@ static tutti_status_t visit_slot(const tutti_optim_t *opt, const tt_optim_slot_t
     return visit_step(slot, visit, user);
 }
 
+/* Of a kind that looks at whole parameters: another rank has stepped it, and has what is to be
+ * saved, also when nobody steps slices any more. */
+static bool is_elsewhere(const tutti_optim_t *opt, const tt_optim_slot_t *slot)
+{
+    tutti_shape_t shape = tt_optim_weight(slot)->shape;
+    for (int i = 0; i < TT_MOMENTS_MAX; i++) {
+        if (slot->moments[i] == NULL && tt_optim_wants_moment(opt, slot, i, &shape)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 tutti_status_t tutti_optim_each_state(tutti_optim_t *opt, tutti_tensor_visit_t visit, void *user)
 {
+    TT_TRY(tt_optim_offload_check(opt));
     for (size_t i = 0; i < opt->slot_count; i++) {
-        if (opt->slots[i].step > 0) {
+        if (opt->slots[i].step > 0 && !is_elsewhere(opt, &opt->slots[i])) {
             TT_TRY(visit_slot(opt, &opt->slots[i], visit, user));
         }
     }
@@ -113,20 +128,43 @@ tutti_status_t tutti_optim_each_state(tutti_optim_t *opt, tutti_tensor_visit_t v
 
 /* ---- saving ---------------------------------------------------------------------------------- */
 
+static tutti_status_t fail_slices(const char *call, const char *name)
+{
+    return TT_FAIL(
+        TUTTI_ERR_STATE,
+        "%s: ranks step slices of \"%s\" and others, or did so, and each has the state of "
+        "its own: tutti_checkpoint_save() writes them as one",
+        call, name);
+}
+
+/* Of a parameter that is nobody's slice any more, its state may still be one. */
+static tutti_status_t check_slot_whole(const tutti_optim_t *opt, const tt_optim_slot_t *slot,
+                                       const char *call)
+{
+    kept_t kept;
+    for (int i = 0; i < KEPT_COUNT && slot->step > 0; i++) {
+        TT_TRY(find_kept(opt, slot, i, &kept));
+        const bool is_whole =
+            kept.tensor == NULL ? i == MASTER : kept.tensor->numel == tutti_shape_numel(kept.shape);
+        if (kept.name[0] != 0 && !is_whole) {
+            return fail_slices(call, slot->name);
+        }
+    }
+    return TUTTI_OK;
+}
+
 /* A file of one rank would hold its slices alone. */
 static tutti_status_t check_whole(const tutti_optim_t *opt, const char *call)
 {
-    return !tt_optim_has_slices(opt)
-               ? TUTTI_OK
-               : TT_FAIL(TUTTI_ERR_STATE,
-                         "%s: ranks step slices of \"%s\" and others, and each has the state of "
-                         "its own: tutti_checkpoint_save() writes them as one",
-                         call, opt->slots[0].name);
+    return tt_optim_has_slices(opt) ? fail_slices(call, opt->slots[0].name) : TUTTI_OK;
 }
 
 tutti_status_t tutti_optim_save(tutti_optim_t *opt, const char *path)
 {
     TT_TRY(check_whole(opt, "optim_save"));
+    for (size_t i = 0; i < opt->slot_count; i++) {
+        TT_TRY(check_slot_whole(opt, &opt->slots[i], "optim_save"));
+    }
     const tutti_named_text_t kind = {KIND_NAME, opt->ops->name};
     tt_tensor_list_t list = {0};
     tutti_status_t status = tutti_optim_each_state(opt, tt_tensor_list_add, &list);
@@ -167,6 +205,7 @@ static tutti_status_t make_slot(const tt_optim_loading_t *loading, const tt_opti
     const tutti_optim_t *opt = loading->opt;
     tt_device_t *own = tt_optim_weight(slot)->storage->device;
     tt_device_t *device = tt_device_has_values(own) ? own : tt_memory_on(loading->device);
+    device = device == NULL ? tt_optim_host_state_device(opt) : device;
     TT_TRY(tutti_tensor_create(TUTTI_I64, TUTTI_SCALAR, &loaded->step));
     for (int i = 0; i < KEPT_COUNT; i++) {
         TT_TRY(find_kept(opt, slot, i, &kept));
@@ -271,14 +310,17 @@ static void take(tt_optim_slot_t *slot, loaded_t *loaded)
     }
     swap_tensors(&slot->master, &loaded->kept[MASTER]);
     slot->is_master_loaded = slot->master != NULL;
+    slot->due = TT_MASTER_IS_RIGHT;
 }
 
 tutti_status_t tt_optim_load_end(tt_optim_loading_t *loading, tutti_status_t status)
 {
     const size_t count = loading->slots == NULL ? 0 : loading->opt->slot_count;
+    bool is_all_new = true;
     status = status < 0 ? status : check_steps(loading);
     for (size_t i = 0; i < count; i++) {
         loaded_t *loaded = &loading->slots[i];
+        is_all_new &= !loaded->stays;
         if (status >= 0 && !loaded->stays) {
             take(&loading->opt->slots[i], loaded);
         }
@@ -286,6 +328,9 @@ tutti_status_t tt_optim_load_end(tt_optim_loading_t *loading, tutti_status_t sta
         for (int k = 0; k < KEPT_COUNT; k++) {
             tutti_tensor_release(loaded->kept[k]);
         }
+    }
+    if (status >= 0 && is_all_new) {
+        tt_optim_offload_forgive(loading->opt);
     }
     tt_free(loading->slots);
     tt_free(loading);

@@ -6,6 +6,7 @@
  */
 #include <string.h>
 
+#include "compute/optim/optim_offload.h"
 #include "compute/optim/optimizer.h"
 #include "core/base/alloc.h"
 #include "core/base/integers.h"
@@ -15,13 +16,11 @@ enum { PART = TUTTI_OPTIM_SECTION, PARTS_MANY = 64 };
 typedef struct {
     const tutti_optim_ops_t *ops;
     tutti_optim_piece_t whole;
-    tt_threads_t *threads;
     size_t length; /* of a part, but for the last */
-    double sums[TUTTI_OPTIM_SECTIONS_MAX][TUTTI_OPTIM_SUMS_MAX];
+    double *sums;  /* [TUTTI_OPTIM_SUMS_MAX] of each */
 } job_t;
 
-/* Elements [first, first + count) of a piece, as far as it goes. */
-static tutti_optim_piece_t part_of(const tutti_optim_piece_t *piece, size_t first, size_t count)
+tutti_optim_piece_t tt_optim_part_of(const tutti_optim_piece_t *piece, size_t first, size_t count)
 {
     tutti_optim_piece_t part = *piece;
     part.first += first;
@@ -36,30 +35,47 @@ static tutti_optim_piece_t part_of(const tutti_optim_piece_t *piece, size_t firs
 
 static void measure_part(void *arg, size_t index)
 {
-    job_t *job = arg;
-    const tutti_optim_piece_t part = part_of(&job->whole, index * job->length, job->length);
-    memset(job->sums[index], 0, sizeof job->sums[index]);
-    job->ops->measure(&part, job->sums[index]);
+    const job_t *job = arg;
+    const tutti_optim_piece_t part =
+        tt_optim_part_of(&job->whole, index * job->length, job->length);
+    job->ops->measure(&part, job->sums + TUTTI_OPTIM_SUMS_MAX * index);
 }
 
 static void update_part(void *arg, size_t index)
 {
     const job_t *job = arg;
-    const tutti_optim_piece_t part = part_of(&job->whole, index * job->length, job->length);
+    const tutti_optim_piece_t part =
+        tt_optim_part_of(&job->whole, index * job->length, job->length);
     job->ops->update(&part);
 }
 
-static void measure(job_t *job, double *sums)
+void tt_optim_measure_now(const tutti_optim_ops_t *ops, tt_threads_t *threads,
+                          const tutti_optim_piece_t *piece, size_t length, double *sums)
 {
-    job->length = tt_optim_section(job->whole.count);
-    const size_t sections = tt_divide_up(job->whole.count, job->length);
-    tt_threads_run(job->threads, sections, measure_part, job);
-    for (size_t i = 0; i < sections; i++) {
+    const size_t sections = tt_divide_up(piece->count, length);
+    job_t job = {ops, *piece, length, sums};
+    memset(sums, 0, sections * TUTTI_OPTIM_SUMS_MAX * sizeof *sums);
+    tt_threads_run(threads, sections, measure_part, &job);
+}
+
+void tt_optim_add_sections(const double *sections, size_t count, double *sums)
+{
+    for (size_t i = 0; i < count; i++) {
         for (int k = 0; k < TUTTI_OPTIM_SUMS_MAX; k++) {
-            sums[k] += job->sums[i][k];
+            sums[k] += sections[TUTTI_OPTIM_SUMS_MAX * i + (size_t)k];
         }
     }
-    job->whole.sums = sums;
+}
+
+void tt_optim_update_now(const tutti_optim_ops_t *ops, tt_threads_t *threads,
+                         const tutti_optim_piece_t *piece)
+{
+    if (ops->wants_whole) {
+        ops->update(piece);
+        return;
+    }
+    job_t job = {ops, *piece, piece->count < (size_t)PARTS_MANY * PART ? PART : 4 * PART, NULL};
+    tt_threads_run(threads, tt_divide_up(piece->count, job.length), update_part, &job);
 }
 
 typedef struct {
@@ -72,21 +88,17 @@ static tutti_status_t run_step(tt_threads_t *threads, const void *arguments)
 {
     const step_t *step = arguments;
     const tutti_optim_ops_t *ops = step->ops;
-    job_t job;
+    double sections[TUTTI_OPTIM_SECTIONS_MAX * TUTTI_OPTIM_SUMS_MAX];
     double sums[TUTTI_OPTIM_SUMS_MAX] = {0};
-    job.ops = ops;
-    job.threads = threads;
-    job.whole = step->piece;
-    job.whole.options = step->options;
-    if (ops->wants_whole) {
-        ops->update(&job.whole);
-        return TUTTI_OK;
+    tutti_optim_piece_t whole = step->piece;
+    whole.options = step->options;
+    if (ops->measure != NULL && whole.sums == NULL) {
+        const size_t length = tt_optim_section(whole.count);
+        tt_optim_measure_now(ops, threads, &whole, length, sections);
+        tt_optim_add_sections(sections, tt_divide_up(whole.count, length), sums);
+        whole.sums = sums;
     }
-    if (ops->measure != NULL && job.whole.sums == NULL) {
-        measure(&job, sums);
-    }
-    job.length = job.whole.count < (size_t)PARTS_MANY * PART ? PART : 4 * PART;
-    tt_threads_run(threads, tt_divide_up(job.whole.count, job.length), update_part, &job);
+    tt_optim_update_now(ops, threads, &whole);
     return TUTTI_OK;
 }
 
@@ -172,15 +184,15 @@ static tutti_status_t ensure_moments(const tutti_optim_t *opt, tt_optim_slot_t *
 {
     for (int i = 0; i < TT_MOMENTS_MAX; i++) {
         if (slot->moments[i] == NULL) {
-            TT_TRY(tt_optim_new_moment(opt, slot, i, tt_optim_weight(slot)->storage->device,
+            TT_TRY(tt_optim_new_moment(opt, slot, i, tt_optim_state_device(opt, slot),
                                        &slot->moments[i]));
         }
     }
     return TUTTI_OK;
 }
 
-static tutti_optim_piece_t piece_of(tutti_optim_t *opt, const tt_optim_slot_t *slot,
-                                    const tutti_tensor_t *grad)
+tutti_optim_piece_t tt_optim_piece_of(tutti_optim_t *opt, const tt_optim_slot_t *slot,
+                                      const tutti_tensor_t *grad)
 {
     const tutti_tensor_t *weight = slot->master == NULL ? tt_optim_weight(slot) : slot->master;
     tutti_optim_piece_t piece = {.ctx = weight->storage->device == NULL ? opt->ctx : NULL,
@@ -198,14 +210,16 @@ static tutti_optim_piece_t piece_of(tutti_optim_t *opt, const tt_optim_slot_t *s
     return piece;
 }
 
-/* A section of what is here of a parameter. */
-static void measure_section(tutti_optim_t *opt, const tt_optim_slot_t *slot,
-                            const tutti_tensor_t *grad, size_t first, size_t count, double *sums)
+static tutti_status_t launch_step(tutti_optim_t *opt, const tt_optim_slot_t *slot,
+                                  const tutti_tensor_t *grad, const double *sums)
 {
-    tutti_optim_piece_t piece = piece_of(opt, slot, grad);
-    piece.options = opt->groups[slot->group].options;
-    piece = part_of(&piece, first, count);
-    opt->ops->measure(&piece, sums);
+    const tutti_tensor_t *weight = slot->master == NULL ? tt_optim_weight(slot) : slot->master;
+    step_t step; /* options are filled in as far as they go */
+    step.ops = opt->ops;
+    step.piece = tt_optim_piece_of(opt, slot, grad);
+    step.piece.sums = sums;
+    memcpy(step.options, opt->groups[slot->group].options, opt->ops->options_bytes);
+    return tt_launch(tt_tensor_exec(opt->ctx, weight), &kernel_step, &step);
 }
 
 /* sums: of the whole parameter, if they are known; NULL: they are measured. */
@@ -213,13 +227,11 @@ static tutti_status_t update_slot(tutti_optim_t *opt, tt_optim_slot_t *slot,
                                   const tutti_tensor_t *grad, const double *sums)
 {
     tutti_tensor_t *weight = slot->master == NULL ? tt_optim_weight(slot) : slot->master;
-    step_t step; /* options are filled in as far as they go */
+    if (tt_optim_is_offloaded(opt, slot)) {
+        return tt_optim_offload_update(opt, slot, grad, sums);
+    }
     if (weight->part == NULL || weight->numel > 0) {
-        step.ops = opt->ops;
-        step.piece = piece_of(opt, slot, grad);
-        step.piece.sums = sums;
-        memcpy(step.options, opt->groups[slot->group].options, opt->ops->options_bytes);
-        TT_TRY(tt_launch(tt_tensor_exec(opt->ctx, weight), &kernel_step, &step));
+        TT_TRY(launch_step(opt, slot, grad, sums));
     }
     slot->step++;
     tt_tensor_touch(weight);
@@ -245,11 +257,13 @@ static tutti_status_t step_slot(tutti_optim_t *opt, tt_optim_slot_t *slot, const
     return grad != NULL ? update_slot(opt, slot, grad, sums) : TUTTI_OK;
 }
 
+/* wanted: where it must lie. */
 static tutti_status_t check_place(const tutti_optim_t *opt, const tt_optim_slot_t *slot,
-                                  const char *what, const tutti_tensor_t *beside)
+                                  const char *what, const tutti_tensor_t *beside,
+                                  const tt_device_t *wanted)
 {
     const tutti_tensor_t *x = tt_optim_weight(slot);
-    return beside == NULL || beside->storage->device == x->storage->device
+    return beside == NULL || beside->storage->device == wanted
                ? TUTTI_OK
                : TT_FAIL(TUTTI_ERR_STATE,
                          "%s: the %s of parameter \"%s\" lies on %s, the parameter on %s: behind "
@@ -291,13 +305,14 @@ static tutti_status_t check_whole(const tutti_optim_t *opt, const tt_optim_slot_
 /* A module may have been moved since its last step. */
 static tutti_status_t check_places(const tutti_optim_t *opt, const tt_optim_slot_t *slot)
 {
+    const tt_device_t *device = tt_optim_state_device(opt, slot);
     for (int i = 0; i < TT_MOMENTS_MAX; i++) {
-        TT_TRY(check_place(opt, slot, opt->ops->moments[i], slot->moments[i]));
+        TT_TRY(check_place(opt, slot, opt->ops->moments[i], slot->moments[i], device));
         TT_TRY(opt->ops->wants_whole ? check_whole(opt, slot, i)
                                      : check_part(opt, slot, slot->moments[i]));
     }
     TT_TRY(check_part(opt, slot, slot->master));
-    return check_place(opt, slot, "master", slot->master);
+    return check_place(opt, slot, "master", slot->master, device);
 }
 
 /* Values may be elsewhere (storage.h), a schedule may have said what is no rate. */
@@ -317,7 +332,7 @@ static tutti_status_t check_slot(const tutti_optim_t *opt, const tt_optim_slot_t
     TT_TRY(tt_optim_check_dtype(opt, slot->name, slot->tensor));
     TT_TRY(tt_tensor_check_named(tt_optim_weight(slot), slot->name));
     TT_TRY(tt_tensor_check_named(grad, slot->name));
-    TT_TRY(check_place(opt, slot, "gradient", grad));
+    TT_TRY(check_place(opt, slot, "gradient", grad, tt_optim_weight(slot)->storage->device));
     if (opt->ops->wants_whole && grad->numel != 0 && grad->numel != slot->tensor->numel) {
         return TT_FAIL(TUTTI_ERR_STATE,
                        "%s looks at whole parameters, and this rank steps a slice of \"%s\": cut "
@@ -327,32 +342,60 @@ static tutti_status_t check_slot(const tutti_optim_t *opt, const tt_optim_slot_t
     return check_places(opt, slot);
 }
 
+/* In backward others follow: the first step finds out whether there is room for all. */
+static tutti_status_t prepare_offload(tutti_optim_t *opt)
+{
+    for (size_t i = 0; opt->offload != NULL && i < opt->slot_count; i++) {
+        tt_optim_slot_t *slot = &opt->slots[i];
+        if (slot->step == 0 && tutti_tensor_requires_grad(slot->tensor)) {
+            TT_TRY(ensure_moments(opt, slot));
+            TT_TRY(tt_optim_prepare_master(opt, slot));
+        }
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t prepare_one(tutti_optim_t *opt, tt_optim_slot_t *slot)
+{
+    TT_TRY(tt_optim_offload_check(opt));
+    TT_TRY(check_slot(opt, slot));
+    TT_TRY(prepare_offload(opt));
+    TT_TRY(prepare_slot(opt, slot));
+    return tt_optim_offload_begin(opt);
+}
+
 tutti_status_t tt_optim_step_slot(tutti_optim_t *opt, int slot)
 {
-    TT_TRY(check_slot(opt, &opt->slots[slot]));
-    TT_TRY(prepare_slot(opt, &opt->slots[slot]));
-    return step_slot(opt, &opt->slots[slot], NULL);
+    TT_TRY(prepare_one(opt, &opt->slots[slot]));
+    return tt_optim_offload_note(opt, step_slot(opt, &opt->slots[slot], NULL));
+}
+
+void tt_optim_end_slots(tutti_optim_t *opt)
+{
+    (void)tt_optim_offload_end(opt, TUTTI_OK);
 }
 
 /* Before any is changed. */
 static tutti_status_t prepare_all(tutti_optim_t *opt)
 {
+    TT_TRY(tt_optim_offload_check(opt));
     for (size_t i = 0; i < opt->slot_count; i++) {
         TT_TRY(check_slot(opt, &opt->slots[i]));
     }
     for (size_t i = 0; i < opt->slot_count; i++) {
         TT_TRY(prepare_slot(opt, &opt->slots[i]));
     }
-    return TUTTI_OK;
+    return tt_optim_offload_begin(opt);
 }
 
 static tutti_status_t step_all(tutti_optim_t *opt, double (*sums)[TUTTI_OPTIM_SUMS_MAX])
 {
-    for (size_t i = 0; i < opt->slot_count; i++) {
+    tutti_status_t status = TUTTI_OK;
+    for (size_t i = 0; i < opt->slot_count && status >= 0; i++) {
         const bool is_measured = sums != NULL && opt->slots[i].tensor->slice != NULL;
-        TT_TRY(step_slot(opt, &opt->slots[i], is_measured ? sums[i] : NULL));
+        status = step_slot(opt, &opt->slots[i], is_measured ? sums[i] : NULL);
     }
-    return TUTTI_OK;
+    return tt_optim_offload_end(opt, status);
 }
 
 /* What is measured of slices, all ranks put together. */
@@ -366,8 +409,9 @@ static tutti_status_t step_slices(tutti_optim_t *opt)
     }
     status = tt_optim_agree(opt, status);
     if (sums != NULL && status >= 0) {
-        status = tt_optim_measure_slices(opt, measure_section, sums);
+        status = tt_optim_offload_note(opt, tt_optim_measure_slices(opt, sums));
     }
+    status = status < 0 ? status : tt_optim_begin_step(opt);
     if (status >= 0) {
         status = tt_optim_end_step(opt, step_all(opt, sums));
     }

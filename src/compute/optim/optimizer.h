@@ -10,6 +10,7 @@
 
 #include "core/base/default.h"
 #include "core/base/fail.h"
+#include "core/base/pointer_set.h"
 #include "core/base/threads.h"
 #include "core/kernel/kernels.h"
 #include "core/kernel/optim/flat.h"
@@ -42,6 +43,12 @@ typedef struct {
 extern const tt_schedule_ops_t *const tt_schedules[];
 extern const size_t tt_schedule_count;
 
+typedef enum {
+    TT_MASTER_IS_RIGHT,
+    TT_MASTER_IS_NEW, /* it becomes the parameter */
+    TT_MASTER_MEETS,  /* it becomes the parameter where it does not round to it */
+} tt_master_due_t;
+
 typedef struct {
     char *name;
     tutti_tensor_t *tensor;
@@ -53,6 +60,7 @@ typedef struct {
     tutti_tensor_t *master; /* what steps change, from the first one on */
     uint32_t version;       /* of the parameter, as the master was last rounded into it */
     bool is_master_loaded;  /* it has not met the parameter yet */
+    tt_master_due_t due;    /* of a master on a disk: what the next step does first */
 
     /* Of a gradient in 16 bits, or with gaps in it (master.c); NULL for others. */
     tutti_tensor_t *flat_grad;  /* f32 of given_grad at given_version, clipped and unscaled */
@@ -71,8 +79,11 @@ struct tutti_optim {
     tt_optim_group_t *groups;
     int group_count;
     tt_optim_slot_t *slots;
-    size_t slot_count;
-    const char *driver; /* who steps it inside backward, a literal; NULL: nobody does */
+    size_t slot_count, slot_room;
+    tt_pointer_set_t seen; /* where there are many: hashes of names, tensors, their storages */
+    size_t compared;       /* slots, with new parameters, ever */
+    const char *driver;    /* who steps it inside backward, a literal; NULL: nobody does */
+    struct tt_optim_offload *offload; /* NULL: state lies where its parameters do */
 };
 
 /* What is stepped of a parameter, and its gradient: all of it, or this rank's slice. */
@@ -106,8 +117,28 @@ double tt_optim_lr_of(const tutti_optim_ops_t *kind, const void *options);
 int tt_optim_find(const tutti_optim_t *opt, const tutti_tensor_t *x);
 tutti_status_t tt_optim_step_slot(tutti_optim_t *opt, int slot);
 
+/* All slots that have a gradient have been stepped so. */
+void tt_optim_end_slots(tutti_optim_t *opt);
+
 /* tutti_optim_step() by whoever drives it. */
 tutti_status_t tt_optim_step_all(tutti_optim_t *opt);
+
+/* A step of a part of a parameter in memory, with its options and sums, now; and what each section
+ * of `length` elements measures, into sums [TUTTI_OPTIM_SUMS_MAX] each, one behind another. */
+void tt_optim_update_now(const tutti_optim_ops_t *ops, tt_threads_t *threads,
+                         const tutti_optim_piece_t *piece);
+void tt_optim_measure_now(const tutti_optim_ops_t *ops, tt_threads_t *threads,
+                          const tutti_optim_piece_t *piece, size_t length, double *sums);
+
+/* Those of sections are added to sums [TUTTI_OPTIM_SUMS_MAX] in their order. */
+void tt_optim_add_sections(const double *sections, size_t count, double *sums);
+
+/* What is known of a step of all that is here of a parameter; pointers are those of its tensors. */
+tutti_optim_piece_t tt_optim_piece_of(tutti_optim_t *opt, const tt_optim_slot_t *slot,
+                                      const tutti_tensor_t *grad);
+
+/* Elements [first, first + count) of a piece, as far as it goes. */
+tutti_optim_piece_t tt_optim_part_of(const tutti_optim_piece_t *piece, size_t first, size_t count);
 
 /* The gradient as f32 in a row, borrowed; NULL if there is none. What is written to it is what is
  * stepped; a writer touches it. The parameter keeps the gradient that it has. */
@@ -138,17 +169,13 @@ bool tt_optim_has_slices(const tutti_optim_t *opt);
 /* `status` of this rank, and all that have slices: the same failure on all of them. */
 tutti_status_t tt_optim_agree(const tutti_optim_t *opt, tutti_status_t status);
 
-/* The same behind a step of all slices, which becomes everybody's. */
+/* All ranks step slices now; then how that went on this one, as agree: it becomes everybody's. */
+tutti_status_t tt_optim_begin_step(const tutti_optim_t *opt);
 tutti_status_t tt_optim_end_step(const tutti_optim_t *opt, tutti_status_t status);
 
 /* sums [slot_count][TUTTI_OPTIM_SUMS_MAX]: of each parameter with a slice and a gradient, over all
- * of it; others' stay as they are. Before its step. `measure` adds to the sums of elements
- * [first, first + count) of a slice. */
-typedef void (*tt_optim_measure_t)(tutti_optim_t *opt, const tt_optim_slot_t *slot,
-                                   const tutti_tensor_t *grad, size_t first, size_t count,
-                                   double *sums);
-tutti_status_t tt_optim_measure_slices(tutti_optim_t *opt, tt_optim_measure_t measure,
-                                       double (*sums)[TUTTI_OPTIM_SUMS_MAX]);
+ * of it; others' stay as they are. Before its step. */
+tutti_status_t tt_optim_measure_slices(tutti_optim_t *opt, double (*sums)[TUTTI_OPTIM_SUMS_MAX]);
 
 /* numbers [slot_count]: of each gradient of a slice the sum of squares, or the largest, over all of
  * it; others' stay as they are. */
@@ -156,6 +183,20 @@ tutti_status_t tt_optim_norms_of_slices(tutti_optim_t *opt, bool is_largest, dou
 
 /* Whether it is so on all ranks that have slices. */
 tutti_status_t tt_optim_all_agree(const tutti_optim_t *opt, bool *is_so);
+
+/* ---- spreads (optim_spreads.c) --------------------------------------------------------------- */
+
+/* Of parameters that are parts of a whole which several ranks have. */
+bool tt_optim_has_spreads(const tutti_optim_t *opt);
+
+/* As the same of slices. */
+tutti_status_t tt_optim_agree_spreads(const tutti_optim_t *opt, tutti_status_t status);
+tutti_status_t tt_optim_all_agree_spreads(const tutti_optim_t *opt, bool *is_so);
+
+/* numbers [slot_count]: of each gradient of a spread parameter what its leaves give, in their
+ * order; others' stay as they are. Errors: UNSUPPORTED (a slice of a spread), those of the ranks.
+ */
+tutti_status_t tt_optim_norms_of_spreads(tutti_optim_t *opt, bool is_largest, double *numbers);
 
 /* Whether a slot's options want moment i, and its shape. */
 bool tt_optim_wants_moment(const tutti_optim_t *opt, const tt_optim_slot_t *slot, int i,
@@ -189,6 +230,7 @@ tutti_status_t tt_optim_load_end(tt_optim_loading_t *loading, tutti_status_t sta
 static inline tutti_status_t tt_optim_like_part(tutti_tensor_t *x, const tutti_tensor_t *other)
 {
     const tt_tensor_part_t *part = other->part;
+    tt_tensor_set_spread(x, other->spread);
     return part == NULL ? TUTTI_OK : tt_tensor_set_part(x, part->whole, part->first);
 }
 

@@ -8,12 +8,16 @@
  */
 #include "core/base/alloc.h"
 
+#include <inttypes.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "core/base/memory_limit.h"
+#include "core/base/units.h"
 
 enum { NAMES_MAX = 512, PROBES = 16, OTHER = NAMES_MAX, MAGIC = 0x74757474 };
 
@@ -34,6 +38,7 @@ static name_t names[NAMES_MAX + 1] = {[OTHER] = {.what = "other"}};
 static atomic_size_t allocations;
 static atomic_size_t fail_countdown;
 static atomic_bool has_failed;
+static atomic_size_t others; /* bytes that are taken and no blocks */
 
 static int find_name(const char *what)
 {
@@ -72,13 +77,91 @@ static header_t *header_of(void *block)
     return header;
 }
 
+static tt_alloc_stats_t sum_of_text(int index);
+
+/* ---- the budget ------------------------------------------------------------------------------ */
+
+/* The place of the text that has most bytes below `below`, or of as many behind `behind`. */
+static int next_largest(size_t below, int behind)
+{
+    int found = -1;
+    size_t most = 0;
+    for (int i = 0; i <= OTHER; i++) {
+        const size_t bytes = sum_of_text(i).bytes;
+        if ((bytes < below || (bytes == below && i > behind)) && bytes > most) {
+            most = bytes;
+            found = i;
+        }
+    }
+    return found;
+}
+
+/* "tensor data 12 MiB, the shared heap 5.1 MiB, …" */
+static void list_largest(char *text, size_t text_bytes)
+{
+    enum { LARGEST = 3 };
+    char size[TT_UNITS_TEXT_BYTES];
+    int used = snprintf(text, text_bytes, "shared heaps %s",
+                        tt_units_bytes(atomic_load(&others), size)),
+        at = -1;
+    size_t below = SIZE_MAX;
+    for (int i = 0; i < LARGEST && used > 0 && (size_t)used < text_bytes; i++) {
+        at = next_largest(below, at);
+        if (at < 0) {
+            return;
+        }
+        below = sum_of_text(at).bytes;
+        used += snprintf(text + used, text_bytes - (size_t)used, ", %s %s",
+                         atomic_load(&names[at].what), tt_units_bytes(below, size));
+    }
+}
+
+static tutti_status_t fail_limit(size_t bytes, const char *what)
+{
+    char list[256], limit[TT_UNITS_TEXT_BYTES], taken[TT_UNITS_TEXT_BYTES];
+    list_largest(list, sizeof list);
+    return TT_FAIL(TUTTI_ERR_NOMEM,
+                   "cannot allocate %zu bytes for %s: TUTTI_MEMORY_LIMIT is %s, and %s of it are "
+                   "taken (%s)",
+                   bytes, what, tt_units_bytes(tt_memory_limit(), limit),
+                   tt_units_bytes(tt_memory_taken(), taken), list);
+}
+
+tutti_status_t tt_alloc_take(size_t bytes, const char *what)
+{
+    if (tt_memory_limit() == 0) {
+        return TUTTI_OK;
+    }
+    if (!tt_memory_take(bytes)) {
+        return fail_limit(bytes, what);
+    }
+    atomic_fetch_add(&others, bytes);
+    return TUTTI_OK;
+}
+
+/* What was taken before there was a limit is not counted. */
+void tt_alloc_give(size_t bytes)
+{
+    size_t before = atomic_load(&others);
+    while (!atomic_compare_exchange_weak(&others, &before, before > bytes ? before - bytes : 0)) {
+    }
+    tt_memory_give(bytes);
+}
+
+/* ---- blocks ---------------------------------------------------------------------------------- */
+
 void *tt_alloc_raw(size_t bytes, const char *what)
 {
     atomic_fetch_add_explicit(&allocations, 1, memory_order_relaxed);
     const bool too_large = bytes > SIZE_MAX / 2;
     const size_t padded = (bytes + 2 * TT_ALIGN - 1) / TT_ALIGN * TT_ALIGN;
+    if (!too_large && !tt_memory_take(bytes)) {
+        (void)fail_limit(bytes, what);
+        return NULL;
+    }
     char *base = too_large || is_made_to_fail() ? NULL : aligned_alloc(TT_ALIGN, padded);
     if (base == NULL) {
+        tt_memory_give(too_large ? 0 : bytes);
         (void)TT_FAIL(TUTTI_ERR_NOMEM, "cannot allocate %zu bytes for %s", bytes, what);
         return NULL;
     }
@@ -144,6 +227,7 @@ void tt_free(void *block)
     atomic_fetch_sub_explicit(&names[header->name_index].blocks, 1, memory_order_relaxed);
     atomic_fetch_sub_explicit(&names[header->name_index].bytes, header->bytes,
                               memory_order_relaxed);
+    tt_memory_give(header->bytes);
     header->magic = 0;
     free(header);
 }

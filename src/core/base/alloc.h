@@ -48,6 +48,11 @@ typedef struct {
 
 tt_alloc_stats_t tt_alloc_stats(void);
 
+/* Memory that is not a block counts against TUTTI_MEMORY_LIMIT, too: as of `what`. Errors: NOMEM,
+ * which names the limit and the largest users. */
+tutti_status_t tt_alloc_take(size_t bytes, const char *what);
+void tt_alloc_give(size_t bytes);
+
 /* Writes a line for each name that has live blocks into text, and returns how many live. */
 size_t tt_alloc_report(char *text, size_t text_bytes);
 

@@ -14,6 +14,7 @@
 #define WORDS(list) .words = (list)
 #define WHOLE(least, most) .is_whole = true, .min = (least), .max = (most)
 #define TEXT(what) .form = (what)
+#define BYTES .is_bytes = true
 const tt_config_entry_t tt_config_table[TT_CONFIG_COUNT] = {
 #define X(key, name, kind, preset, what)                                                           \
     [TT_CONFIG_##key] = {.variable = (name), .fallback = (preset), .about = (what), kind},
@@ -23,6 +24,7 @@ const tt_config_entry_t tt_config_table[TT_CONFIG_COUNT] = {
 #undef WORDS
 #undef WHOLE
 #undef TEXT
+#undef BYTES
 
 static const char prefix[] = "TUTTI_";
 
@@ -60,6 +62,39 @@ tutti_status_t tt_config_int(tt_config_key_t key, int64_t min, int64_t max, int6
     if (!tt_parse_int(text, &value) || value < min || value > max) {
         return TT_FAIL(TUTTI_ERR_ARG, "%s=%s: want an integer from %lld to %lld",
                        tt_config_table[key].variable, text, (long long)min, (long long)max);
+    }
+    *out = value;
+    return TUTTI_OK;
+}
+
+bool tt_parse_bytes(const char *text, uint64_t *out)
+{
+    static const char units[] = "KMGT";
+    if (!isdigit((unsigned char)text[0])) {
+        return false;
+    }
+    char *end;
+    errno = 0;
+    uint64_t value = strtoull(text, &end, 10);
+    const char *unit = *end == 0 ? NULL : strchr(units, *end);
+    const int shift = unit == NULL ? 0 : 10 * (int)(unit - units + 1);
+    end += unit != NULL;
+    if (errno != 0 || *end != 0 || value == 0 || value > UINT64_MAX >> shift) {
+        return false;
+    }
+    *out = value << shift;
+    return true;
+}
+
+tutti_status_t tt_config_bytes(tt_config_key_t key, uint64_t *out)
+{
+    const char *text = tt_config_text(key);
+    uint64_t value = 0;
+    if (*text != 0 && !tt_parse_bytes(text, &value)) {
+        char allowed[160];
+        tt_config_allowed(key, allowed, sizeof allowed);
+        return TT_FAIL(TUTTI_ERR_ARG, "%s=%.80s: want %s", tt_config_table[key].variable, text,
+                       allowed);
     }
     *out = value;
     return TUTTI_OK;
@@ -108,6 +143,8 @@ void tt_config_allowed(tt_config_key_t key, char *text, size_t bytes)
         list_words(entry->words, text, bytes);
     } else if (entry->is_whole) {
         snprintf(text, bytes, "an integer from %" PRId64 " to %" PRId64, entry->min, entry->max);
+    } else if (entry->is_bytes) {
+        snprintf(text, bytes, "a size above 0, such as 900M or 4G");
     } else {
         snprintf(text, bytes, "%s", entry->form);
     }
@@ -116,6 +153,10 @@ void tt_config_allowed(tt_config_key_t key, char *text, size_t bytes)
 static bool is_allowed(const tt_config_entry_t *entry, const char *text)
 {
     int64_t value;
+    uint64_t bytes;
+    if (entry->is_bytes) {
+        return tt_parse_bytes(text, &bytes);
+    }
     if (entry->is_whole) {
         return tt_parse_int(text, &value) && value >= entry->min && value <= entry->max;
     }

@@ -19,6 +19,7 @@ typedef struct {
     const char *variable, *fallback, *about;
     const char *words; /* allowed ones, with | between; NULL: any text */
     bool is_whole;     /* an integer from min to max */
+    bool is_bytes;     /* a size: digits, and K, M, G or T behind them */
     int64_t min, max;
     const char *form; /* of any other text: what it is, in words; "" for what launchers set */
 } tt_config_entry_t;
@@ -34,6 +35,9 @@ bool tt_config_is_set(tt_config_key_t key);
 /* The value as an integer within [min, max]; ARG names the variable otherwise. */
 tutti_status_t tt_config_int(tt_config_key_t key, int64_t min, int64_t max, int64_t *out);
 
+/* A size in bytes, of which 1K are 1024; 0: it is not set. ARG names the variable otherwise. */
+tutti_status_t tt_config_bytes(tt_config_key_t key, uint64_t *out);
+
 /* What the variable may hold, in words; cut to the room in text. */
 void tt_config_allowed(tt_config_key_t key, char *text, size_t bytes);
 
@@ -47,5 +51,8 @@ bool tt_config_next_unknown(size_t *at, char *text, size_t bytes);
 
 /* An integer out of a text, strictly (no blanks, nothing behind it). */
 bool tt_parse_int(const char *text, int64_t *out);
+
+/* A size above 0 out of a text, strictly: "4096", "900M". */
+bool tt_parse_bytes(const char *text, uint64_t *out);
 
 #endif

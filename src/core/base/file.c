@@ -255,6 +255,15 @@ int tt_file_resize(int fd, size_t bytes)
     return result;
 }
 
+int tt_file_reserve(int fd, uint64_t from, uint64_t to)
+{
+    held_signal_t held;
+    hold_signal(&held);
+    errno = posix_fallocate(fd, (off_t)from, (off_t)(to - from));
+    drop_signal(&held);
+    return errno == 0 ? 0 : -1;
+}
+
 /* The disk writes what it has while the next is copied to the system: else all would wait for it at
  * the end. Where it cannot, it does then. */
 static void begin_flush(tt_new_file_t *file)

@@ -21,6 +21,11 @@ static inline int64_t tt_pieces_of(int64_t count, int64_t per)
     return (count + per - 1) / per;
 }
 
+static inline size_t tt_max_size(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
 static inline size_t tt_min_size(size_t a, size_t b)
 {
     return a < b ? a : b;

@@ -29,7 +29,7 @@ static void a_thread_stands_back_alone(void **state)
     assert_int_equal(tt_thread_start(stand_back, found, "test", &thread), TUTTI_OK);
     pthread_join(thread, NULL);
     assert_int_equal(found[0], before);
-    assert_int_equal(found[1], before + 15 > 19 ? 19 : before + 15);
+    assert_int_equal(found[1], before + 17 > 19 ? 19 : before + 17);
     assert_int_equal(nice_of_this_thread(), before);
 }
 

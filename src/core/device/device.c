@@ -159,7 +159,12 @@ bool tt_device_is_accelerator(const tt_device_t *device)
 bool tt_device_has_values(const tt_device_t *device)
 {
     return device == NULL || !tt_device_is_accelerator(device) ||
-           device->ops->accelerator->streams != NULL;
+           device->ops->accelerator->streams != NULL || device->ops->accelerator->is_store;
+}
+
+bool tt_device_is_store(const tt_device_t *device)
+{
+    return device != NULL && tt_device_is_accelerator(device) && device->ops->accelerator->is_store;
 }
 
 tt_exec_t *tt_device_exec(tt_device_t *device)
@@ -187,7 +192,8 @@ tutti_status_t tt_device_copy_out(tt_device_t *device, void *host, const void *f
 
 tt_streams_t *tt_device_streams(tt_device_t *device)
 {
-    return device == NULL || !tt_device_is_accelerator(device) || !tt_device_has_values(device)
+    return device == NULL || !tt_device_is_accelerator(device) ||
+                   device->ops->accelerator->streams == NULL
                ? NULL
                : device->ops->accelerator->streams(device->state);
 }
@@ -273,7 +279,7 @@ static tutti_status_t copy_across(tt_device_t *device, void *to, tt_device_t *ot
     if (!tt_device_has_values(other)) {
         return tt_device_copy_out(other, to, from, bytes);
     }
-    if (device->ops != other->ops) {
+    if (device->ops != other->ops || tt_device_is_store(device)) {
         return TT_FAIL(TUTTI_ERR_UNSUPPORTED, "copy: from %s to %s there is no way but the host",
                        other->name, device->name);
     }
@@ -296,7 +302,7 @@ static tutti_status_t copy_with_host(tt_device_t *device, void *to, tt_device_t 
                                      const void *from, size_t bytes)
 {
     tt_device_t *accelerator = device != NULL ? device : other;
-    if (!tt_device_is_accelerator(accelerator) || !tt_device_has_values(accelerator)) {
+    if (tt_device_streams(accelerator) == NULL) {
         return push_with_host(device, to, other, from, bytes);
     }
     tt_deadline_t deadline;

@@ -49,6 +49,9 @@ typedef struct {
                                   size_t bytes);
     /* Where the host may use it as work of a stream that waits for the device's; NULL: nowhere. */
     void *(*host_view)(void *state, void *memory);
+    /* Nothing is computed there, and copies are done when they return: it has values and no
+     * streams. New memory is zeros. */
+    bool is_store;
 } tt_accelerator_ops_t;
 
 /* The contract. The core allocates `state_bytes` of zeroed state. All functions but open and close
@@ -108,6 +111,9 @@ bool tt_device_is_accelerator(const tt_device_t *device);
 
 /* Whether its memory holds values: all but meta's. NULL: the host's does. */
 bool tt_device_has_values(const tt_device_t *device);
+
+/* Whether its memory only keeps values, and new memory is zeros. NULL: it is the host's. */
+bool tt_device_is_store(const tt_device_t *device);
 
 /* Where kernels on its memory are launched. NULL, which tt_launch() takes: in the caller. */
 tt_exec_t *tt_device_exec(tt_device_t *device);

@@ -105,6 +105,11 @@ void tt_heap_retire(tt_device_t *heap, void *memory, size_t bytes);
  * retired when the block is freed. The memory is of a block of a page or more. Errors: NOMEM. */
 tutti_status_t tt_heap_replace(tt_device_t *heap, void *memory, size_t bytes);
 
+/* Whole pages inside [memory, memory + bytes), of any rank's heap as this process has mapped it,
+ * may be written by this process, or read only. A block is writable again when it is freed. Errors:
+ * NOMEM (the process has too many mappings). */
+tutti_status_t tt_heap_set_writable(void *memory, size_t bytes, bool is_writable);
+
 typedef struct {
     unsigned char *base; /* NULL: not sent yet */
     size_t bytes;

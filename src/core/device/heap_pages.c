@@ -43,9 +43,9 @@ tutti_status_t tt_heap_add_segment(tt_heap_t *heap, size_t wished, size_t needed
 
 /* ---- populating */
 
-tutti_status_t tt_heap_fill(const tt_heap_t *heap, const tt_heap_range_t *range, const char *what)
+static tutti_status_t populate(const tt_heap_t *heap, const tt_heap_segment_t *segment,
+                               const tt_heap_range_t *range, const char *what)
 {
-    const tt_heap_segment_t *segment = tt_heap_segment_at(heap, range->segment);
     for (size_t done = 0; done < range->bytes; done += STEP_BYTES) {
         /* each time, for other processes take memory too */
         const size_t left = range->bytes - done;
@@ -54,6 +54,18 @@ tutti_status_t tt_heap_fill(const tt_heap_t *heap, const tt_heap_range_t *range,
             tt_heap_segment_populate(segment, range->offset + done, tt_min_size(left, STEP_BYTES)));
     }
     return TUTTI_OK;
+}
+
+tutti_status_t tt_heap_fill(const tt_heap_t *heap, const tt_heap_range_t *range, const char *what)
+{
+    const tt_heap_segment_t *segment = tt_heap_segment_at(heap, range->segment);
+    TT_TRY(tt_alloc_take(range->missing, what));
+    const tutti_status_t status = populate(heap, segment, range, what);
+    if (status < 0) { /* some pages may be there */
+        tt_alloc_give(tt_min_size(range->missing,
+                                  tt_heap_segment_holes(segment, range->offset, range->bytes)));
+    }
+    return status;
 }
 
 tutti_status_t tt_heap_fill_small(tt_heap_t *heap, const tt_extent_fit_t *fit, size_t bytes,

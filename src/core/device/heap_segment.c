@@ -17,9 +17,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/base/alloc.h"
 #include "core/base/file.h"
 #include "core/base/integers.h"
 #include "core/base/log.h"
+#include "core/base/memory_limit.h"
 #include "core/device/heap.h"
 #include "core/device/huge_pages.h"
 
@@ -76,8 +78,17 @@ close_file:
     return status;
 }
 
+/* Pages that go count no longer. */
+static void give_pages(const tt_heap_segment_t *segment, size_t offset, size_t bytes)
+{
+    if (tt_memory_limit() != 0) {
+        tt_alloc_give(bytes - tt_heap_segment_holes(segment, offset, bytes));
+    }
+}
+
 void tt_heap_segment_release(tt_heap_segment_t *segment)
 {
+    give_pages(segment, 0, segment->bytes);
     munmap(segment->base, segment->bytes);
     close(segment->fd);
 }
@@ -120,6 +131,7 @@ void tt_heap_segment_punch(const tt_heap_segment_t *segment, size_t offset, size
     if (end <= first) {
         return;
     }
+    give_pages(segment, first, end - first);
     int result;
     do {
         result = fallocate(segment->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)first,

@@ -32,7 +32,11 @@ struct tt_slicer {
     /* Numbers of all ranks, each of which is 0 on all ranks but one. */
     tutti_status_t (*sum)(tt_slicer_t *slicer, double *numbers, size_t count);
 
-    /* An optimizer has stepped slices; how that went on this rank. As agree. */
+    /* Slices will be written on all ranks: returns when no rank reads the tensors, until stepped.
+     * Errors: those after which ranks cannot go on together. */
+    tutti_status_t (*begin)(tt_slicer_t *slicer);
+
+    /* Slices have been written; how that went on this rank. As agree. */
     tutti_status_t (*stepped)(tt_slicer_t *slicer, tutti_status_t status);
 };
 

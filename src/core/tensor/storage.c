@@ -66,6 +66,9 @@ static tutti_status_t fill_zeros(tt_storage_t *storage)
         memset(storage->data, 0, storage->bytes);
         return TUTTI_OK;
     }
+    if (tt_device_is_store(storage->device)) {
+        return TUTTI_OK; /* they are */
+    }
     const tt_strided_t all = tt_strided_row(storage->data, TUTTI_U8, (int64_t)storage->bytes);
     return tt_fill(tt_device_exec(storage->device), &all, 0);
 }

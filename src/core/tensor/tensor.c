@@ -90,6 +90,7 @@ void tutti_tensor_release(tutti_tensor_t *x)
     }
     tt_storage_release(x->storage);
     tt_free(x->part);
+    tt_spread_release(x->spread);
     tt_free(x);
 }
 
@@ -101,6 +102,22 @@ tutti_status_t tt_tensor_set_part(tutti_tensor_t *x, tutti_shape_t whole, int64_
     }
     *x->part = (tt_tensor_part_t){.whole = whole, .first = first};
     return TUTTI_OK;
+}
+
+void tt_spread_release(tt_spread_t *spread)
+{
+    if (spread != NULL && tt_ref_release(&spread->ref)) {
+        spread->ops->free(spread);
+    }
+}
+
+void tt_tensor_set_spread(tutti_tensor_t *x, tt_spread_t *spread)
+{
+    if (spread != NULL) {
+        tt_ref_retain(&spread->ref);
+    }
+    tt_spread_release(x->spread);
+    x->spread = spread;
 }
 
 void tt_tensors_release(tutti_tensor_t **tensors, size_t count)
@@ -249,6 +266,20 @@ void tt_tensor_swap(tutti_tensor_t *x, tutti_tensor_t *y)
     y->changes = old.changes;
     y->offset = old.offset;
     memcpy(y->strides, old.strides, sizeof y->strides);
+}
+
+void tt_tensor_become(tutti_tensor_t *x, tutti_tensor_t *other)
+{
+    tt_tensor_swap(x, other);
+    const tutti_shape_t shape = x->shape;
+    const int64_t numel = x->numel;
+    tt_spread_t *spread = x->spread;
+    x->shape = other->shape;
+    x->numel = other->numel;
+    x->spread = other->spread;
+    other->shape = shape;
+    other->numel = numel;
+    other->spread = spread;
 }
 
 void tt_tensor_touch(tutti_tensor_t *x)

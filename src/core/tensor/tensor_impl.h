@@ -8,6 +8,7 @@
 #include "core/exec/exec.h"
 #include "core/kernel/elementwise/strided.h"
 #include "core/tensor/slice.h"
+#include "core/tensor/spread.h"
 #include "core/tensor/storage.h"
 
 /* What compute/autograd attaches to a tensor; core knows only how to let it go. */
@@ -28,6 +29,7 @@ struct tutti_tensor {
     tt_meta_t *meta;
     tt_tensor_part_t *part;   /* it is a row of another one; NULL: of none */
     tt_tensor_slice_t *slice; /* what this rank steps of it, borrowed; NULL: all */
+    tt_spread_t *spread;      /* it is a part of a whole; NULL: it is one */
 };
 
 struct tutti_scope {
@@ -192,6 +194,9 @@ int tt_dim_index(int dim, int rank);
 /* Two tensors of one shape take over each other's memory and dtype: a holder of one still does.
  */
 void tt_tensor_swap(tutti_tensor_t *x, tutti_tensor_t *y);
+
+/* x takes over the memory, shape and spread of another tensor: all who hold it see that. */
+void tt_tensor_become(tutti_tensor_t *x, tutti_tensor_t *other);
 
 /* Values of `from` in the dtype of `to`, which has its shape. Errors: those of a launch, none on a
  * CPU. */

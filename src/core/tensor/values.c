@@ -122,7 +122,7 @@ static tutti_status_t move(tutti_tensor_t *to, const tutti_tensor_t *from)
     tt_device_t *accelerator = device == NULL ? other : device;
     tt_storage_t *host = device == NULL ? to->storage : from->storage;
     const size_t bytes = tutti_tensor_bytes(to);
-    if (!host->is_pinned || !tt_device_has_values(accelerator)) {
+    if (!host->is_pinned || tt_device_streams(accelerator) == NULL) {
         return tt_device_move(device, tt_tensor_data(to), other, tt_tensor_data(from), bytes);
     }
     TT_TRY(device == NULL

@@ -62,6 +62,9 @@ static tutti_status_t hook_params(const tutti_ddp_t *ddp)
     for (int i = 0; i < ddp->param_count; i++) {
         tt_ddp_param_t *param = &ddp->params[i];
         TT_TRY(tutti_tensor_on_accumulate(param->tensor, tt_ddp_on_accumulate, param));
+        if (ddp->options.stage >= 2) {
+            TT_TRY(tutti_tensor_on_grad(param->tensor, tt_ddp_on_grad, param));
+        }
     }
     return TUTTI_OK;
 }
@@ -83,6 +86,7 @@ static tutti_status_t take_model(tutti_ddp_t *ddp, const tutti_ddp_options_t *op
 {
     TT_TRY(tt_ddp_take_options(ddp, options));
     TT_TRY(collect_params(ddp));
+    TT_TRY(tt_ddp_choose_units(ddp));
     return tt_ddp_attach_optimizer(ddp);
 }
 
@@ -102,7 +106,8 @@ static tutti_status_t build(tutti_ddp_t *ddp, const tutti_ddp_options_t *options
     TT_TRY(tt_ddp_check_model(ddp, take_model(ddp, options)));
     TT_TRY(tt_ddp_choose_bucket_bytes(ddp));
     TT_TRY(tt_group_agree(ddp->group, open_parts(ddp)));
-    return tt_ddp_broadcast_model(ddp);
+    TT_TRY(tt_ddp_broadcast_model(ddp));
+    return tt_ddp_open_units(ddp);
 }
 
 /* A group of two or more moves its calls forward between the nodes of a backward; an optimizer has
@@ -125,6 +130,7 @@ tutti_status_t tutti_ddp_create(tutti_context_t *ctx, tutti_module_t *module, tu
     ddp->ctx = ctx;
     ddp->module = tutti_module_retain(module);
     ddp->group = tutti_group_retain(group);
+    ddp->sent_before = tutti_group_sent_bytes(group, NULL);
     ddp->uncanonical_sums = tutti_group_uncanonical_sums(group);
     const tutti_status_t status = build(ddp, options);
     if (status < 0) {
@@ -146,8 +152,10 @@ void tutti_ddp_release(tutti_ddp_t *ddp)
     }
     tutti_context_remove_idle(ddp->ctx, &ddp->idle);
     tt_ddp_detach_optimizer(ddp);
+    (void)tt_ddp_units_end_step(ddp);
     tt_ddp_close_mixed(ddp);
     tt_ddp_close_slices(ddp);
+    tt_ddp_close_units(ddp);
     tt_ddp_close_layout(ddp);
     tt_ddp_close_control(ddp);
     tt_ddp_close_buffers(ddp);
@@ -185,6 +193,9 @@ int tutti_ddp_bucket_count(const tutti_ddp_t *ddp)
 
 char *tutti_ddp_describe(const tutti_ddp_t *ddp, char *text, size_t bytes)
 {
-    (void)tt_bucket_plan_format(&ddp->reducer->plan, text, bytes);
+    const size_t used = tt_bucket_plan_format(&ddp->reducer->plan, text, bytes);
+    if (used < bytes) {
+        tt_ddp_describe_units(ddp, text + used, bytes - used);
+    }
     return text;
 }

@@ -60,14 +60,14 @@ static tutti_status_t append_all(const tutti_ddp_t *ddp, description_t *d)
     const tutti_ddp_options_t *o = &ddp->options;
     d->used = (size_t)snprintf(
         d->text, d->bytes,
-        "options: %d shards, buckets of %zu and %zu bytes, %s%s%s%s%s%s\n"
+        "options: stage %d, %d shards, buckets of %zu and %zu bytes, %s%s%s%s%s%s%s\n"
         "dtypes: parameters %s, reduced in %s, buffers %s\n",
-        o->shards, o->first_bucket_bytes, o->bucket_bytes, uneven[o->uneven],
+        o->stage, o->shards, o->first_bucket_bytes, o->bucket_bytes, uneven[o->uneven],
         o->ends_with_first ? ", ends with the first" : "",
         o->static_graph ? ", a static graph" : "", o->no_rebuild ? ", no rebuild" : "",
         ddp->is_exact ? "" : ", not exact", o->optimizer == NULL ? "" : ", steps in backward",
-        tutti_dtype_name(o->param_dtype), tutti_dtype_name(o->reduce_dtype),
-        tutti_dtype_name(o->buffer_dtype));
+        o->whole_slices ? ", whole slices" : "", tutti_dtype_name(o->param_dtype),
+        tutti_dtype_name(o->reduce_dtype), tutti_dtype_name(o->buffer_dtype));
     return tutti_module_each_tensor(ddp->module, append_tensor, d);
 }
 
@@ -178,6 +178,7 @@ tutti_status_t tt_ddp_check_unchanged(const tutti_ddp_t *ddp)
         TT_TRY(check_dtype(param->name, param->tensor, result->dtype));
         TT_TRY(check_device(param->name, param->tensor, result));
     }
+    TT_TRY(tt_ddp_check_slices(ddp));
     for (size_t i = 0; i < ddp->frozen.count; i++) {
         if (tutti_tensor_requires_grad(tt_listed(&ddp->frozen, i))) {
             return TT_FAIL(TUTTI_ERR_STATE,

@@ -7,6 +7,7 @@
  *     ddp_hook.c    which hooks there are
  *     ddp_optim.c   parameters are stepped as soon as their bucket's average is there
  *     ddp_slices.c  each rank steps slices of its own, and parameters are gathered
+ *     ddp_units.h   parameters are there only while they are used
  *     ddp_mixed.c   parameters are 16-bit copies of themselves while a step lasts
  *     ddp_stats.c   times, and events for a timeline
  *
@@ -29,6 +30,7 @@
 #include "core/base/fail.h"
 #include "core/tensor/tensor_impl.h"
 #include "core/tensor/tensor_list.h"
+#include "parallel/ddp/ddp_units.h"
 #include "parallel/reduce/reducer.h"
 
 typedef struct {
@@ -92,7 +94,9 @@ typedef struct {
     tt_slicer_t slicer;
     tutti_tensor_t **values;    /* [bucket_count] parameters, at the places of their gradients */
     tutti_prepared_t **gathers; /* [bucket_count] of values */
-    tt_ddp_slice_t *slices;     /* [param_count]; NULL: every rank steps all */
+    tt_ddp_slice_t *slices;     /* [count] of the list, at stage 3 then of frozen parameters; NULL:
+                                   every rank steps all */
+    int count;
 } tt_ddp_slices_t;
 
 /* Of a floating parameter, if options.param_dtype is not f32. */
@@ -128,6 +132,12 @@ typedef struct {
     int next_arrival;
 } tt_ddp_times_t;
 
+/* Of tutti_ddp_summon(). */
+typedef struct {
+    bool is_on, writes;
+    int first, end; /* units */
+} tt_ddp_summons_t;
+
 struct tutti_ddp {
     tutti_context_t *ctx;
     tutti_module_t *module;
@@ -136,6 +146,7 @@ struct tutti_ddp {
     bool is_exact;
     tt_leaves_t share;        /* shards of this rank */
     tutti_idle_t idle;        /* moves the group's calls forward */
+    int64_t sent_before;      /* by the group, when DDP began */
     int64_t uncanonical_sums; /* of the group, when DDP began */
     tt_tensor_list_t list;    /* parameters that need a gradient */
     tt_tensor_list_t frozen;  /* floating ones that need none */
@@ -148,6 +159,11 @@ struct tutti_ddp {
     tt_ddp_control_t control;         /* ddp_control.c */
     tt_ddp_optimizer_t optimizer;     /* ddp_optim.c */
     tt_ddp_slices_t slices;           /* ddp_slices.c */
+    tt_ddp_units_t units;             /* ddp_units.c, ddp_unit_policy.c */
+    tt_ddp_order_t order;             /* ddp_unit_order.c */
+    tt_ddp_summons_t summons;         /* ddp_sharded.c */
+    tt_unit_t *recomputed;            /* ddp_unit_hooks.c: it waits for its backward */
+    bool leaves_units;                /* ddp_unit_hooks.c: behind the backward under way */
     tt_ddp_mixed_t mixed;             /* ddp_mixed.c */
     tt_ddp_buffers_t buffers;         /* ddp_buffers.c */
     tt_ddp_times_t times, last_times; /* ddp_stats.c */
@@ -185,10 +201,14 @@ tutti_status_t tt_ddp_report_unused(tutti_ddp_t *ddp);
 tutti_status_t tt_ddp_send_control(tutti_ddp_t *ddp);
 tutti_status_t tt_ddp_take_control(tutti_ddp_t *ddp);
 
-/* ddp_slices.c: behind the layout. A step begins; averages have come back, and are told of. Where a
- * parameter may be cut, for tt_reducer_options_t. */
+/* ddp_slices.c: behind the layout; at stage 3, behind the flats. A step begins; averages have come
+ * back, and are told of. Where a parameter may be cut, for tt_reducer_options_t. */
 tutti_status_t tt_ddp_open_slices(tutti_ddp_t *ddp);
+tutti_status_t tt_ddp_open_unit_slices(tutti_ddp_t *ddp);
 void tt_ddp_close_slices(tutti_ddp_t *ddp);
+
+/* Parameters are where they were put. */
+tutti_status_t tt_ddp_check_slices(const tutti_ddp_t *ddp);
 void tt_ddp_slices_begin_step(tutti_ddp_t *ddp);
 void tt_ddp_slices_arrive(tutti_ddp_t *ddp);
 int64_t tt_ddp_grain(const void *options, const tutti_tensor_t *param);
@@ -232,7 +252,12 @@ tutti_status_t tt_ddp_buffers_end_shard(tutti_ddp_t *ddp);
 tutti_status_t tt_ddp_buffers_leave(tutti_ddp_t *ddp);
 tutti_status_t tt_ddp_buffers_arrive(tutti_ddp_t *ddp, bool is_end);
 
-/* ddp_step.c */
+/* ddp_step.c: the first failure, whose text is tutti_last_error(), is kept
+ * and aborts the groups. Returns the first: what comes after it, such as
+ * calls of an aborted group, is not what went wrong. */
+tutti_status_t tt_ddp_fail(tutti_ddp_t *ddp, tutti_status_t status);
+
+tutti_tensor_t *tt_ddp_on_grad(tutti_scope_t *s, tutti_tensor_t *grad, void *user);
 void tt_ddp_on_accumulate(tutti_scope_t *s, tutti_tensor_t *leaf, void *user);
 void tt_ddp_move(void *user);     /* bytes and their sums: also inside a kernel */
 void tt_ddp_progress(void *user); /* and what comes of them */
@@ -240,6 +265,12 @@ void tt_ddp_progress(void *user); /* and what comes of them */
 static inline int tt_ddp_shard_count(const tutti_ddp_t *ddp)
 {
     return ddp->share.end - ddp->share.begin;
+}
+
+/* One of its units; who changes what of it, says ddp_units.h. */
+static inline tt_unit_t *tt_ddp_unit(const tutti_ddp_t *ddp, int index)
+{
+    return &ddp->units.units[index];
 }
 
 /* The shard under way. */

@@ -11,6 +11,7 @@
  */
 #include <tutti/op_shape.h>
 
+#include "comm/group/transient.h"
 #include "compute/nn/module_impl.h"
 #include "core/base/alloc.h"
 #include "parallel/ddp/ddp_impl.h"
@@ -21,6 +22,15 @@ static bool is_mixed(const tutti_ddp_t *ddp)
 }
 
 /* ---- making and releasing -------------------------------------------------------------------- */
+
+/* At stage 3 its memory comes and goes with its unit. */
+static tutti_status_t open_other(const tutti_ddp_t *ddp, const tutti_tensor_t *x,
+                                 tutti_tensor_t **out)
+{
+    const tutti_dtype_t dtype = ddp->options.param_dtype;
+    return tt_ddp_has_units(ddp) ? tt_group_tensor_away(dtype, x->shape, "its unit is sharded", out)
+                                 : tt_tensor_new(x->storage->device, dtype, x->shape, true, out);
+}
 
 static tutti_status_t add_copies(tutti_ddp_t *ddp, const tt_tensor_list_t *list)
 {
@@ -33,7 +43,7 @@ static tutti_status_t add_copies(tutti_ddp_t *ddp, const tt_tensor_list_t *list)
                            "f32 parameters alone",
                            list->items[i].name, tutti_dtype_name(x->dtype));
         }
-        TT_TRY(tt_tensor_new(x->storage->device, ddp->options.param_dtype, x->shape, true, &other));
+        TT_TRY(open_other(ddp, x, &other));
         mixed->copies[mixed->count++] = (tt_ddp_copy_t){.name = list->items[i].name,
                                                         .tensor = x,
                                                         .other = other,
@@ -60,12 +70,21 @@ tutti_status_t tt_ddp_open_mixed(tutti_ddp_t *ddp)
 
 /* ---- in a step, and between two -------------------------------------------------------------- */
 
+/* The source of units rounds slices; other values they are nevertheless. */
+static tutti_status_t round_copy(const tutti_ddp_t *ddp, const tt_ddp_copy_t *copy)
+{
+    if (tt_ddp_has_units(ddp)) {
+        tt_tensor_touch(copy->other);
+        return TUTTI_OK;
+    }
+    return tt_tensor_convert(tt_tensor_exec(ddp->ctx, copy->tensor), copy->other, copy->tensor);
+}
+
 static tutti_status_t swap_copy_to_low(const tutti_ddp_t *ddp, tt_ddp_copy_t *copy)
 {
     if (!copy->is_low) {
         if (copy->version != copy->tensor->storage->version) {
-            TT_TRY(tt_tensor_convert(tt_tensor_exec(ddp->ctx, copy->tensor), copy->other,
-                                     copy->tensor));
+            TT_TRY(round_copy(ddp, copy));
             copy->version = copy->tensor->storage->version;
             copy->low_version = copy->other->storage->version;
         }

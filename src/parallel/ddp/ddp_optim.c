@@ -162,6 +162,9 @@ tutti_status_t tt_ddp_step_rest(tutti_ddp_t *ddp)
             TT_TRY(step_bucket(ddp, b));
         }
     }
+    if (ddp->optimizer.slots != NULL) {
+        tt_optim_end_slots(ddp->options.optimizer);
+    }
     ddp->optimizer.last_early_steps = ddp->optimizer.early_steps;
     ddp->optimizer.early_steps = 0;
     return TUTTI_OK;

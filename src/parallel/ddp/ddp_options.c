@@ -66,8 +66,8 @@ tutti_status_t tt_ddp_take_options(tutti_ddp_t *ddp, const tutti_ddp_options_t *
     if ((unsigned)o->uneven > TUTTI_DDP_ACTIVE) {
         return TT_FAIL(TUTTI_ERR_ARG, "ddp: no option uneven %d", (int)o->uneven);
     }
-    if (o->stage != 0 && o->stage != 1) {
-        return TT_FAIL(TUTTI_ERR_ARG, "ddp: stage %d: want 0, or 1 for slices", o->stage);
+    if (o->stage < 0 || o->stage > 3) {
+        return TT_FAIL(TUTTI_ERR_ARG, "ddp: stage %d: want 0 to 3", o->stage);
     }
     if (o->shards < 0 || o->shards > TT_TREE_LEAVES_MAX) {
         return TT_FAIL(TUTTI_ERR_ARG, "ddp: %d shards: want 1 to %d, or 0 for one per rank",

@@ -9,6 +9,7 @@
  * gone.
  */
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "comm/group/agree.h"
@@ -22,6 +23,12 @@ static bool has_slices(const tutti_ddp_t *ddp)
     return ddp->options.stage > 0;
 }
 
+/* At stage 3 parameters lie in flats of units instead. */
+static bool has_buckets(const tutti_ddp_t *ddp)
+{
+    return has_slices(ddp) && !tt_ddp_has_units(ddp);
+}
+
 /* ---- what optimizers ask --------------------------------------------------------------------- */
 
 static tutti_ddp_t *ddp_of(tt_slicer_t *slicer)
@@ -31,7 +38,9 @@ static tutti_ddp_t *ddp_of(tt_slicer_t *slicer)
 
 static tutti_status_t agree(tt_slicer_t *slicer, tutti_status_t status)
 {
-    return tt_group_agree(ddp_of(slicer)->group, status);
+    tutti_ddp_t *ddp = ddp_of(slicer);
+    status = status < 0 ? status : tt_ddp_check_slices(ddp);
+    return tt_group_agree(ddp->group, status);
 }
 
 /* In a tensor of its own: a failed call may write into it later. */
@@ -66,11 +75,31 @@ static tutti_status_t gather(const tutti_ddp_t *ddp)
     return TUTTI_OK;
 }
 
+/* Of buckets, everybody has a copy, which the gathering writes. */
+static tutti_status_t begin(tt_slicer_t *slicer)
+{
+    tutti_ddp_t *ddp = ddp_of(slicer);
+    const tutti_status_t status = tt_ddp_has_units(ddp) ? tt_ddp_units_claim(ddp) : TUTTI_OK;
+    return status < 0 ? tt_group_give_up(ddp->group, status) : TUTTI_OK;
+}
+
+/* Also what was stepped in part: it has been written. */
+static tutti_status_t publish(tutti_ddp_t *ddp, tutti_status_t status)
+{
+    char text[TT_ERROR_TEXT_BYTES];
+    snprintf(text, sizeof text, "%s", status < 0 ? tutti_last_error() : "");
+    const tutti_status_t published = tt_ddp_units_publish(ddp);
+    return status < 0 ? tt_fail_again(status, text) : published;
+}
+
 static tutti_status_t stepped(tt_slicer_t *slicer, tutti_status_t status)
 {
-    const tutti_ddp_t *ddp = ddp_of(slicer);
-    TT_TRY(tt_group_agree(ddp->group, status));
-    return gather(ddp);
+    tutti_ddp_t *ddp = ddp_of(slicer);
+    status = tt_group_agree(ddp->group, status);
+    if (tt_ddp_has_units(ddp)) {
+        return publish(ddp, status);
+    }
+    return status < 0 ? status : gather(ddp);
 }
 
 /* ---- parameters move into buckets ------------------------------------------------------------ */
@@ -80,20 +109,21 @@ static void return_to_bucket(tt_storage_t *storage)
     tutti_tensor_release(storage->owner);
 }
 
-static tutti_status_t check_param(const tt_ddp_param_t *param)
+static tutti_status_t check_param(const char *name, const tutti_tensor_t *x)
 {
-    const tt_device_t *device = param->tensor->storage->device;
+    const tt_device_t *device = x->storage->device;
     if (device != NULL) {
         return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
-                       "ddp: parameter %s lies on %s: stage 1 is for parameters of the host",
-                       param->name, tt_device_text(device));
+                       "ddp: parameter %s lies on %s: stages 1 to 3 are for parameters of the host",
+                       name, tt_device_text(device));
     }
-    return tt_tensor_is_whole(param->tensor)
+    return tt_tensor_is_whole(x)
                ? TUTTI_OK
-               : TT_FAIL(TUTTI_ERR_UNSUPPORTED,
-                         "ddp: parameter %s shares its memory with other tensors: stage 1 wants "
-                         "memory of its own for each",
-                         param->name);
+               : TT_FAIL(
+                     TUTTI_ERR_UNSUPPORTED,
+                     "ddp: parameter %s shares its memory with other tensors: stages 1 to 3 want "
+                     "memory of its own for each",
+                     name);
 }
 
 static tutti_status_t move_param(const tt_ddp_param_t *param, tutti_tensor_t *bucket,
@@ -144,17 +174,46 @@ static tutti_status_t open_bucket(tutti_ddp_t *ddp, int index)
 
 /* ---- slices ---------------------------------------------------------------------------------- */
 
-/* Elements of a parameter, counted from `begin` of the memory of another tensor. */
-static tutti_status_t open_part(const tutti_tensor_t *flat, int64_t begin, const tutti_tensor_t *x,
-                                int64_t first, int64_t count, tutti_tensor_t **out)
-{
-    TT_TRY(view_of(flat, begin + first, count, out));
-    return tt_tensor_set_part(*out, x->shape, first);
-}
-
 static int64_t clamp(int64_t x, int64_t most)
 {
     return x < 0 ? 0 : x > most ? most : x;
+}
+
+/* Which elements of a parameter are this rank's: of a flat that is cut, where it lies at `offset`.
+ */
+typedef struct {
+    int64_t first, count, begin; /* begin: in the rank's slice of the flat */
+} share_t;
+
+static share_t share_of(const tutti_ddp_t *ddp, const int64_t *cuts, int64_t offset, int64_t numel)
+{
+    const int rank = tutti_group_rank(ddp->group);
+    const int64_t first = clamp(cuts[rank] - offset, numel),
+                  count = clamp(cuts[rank + 1] - offset, numel) - first;
+    return (share_t){first, count, count == 0 ? 0 : offset + first - cuts[rank]};
+}
+
+/* A part of x in the slice of a flat. */
+static tutti_status_t open_part(const tutti_tensor_t *own, const tutti_tensor_t *x, share_t share,
+                                tutti_tensor_t **out)
+{
+    TT_TRY(view_of(own, share.begin, share.count, out));
+    return tt_tensor_set_part(*out, x->shape, share.first);
+}
+
+static tutti_status_t open_grad(tutti_ddp_t *ddp, int index)
+{
+    const tt_bucket_slot_t place = ddp->reducer->plan.slots[index];
+    const tt_bucket_t *bucket = &ddp->reducer->buckets[place.bucket];
+    const tutti_tensor_t *x = ddp->params[index].tensor;
+    return open_part(bucket->own_result, x, share_of(ddp, bucket->cuts, place.offset, x->numel),
+                     &ddp->slices.slices[index].grad);
+}
+
+static void hang(tutti_ddp_t *ddp, tutti_tensor_t *x, tt_ddp_slice_t *slice)
+{
+    slice->seen.slicer = &ddp->slices.slicer;
+    x->slice = &slice->seen;
 }
 
 static tutti_status_t open_slice(tutti_ddp_t *ddp, int index)
@@ -162,14 +221,41 @@ static tutti_status_t open_slice(tutti_ddp_t *ddp, int index)
     tutti_tensor_t *x = ddp->params[index].tensor;
     tt_ddp_slice_t *slice = &ddp->slices.slices[index];
     const tt_bucket_slot_t place = ddp->reducer->plan.slots[index];
-    const tt_bucket_t *bucket = &ddp->reducer->buckets[place.bucket];
-    const int rank = tutti_group_rank(ddp->group);
-    const int64_t first = clamp(bucket->cuts[rank] - place.offset, x->numel),
-                  count = clamp(bucket->cuts[rank + 1] - place.offset, x->numel) - first;
-    TT_TRY(open_part(x, 0, x, first, count, &slice->seen.values));
-    TT_TRY(open_part(bucket->result, place.offset, x, first, count, &slice->grad));
-    slice->seen.slicer = &ddp->slices.slicer;
-    x->slice = &slice->seen;
+    share_t share = share_of(ddp, ddp->reducer->buckets[place.bucket].cuts, place.offset, x->numel);
+    share.begin = share.first; /* the whole is there */
+    TT_TRY(open_part(x, x, share, &slice->seen.values));
+    TT_TRY(open_grad(ddp, index));
+    hang(ddp, x, slice);
+    return TUTTI_OK;
+}
+
+static tutti_status_t open_unit_slice(tutti_ddp_t *ddp, int index)
+{
+    const tt_unit_param_t *param = &ddp->units.params[index];
+    const tt_unit_flat_t *flat = &ddp->units.source.flats[param->flat];
+    tt_ddp_slice_t *slice = &ddp->slices.slices[index];
+    const share_t share = share_of(ddp, flat->cuts, param->offset, param->tensor->numel);
+    TT_TRY(open_part(flat->own, param->tensor, share, &slice->seen.values));
+    TT_TRY(index < ddp->param_count ? open_grad(ddp, index) : TUTTI_OK);
+    hang(ddp, param->tensor, slice);
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_ddp_open_unit_slices(tutti_ddp_t *ddp)
+{
+    for (int i = 0; i < ddp->units.param_count; i++) {
+        TT_TRY(open_unit_slice(ddp, i));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t new_slices(tutti_ddp_t *ddp)
+{
+    const int frozen = tt_ddp_has_units(ddp) ? (int)ddp->frozen.count : 0;
+    tt_ddp_slices_t *slices = &ddp->slices;
+    slices->count = ddp->param_count + frozen;
+    slices->slices = tt_alloc_array((size_t)slices->count, sizeof *slices->slices, "ddp slices");
+    TT_TRY_ALLOC(slices->slices);
     return TUTTI_OK;
 }
 
@@ -177,15 +263,10 @@ static tutti_status_t open_all(tutti_ddp_t *ddp)
 {
     tt_ddp_slices_t *slices = &ddp->slices;
     const size_t buckets = (size_t)ddp->reducer->plan.bucket_count;
-    for (int i = 0; i < ddp->param_count; i++) {
-        TT_TRY(check_param(&ddp->params[i]));
-    }
     slices->values = tt_alloc_array(buckets, sizeof(tutti_tensor_t *), "ddp slices");
     TT_TRY_ALLOC(slices->values);
     slices->gathers = tt_alloc_array(buckets, sizeof(tutti_prepared_t *), "ddp slices");
     TT_TRY_ALLOC(slices->gathers);
-    slices->slices = tt_alloc_array((size_t)ddp->param_count, sizeof *slices->slices, "ddp slices");
-    TT_TRY_ALLOC(slices->slices);
     for (size_t b = 0; b < buckets; b++) {
         TT_TRY(open_bucket(ddp, (int)b));
     }
@@ -197,16 +278,51 @@ static tutti_status_t open_all(tutti_ddp_t *ddp)
 
 tutti_status_t tt_ddp_open_slices(tutti_ddp_t *ddp)
 {
-    ddp->slices.slicer = (tt_slicer_t){.agree = agree, .sum = sum, .stepped = stepped};
-    return has_slices(ddp) ? open_all(ddp) : TUTTI_OK;
+    ddp->slices.slicer =
+        (tt_slicer_t){.agree = agree, .sum = sum, .begin = begin, .stepped = stepped};
+    for (int i = 0; i < ddp->param_count && has_slices(ddp); i++) {
+        TT_TRY(check_param(ddp->params[i].name, ddp->params[i].tensor));
+    }
+    for (size_t i = 0; i < ddp->frozen.count && tt_ddp_has_units(ddp); i++) {
+        TT_TRY(check_param(ddp->frozen.items[i].name, tt_listed(&ddp->frozen, i)));
+    }
+    TT_TRY(has_slices(ddp) ? new_slices(ddp) : TUTTI_OK);
+    return has_buckets(ddp) ? open_all(ddp) : TUTTI_OK;
+}
+
+static tutti_tensor_t *sliced(const tutti_ddp_t *ddp, int index)
+{
+    return index < ddp->param_count ? ddp->params[index].tensor
+                                    : tt_listed(&ddp->frozen, (size_t)(index - ddp->param_count));
+}
+
+/* Also where its storage is another one. */
+static bool is_in_bucket(const tutti_ddp_t *ddp, int index)
+{
+    const tt_bucket_slot_t place = ddp->reducer->plan.slots[index];
+    const tutti_tensor_t *x = ddp->params[index].tensor, *values = ddp->slices.values[place.bucket];
+    return x->storage->release == return_to_bucket && x->storage->owner == values;
+}
+
+tutti_status_t tt_ddp_check_slices(const tutti_ddp_t *ddp)
+{
+    for (int i = 0; has_buckets(ddp) && i < ddp->param_count; i++) {
+        if (!is_in_bucket(ddp, i)) {
+            return TT_FAIL(TUTTI_ERR_STATE,
+                           "ddp: parameter %s has other memory than when ddp was made: move and "
+                           "cast the module before",
+                           ddp->params[i].name);
+        }
+    }
+    return tt_ddp_check_units(ddp);
 }
 
 void tt_ddp_close_slices(tutti_ddp_t *ddp)
 {
     tt_ddp_slices_t *slices = &ddp->slices;
-    for (int i = 0; slices->slices != NULL && i < ddp->param_count; i++) {
-        if (ddp->params[i].tensor->slice == &slices->slices[i].seen) {
-            ddp->params[i].tensor->slice = NULL;
+    for (int i = 0; slices->slices != NULL && i < slices->count; i++) {
+        if (sliced(ddp, i)->slice == &slices->slices[i].seen) {
+            sliced(ddp, i)->slice = NULL;
         }
         tutti_tensor_release(slices->slices[i].seen.values);
         tutti_tensor_release(slices->slices[i].grad);

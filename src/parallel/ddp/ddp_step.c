@@ -11,14 +11,13 @@
 
 enum { WEIGHT_MAX = 1 << 24 }; /* that a f32 gradient is multiplied by exactly */
 
-/* The first failure, whose text is tutti_last_error(), is kept and aborts the group. Returns the
- * first: what comes after it, such as calls of the aborted group, is not what went wrong. */
-static tutti_status_t keep_failure(tutti_ddp_t *ddp, tutti_status_t status)
+tutti_status_t tt_ddp_fail(tutti_ddp_t *ddp, tutti_status_t status)
 {
     tt_ddp_step_t *step = &ddp->step;
     if (step->status >= 0) {
         step->status = status;
         snprintf(step->error, sizeof step->error, "%s", tutti_last_error());
+        tutti_group_abort(ddp->units.group);
         tutti_group_abort(ddp->group); /* which leaves a text of its own */
     }
     return tt_fail_again(step->status, step->error);
@@ -100,7 +99,7 @@ static tutti_status_t end_backward(tutti_scope_t *s, tutti_status_t status, void
     ddp->step.end_is_queued = false;
     tt_ddp_time_backward_end(ddp);
     if (status < 0) {
-        return keep_failure(ddp, status);
+        return tt_ddp_fail(ddp, status);
     }
     if (is_synced(ddp)) {
         status = tt_ddp_report_unused(ddp);
@@ -108,12 +107,12 @@ static tutti_status_t end_backward(tutti_scope_t *s, tutti_status_t status, void
             status = send_rest(ddp);
         }
     }
-    return status < 0 ? keep_failure(ddp, status) : TUTTI_OK;
+    return status < 0 ? tt_ddp_fail(ddp, status) : TUTTI_OK;
 }
 
-static tutti_status_t take_gradient(tutti_ddp_t *ddp, const tt_ddp_param_t *param)
+static tutti_status_t check_gradient(const tutti_ddp_t *ddp, const tt_ddp_param_t *param)
 {
-    tt_reducer_t *reducer = ddp->reducer;
+    const tt_reducer_t *reducer = ddp->reducer;
     const int index = param->index;
     if (ddp->step.phase == TT_DDP_BETWEEN_STEPS) {
         return TT_FAIL(TUTTI_ERR_STATE,
@@ -134,9 +133,34 @@ static tutti_status_t take_gradient(tutti_ddp_t *ddp, const tt_ddp_param_t *para
                        "call tutti_tensor_set_grad() on it",
                        param->name);
     }
+    return TUTTI_OK;
+}
+
+static tutti_status_t take_gradient(tutti_ddp_t *ddp, const tt_ddp_param_t *param)
+{
+    tt_reducer_t *reducer = ddp->reducer;
+    const int index = param->index;
+    TT_TRY(check_gradient(ddp, param));
     ddp->step.has_backward = true;
     const bool is_whole = tt_reducer_note(reducer, index, is_synced(ddp));
     return is_whole && !ddp->options.no_overlap ? send_ready_buckets(ddp) : TUTTI_OK;
+}
+
+/* At stage 2 and 3: a gradient has come, and wants its bucket. */
+tutti_tensor_t *tt_ddp_on_grad(tutti_scope_t *s, tutti_tensor_t *grad, void *user)
+{
+    (void)grad;
+    const tt_ddp_param_t *param = user;
+    tutti_ddp_t *ddp = param->ddp;
+    tt_reducer_t *reducer = ddp->reducer;
+    tutti_status_t status = ddp->step.status;
+    if (status >= 0) {
+        status = check_gradient(ddp, param);
+    }
+    if (status >= 0) {
+        status = tt_reducer_want(reducer, reducer->plan.slots[param->index].bucket);
+    }
+    return status < 0 ? tutti_scope_fail(s, tt_ddp_fail(ddp, status)) : NULL;
 }
 
 void tt_ddp_on_accumulate(tutti_scope_t *s, tutti_tensor_t *leaf, void *user)
@@ -154,14 +178,14 @@ void tt_ddp_on_accumulate(tutti_scope_t *s, tutti_tensor_t *leaf, void *user)
         status = take_gradient(ddp, param);
     }
     if (status < 0) {
-        (void)tutti_scope_fail(s, keep_failure(ddp, status));
+        (void)tutti_scope_fail(s, tt_ddp_fail(ddp, status));
     }
 }
 
 void tt_ddp_move(void *user)
 {
     const tutti_ddp_t *ddp = user;
-    if (ddp->step.next_bucket > 0) {
+    if (ddp->step.next_bucket > 0 || ddp->order.ahead > 0) {
         tutti_group_progress(ddp->group);
     }
 }
@@ -174,9 +198,10 @@ void tt_ddp_progress(void *user)
         return;
     }
     tt_ddp_time_arrivals(ddp);
+    tt_reducer_collect(ddp->reducer, ddp->step.next_bucket);
     const tutti_status_t status = tt_ddp_step_arrived(ddp);
     if (status < 0) {
-        (void)keep_failure(ddp, status); /* which finish returns */
+        (void)tt_ddp_fail(ddp, status); /* which finish returns */
     }
 }
 
@@ -187,6 +212,10 @@ static tutti_status_t begin_step(tutti_ddp_t *ddp)
     if (ddp->step.phase != TT_DDP_BETWEEN_STEPS) {
         return TUTTI_OK;
     }
+    if (ddp->summons.is_on) {
+        return TT_FAIL(TUTTI_ERR_STATE, "ddp: call tutti_ddp_dismiss() before a step");
+    }
+    TT_TRY(tt_ddp_units_end_step(ddp)); /* what a forward between steps has left */
     ddp->step.phase = TT_DDP_IN_SHARDS;
     ddp->step.outside = tutti_context_shard(ddp->ctx);
     tutti_group_set_tag(ddp->group, ++ddp->step.number);
@@ -198,7 +227,8 @@ static tutti_status_t begin_step(tutti_ddp_t *ddp)
     tt_reducer_begin_step(ddp->reducer);
     tt_ddp_reset_control(ddp);
     TT_TRY(tt_ddp_buffers_begin_step(ddp));
-    return tt_ddp_swap_to_low(ddp);
+    TT_TRY(tt_ddp_swap_to_low(ddp));
+    return tt_ddp_units_begin_step(ddp);
 }
 
 static tutti_status_t begin_shard(tutti_ddp_t *ddp)
@@ -226,14 +256,14 @@ bool tutti_ddp_next_shard(tutti_ddp_t *ddp, tutti_context_t *ctx)
         status = seal_shard(ddp);
     }
     if (status < 0) {
-        (void)keep_failure(ddp, status);
+        (void)tt_ddp_fail(ddp, status);
         return false;
     }
     if (ddp->step.next_shard == count) {
         return false;
     }
     if ((status = begin_shard(ddp)) < 0) {
-        (void)keep_failure(ddp, status);
+        (void)tt_ddp_fail(ddp, status);
         return false;
     }
     tutti_context_set_shard(ctx, tt_ddp_shard(ddp));
@@ -308,6 +338,8 @@ static tutti_status_t finish_step(tutti_ddp_t *ddp)
         TT_TRY(tt_ddp_buffers_end_shard(ddp));
     }
     TT_TRY(tt_ddp_buffers_leave(ddp));
+    TT_TRY(tt_ddp_order_follow(ddp));
+    TT_TRY(tt_ddp_units_end_step(ddp));
     TT_TRY(wait_for_buckets(ddp));
     TT_TRY(tt_ddp_swap_to_f32(ddp));
     const tutti_status_t status = tt_ddp_take_control(ddp);
@@ -325,6 +357,7 @@ static tutti_status_t finish_step(tutti_ddp_t *ddp)
  * went wrong. */
 static tutti_status_t end_failed_step(tutti_ddp_t *ddp)
 {
+    (void)tt_ddp_units_end_step(ddp);
     (void)tt_ddp_swap_to_f32(ddp);
     return tt_fail_again(ddp->step.status, ddp->step.error);
 }
@@ -343,7 +376,7 @@ tutti_status_t tutti_ddp_finish(tutti_ddp_t *ddp)
     ddp->step.next_shard = ddp->step.next_bucket = 0;
     ddp->step.phase = TT_DDP_BETWEEN_STEPS;
     if (status < 0) {
-        (void)keep_failure(ddp, status);
+        (void)tt_ddp_fail(ddp, status);
         return end_failed_step(ddp);
     }
     ddp->step.finished++;

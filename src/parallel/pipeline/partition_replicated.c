@@ -126,8 +126,9 @@ static void trace(search_t *search, part_t part)
         }
         part.end = best->cut;
         part.m -= best->last;
-        search->send =
-            part.m > 0 ? tt_partition_send(search->chain, part.end, speed) : search->send;
+        if (part.m > 0) {
+            search->send = tt_partition_send(search->chain, part.end, speed) / part.replicas;
+        }
     }
 }
 

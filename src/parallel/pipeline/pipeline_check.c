@@ -75,6 +75,7 @@ static tutti_status_t check_completeness(tt_pipeline_walk_t *walk)
 typedef struct {
     int activations, open_shards;
     int newest;    /* version */
+    int oldest;    /* version that is still needed */
     bool has_sums; /* B or W behind the last STEP */
 } stage_t;
 
@@ -142,36 +143,35 @@ static void look_at_action(rows_t *rows, const tutti_pipeline_action_t *action, 
 /* From the last action to the first: which version of its stage is still needed behind it. */
 static void find_oldest(rows_t *rows, const tutti_pipeline_row_t *row)
 {
-    for (int stage = 0; stage < rows->schedule->stages; stage++) {
-        rows->stages[stage].newest = 0;
-    }
     for (int64_t i = 0; i < row->count; i++) {
-        rows->stages[row->actions[i].stage].newest += row->actions[i].kind == TUTTI_PIPELINE_STEP;
+        rows->stages[row->actions[i].stage].oldest += row->actions[i].kind == TUTTI_PIPELINE_STEP;
     }
     for (int64_t i = row->count - 1; i >= 0; i--) {
         const tutti_pipeline_action_t *action = &row->actions[i];
-        int *needed = &rows->stages[action->stage].newest;
+        int *needed = &rows->stages[action->stage].oldest;
         rows->oldest[i] = *needed;
         if (tt_pipeline_computes(action->kind) && action->version < *needed) {
             *needed = action->version;
         }
     }
-    for (int stage = 0; stage < rows->schedule->stages; stage++) {
-        rows->stages[stage].newest = 0;
-    }
 }
 
-static tutti_status_t look_at_row(rows_t *rows, tt_pipeline_walk_t *walk, int rank)
+static void look_at_row(rows_t *rows, const tutti_pipeline_row_t *row)
 {
-    const tutti_pipeline_row_t *row = &rows->schedule->rows[rank];
     rows->activations = 0;
     find_oldest(rows, row);
     for (int64_t i = 0; i < row->count; i++) {
         look_at_action(rows, &row->actions[i], rows->oldest[i]);
     }
+}
+
+static tutti_status_t check_steps(const rows_t *rows, tt_pipeline_walk_t *walk)
+{
     for (int stage = 0; rows->steps && stage < rows->schedule->stages; stage++) {
-        if (rows->schedule->rank_of_stage[stage] == rank && rows->stages[stage].has_sums) {
-            return tt_pipeline_blame(walk, (tt_pipeline_place_t){rank, row->count},
+        if (rows->stages[stage].has_sums) {
+            const int rank = rows->schedule->rank_of_stage[stage];
+            return tt_pipeline_blame(walk,
+                                     (tt_pipeline_place_t){rank, rows->schedule->rows[rank].count},
                                      "stage %d has gradients that no STEP takes in", stage);
         }
     }
@@ -203,8 +203,9 @@ static tutti_status_t look_at_rows(tt_pipeline_walk_t *walk, tutti_pipeline_repo
                    .steps = tt_pipeline_has(walk->schedule, TUTTI_PIPELINE_STEP)};
     tutti_status_t status = make_rows(&rows);
     for (int rank = 0; status >= 0 && rank < walk->schedule->ranks; rank++) {
-        status = look_at_row(&rows, walk, rank);
+        look_at_row(&rows, &walk->schedule->rows[rank]);
     }
+    status = status >= 0 ? check_steps(&rows, walk) : status;
     tt_free(rows.stages);
     tt_free(rows.closed);
     tt_free(rows.last);

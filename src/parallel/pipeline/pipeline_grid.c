@@ -142,6 +142,15 @@ static void print_reason(const tt_pipeline_walk_t *walk, int rank, tt_pipeline_t
     }
 }
 
+/* Without blanks at its end. */
+static void end_line(tt_pipeline_text_t *text)
+{
+    while (text->status >= 0 && text->bytes > 0 && text->data[text->bytes - 1] == ' ') {
+        text->bytes--;
+    }
+    tt_pipeline_put_text(text, "\n");
+}
+
 static void print_line(const tt_pipeline_walk_t *walk, int first, int64_t line,
                        tt_pipeline_text_t *text)
 {
@@ -158,7 +167,7 @@ static void print_line(const tt_pipeline_walk_t *walk, int first, int64_t line,
             print_reason(walk, rank, text);
         }
     }
-    tt_pipeline_put_text(text, "\n");
+    end_line(text);
 }
 
 tutti_status_t tt_pipeline_print_grid(const tt_pipeline_walk_t *walk, tutti_buffer_t *out)
@@ -175,7 +184,7 @@ tutti_status_t tt_pipeline_print_grid(const tt_pipeline_walk_t *walk, tutti_buff
             tt_pipeline_put_text(&text, "  rank %-7d", rank);
         }
     }
-    tt_pipeline_put_text(&text, "\n");
+    end_line(&text);
     bool is_gap = false;
     for (int64_t line = 0; line < lines; line++) {
         if (is_shown(walk, line)) {

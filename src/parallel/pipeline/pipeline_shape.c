@@ -7,6 +7,7 @@
 
 #include <tutti/options.h>
 
+#include "core/base/default.h"
 #include "core/base/fail.h"
 
 /* Numbers of actions fit into an int with all that is added to them. */
@@ -48,12 +49,12 @@ static tutti_status_t want_range(const char *name, int64_t value, int64_t least,
 tutti_pipeline_costs_t tt_pipeline_costs(const tutti_pipeline_costs_t *costs)
 {
     tutti_pipeline_costs_t all = costs != NULL ? *costs : (tutti_pipeline_costs_t){0};
-    if (all.forward <= 0 && all.input <= 0 && all.weight <= 0) {
+    if (!tt_is_given(all.forward) && !tt_is_given(all.input) && !tt_is_given(all.weight)) {
         all.forward = all.input = all.weight = 1;
     }
-    all.backward = all.backward > 0 ? all.backward : all.input + all.weight;
-    all.activation = all.activation > 0 ? all.activation : 1;
-    all.pending = all.pending > 0 ? all.pending : all.activation;
+    all.backward = tt_or_default(all.backward, all.input + all.weight);
+    all.activation = tt_or_default(all.activation, 1);
+    all.pending = tt_or_default(all.pending, all.activation);
     return all;
 }
 

@@ -171,6 +171,13 @@ static tutti_status_t sum(tt_slicer_t *slicer, double *numbers, size_t count)
     return sum_numbers(pipeline_of(slicer), numbers, count);
 }
 
+/* No other rank reads the parameters of a stage. */
+static tutti_status_t begin(tt_slicer_t *slicer)
+{
+    (void)slicer;
+    return TUTTI_OK;
+}
+
 static tutti_status_t stepped(tt_slicer_t *slicer, tutti_status_t status)
 {
     tutti_pipeline_t *p = pipeline_of(slicer);
@@ -218,7 +225,7 @@ static tutti_status_t open_slice(tutti_pipeline_t *p, tt_pipeline_param_t *param
 
 tutti_status_t tt_slices_open(tutti_pipeline_t *p)
 {
-    p->slicer = (tt_slicer_t){.agree = agree, .sum = sum, .stepped = stepped};
+    p->slicer = (tt_slicer_t){.agree = agree, .sum = sum, .begin = begin, .stepped = stepped};
     for (int i = 0; i < p->param_count && p->ranks > 1; i++) {
         TT_TRY(open_slice(p, &p->params[i]));
     }

@@ -18,13 +18,15 @@ static size_t bytes_of(const tt_bucket_spec_t *bucket)
     return (size_t)bucket->numel * tutti_dtype_bytes(bucket->dtype);
 }
 
-static int open_bucket(tt_bucket_plan_t *plan, tutti_dtype_t dtype)
+static int open_bucket(tt_bucket_plan_t *plan, const tt_bucket_param_t *param)
 {
-    plan->buckets[plan->bucket_count] = (tt_bucket_spec_t){.dtype = dtype};
+    plan->buckets[plan->bucket_count] =
+        (tt_bucket_spec_t){.dtype = param->dtype, .unit = param->unit};
     return plan->bucket_count++;
 }
 
-/* Every parameter joins the bucket of its dtype and device that is still open. */
+/* Every parameter joins the bucket of its dtype and device that is still open, if that is of its
+ * unit. */
 static void fill(tt_bucket_plan_t *plan, const tt_bucket_param_t *params, const int *order,
                  size_t first_bytes, size_t bytes)
 {
@@ -35,8 +37,9 @@ static void fill(tt_bucket_plan_t *plan, const tt_bucket_param_t *params, const 
         const tutti_dtype_t dtype = params[i].dtype;
         int *open = &open_ones[params[i].device][dtype];
         const size_t cap = *open == 1 ? first_bytes : bytes;
-        if (*open == 0 || bytes_of(&plan->buckets[*open - 1]) >= cap) {
-            *open = open_bucket(plan, dtype) + 1;
+        if (*open == 0 || bytes_of(&plan->buckets[*open - 1]) >= cap ||
+            plan->buckets[*open - 1].unit != params[i].unit) {
+            *open = open_bucket(plan, &params[i]) + 1;
         }
         tt_bucket_spec_t *bucket = &plan->buckets[*open - 1];
         plan->slots[i] = (tt_bucket_slot_t){*open - 1, bucket->numel};

@@ -5,7 +5,7 @@
  * so that communication starts early. A bucket holds one dtype of one device (one of each may be
  * open) and is
  * closed as soon as it has reached its cap; they are numbered as they are complete. A parameter
- * larger than the cap has a bucket to itself.
+ * larger than the cap has a bucket to itself. Parameters of two units are never in one.
  *
  *     parameters   0 1 2 3 4 5 6         slots of a bucket start at multiples of 64 bytes:
  *     buckets      2 2 1 1 1 0 0         | grad 6 |pad| grad 5 |pad|
@@ -25,6 +25,7 @@ typedef struct {
     int64_t numel;
     tutti_dtype_t dtype;
     int device; /* a number for each, from 0 on, below TT_BUCKET_DEVICES_MAX */
+    int unit;
 } tt_bucket_param_t;
 
 enum { TT_BUCKET_DEVICES_MAX = 16 };
@@ -36,6 +37,7 @@ typedef struct {
 
 typedef struct {
     tutti_dtype_t dtype;
+    int unit;
     int param_count;
     int first;     /* where its parameters begin in plan.members */
     int last;      /* of the order: when it is complete */

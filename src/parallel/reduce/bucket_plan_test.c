@@ -33,11 +33,11 @@ static void expect_plan(const tt_bucket_param_t *params, int count, size_t first
 static void buckets_fill_from_the_last_parameter(void **state)
 {
     (void)state;
-    const tt_bucket_param_t params[] = {{64, TUTTI_F32, 0},
-                                        {3, TUTTI_F32, 0},
-                                        {16, TUTTI_F32, 0},
-                                        {17, TUTTI_F32, 0},
-                                        {1, TUTTI_F32, 0}};
+    const tt_bucket_param_t params[] = {{64, TUTTI_F32, 0, 0},
+                                        {3, TUTTI_F32, 0, 0},
+                                        {16, TUTTI_F32, 0, 0},
+                                        {17, TUTTI_F32, 0, 0},
+                                        {1, TUTTI_F32, 0, 0}};
     expect_plan(params, 5, 64, 192,
                 "bucket 0: f32, 64 bytes, parameters 4\n"
                 "bucket 1: f32, 192 bytes, parameters 2 3\n"
@@ -48,7 +48,7 @@ static void a_large_parameter_has_its_own_bucket(void **state)
 {
     (void)state;
     const tt_bucket_param_t params[] = {
-        {16, TUTTI_F32, 0}, {4096, TUTTI_F32, 0}, {16, TUTTI_F32, 0}};
+        {16, TUTTI_F32, 0, 0}, {4096, TUTTI_F32, 0, 0}, {16, TUTTI_F32, 0, 0}};
     expect_plan(params, 3, 64, 64,
                 "bucket 0: f32, 64 bytes, parameters 2\n"
                 "bucket 1: f32, 16384 bytes, parameters 1\n"
@@ -58,7 +58,8 @@ static void a_large_parameter_has_its_own_bucket(void **state)
 static void a_bucket_holds_one_dtype(void **state)
 {
     (void)state;
-    const tt_bucket_param_t params[] = {{8, TUTTI_F32, 0}, {8, TUTTI_BF16, 0}, {8, TUTTI_BF16, 0}};
+    const tt_bucket_param_t params[] = {
+        {8, TUTTI_F32, 0, 0}, {8, TUTTI_BF16, 0, 0}, {8, TUTTI_BF16, 0, 0}};
     expect_plan(params, 3, 1 << 20, 1 << 20,
                 "bucket 0: bf16, 128 bytes, parameters 1 2\n"
                 "bucket 1: f32, 64 bytes, parameters 0\n");
@@ -68,9 +69,9 @@ static void a_bucket_holds_one_dtype(void **state)
 static void dtypes_that_take_turns_make_no_more_buckets(void **state)
 {
     (void)state;
-    const tt_bucket_param_t params[] = {{8, TUTTI_F32, 0}, {32, TUTTI_BF16, 0},
-                                        {8, TUTTI_F32, 0}, {32, TUTTI_BF16, 0},
-                                        {8, TUTTI_F32, 0}, {32, TUTTI_BF16, 0}};
+    const tt_bucket_param_t params[] = {{8, TUTTI_F32, 0, 0}, {32, TUTTI_BF16, 0, 0},
+                                        {8, TUTTI_F32, 0, 0}, {32, TUTTI_BF16, 0, 0},
+                                        {8, TUTTI_F32, 0, 0}, {32, TUTTI_BF16, 0, 0}};
     expect_plan(params, 6, 64, 128,
                 "bucket 0: bf16, 64 bytes, parameters 5\n"
                 "bucket 1: f32, 128 bytes, parameters 2 4\n"
@@ -83,7 +84,7 @@ static void the_bucket_that_is_complete_first_comes_first(void **state)
 {
     (void)state;
     const tt_bucket_param_t params[] = {
-        {8, TUTTI_F32, 0}, {8, TUTTI_F16, 0}, {8, TUTTI_BF16, 0}, {8, TUTTI_F32, 0}};
+        {8, TUTTI_F32, 0, 0}, {8, TUTTI_F16, 0, 0}, {8, TUTTI_BF16, 0, 0}, {8, TUTTI_F32, 0, 0}};
     expect_plan(params, 4, 1 << 20, 1 << 20,
                 "bucket 0: bf16, 64 bytes, parameters 2\n"
                 "bucket 1: f16, 64 bytes, parameters 1\n"
@@ -106,7 +107,7 @@ static void every_parameter_may_have_a_bucket(void **state)
     char expected[1024];
     size_t used = 0;
     for (int i = 0; i < COUNT; i++) {
-        params[i] = (tt_bucket_param_t){16, TUTTI_F32, 0};
+        params[i] = (tt_bucket_param_t){16, TUTTI_F32, 0, 0};
         used += (size_t)snprintf(expected + used, sizeof expected - used,
                                  "bucket %d: f32, 64 bytes, parameters %d\n", i, COUNT - 1 - i);
     }
@@ -117,7 +118,7 @@ static void a_bucket_holds_one_device(void **state)
 {
     (void)state;
     const tt_bucket_param_t params[] = {
-        {16, TUTTI_F32, 1}, {16, TUTTI_F32, 0}, {16, TUTTI_F32, 1}, {16, TUTTI_F32, 0}};
+        {16, TUTTI_F32, 1, 0}, {16, TUTTI_F32, 0, 0}, {16, TUTTI_F32, 1, 0}, {16, TUTTI_F32, 0, 0}};
     expect_plan(params, 4, 128, 128,
                 "bucket 0: f32, 128 bytes, parameters 1 3\n"
                 "bucket 1: f32, 128 bytes, parameters 0 2\n");
@@ -126,7 +127,8 @@ static void a_bucket_holds_one_device(void **state)
 static void plans_are_equal_if_all_slots_are(void **state)
 {
     (void)state;
-    const tt_bucket_param_t params[] = {{8, TUTTI_F32, 0}, {8, TUTTI_F32, 0}, {8, TUTTI_F32, 0}};
+    const tt_bucket_param_t params[] = {
+        {8, TUTTI_F32, 0, 0}, {8, TUTTI_F32, 0, 0}, {8, TUTTI_F32, 0, 0}};
     tt_bucket_plan_t a, b;
     assert_int_equal(tt_bucket_plan_init(params, 3, NULL, 64, 128, &a), TUTTI_OK);
     assert_int_equal(tt_bucket_plan_init(params, 3, (int[]){2, 1, 0}, 64, 128, &b), TUTTI_OK);
@@ -160,7 +162,7 @@ static size_t make_model(tt_bucket_param_t *params)
     size_t elements = 0;
     for (int i = 0; i < LAYERS * PARAMS_PER_LAYER; i++) {
         const int64_t *width = widths[i % PARAMS_PER_LAYER];
-        params[i] = (tt_bucket_param_t){width[0] * WIDTH * width[1], TUTTI_F32, 0};
+        params[i] = (tt_bucket_param_t){width[0] * WIDTH * width[1], TUTTI_F32, 0, 0};
         elements += (size_t)params[i].numel;
     }
     assert_true(elements > 8000000000U);

@@ -4,6 +4,7 @@
 #include "parallel/reduce/reducer.h"
 
 #include "comm/group/group_impl.h"
+#include "comm/group/transient.h"
 #include "core/base/alloc.h"
 #include "core/base/clock.h"
 #include "core/kernel/elementwise/combine.h"
@@ -35,7 +36,8 @@ static tutti_status_t list_specs(const tt_reducer_t *reducer, const tt_tensor_li
     for (size_t i = 0; i < params->count; i++) {
         const tutti_tensor_t *x = tt_listed(params, i);
         specs[i] = (tt_bucket_param_t){
-            x->numel, x->dtype == TUTTI_F32 ? reducer->options.grad_dtype : x->dtype, 0};
+            x->numel, x->dtype == TUTTI_F32 ? reducer->options.grad_dtype : x->dtype, 0,
+            reducer->options.units != NULL ? reducer->options.units[i] : 0};
         TT_TRY(number_of(devices, &count, x->storage->device, &specs[i].device));
     }
     return TUTTI_OK;
@@ -90,8 +92,8 @@ static tutti_status_t open_sums(const tt_reducer_t *reducer, tt_bucket_t *bucket
         levels = 1; /* where the sum comes back */
     }
     for (int i = 0; i < levels; i++) {
-        TT_TRY(tutti_group_tensor(reducer->options.group, tt_combine_dtype(grad->dtype),
-                                  grad->shape, &bucket->sums[i]));
+        TT_TRY(tt_reducer_new_flat(reducer, tt_combine_dtype(grad->dtype), grad->numel,
+                                   &bucket->sums[i]));
     }
     bucket->total = is_wide(grad->dtype) ? bucket->grad : bucket->sums[0];
     bucket->result = is_mixed(reducer) ? bucket->total : bucket->grad;
@@ -115,15 +117,14 @@ static tutti_status_t open_bucket(const tt_reducer_t *reducer, tt_bucket_t *buck
     const tt_reducer_options_t *o = &reducer->options;
     const tutti_dtype_t reduce =
         is_mixed(reducer) || spec->dtype == TUTTI_F32 ? o->reduce_dtype : spec->dtype;
-    const tutti_shape_t shape = TUTTI_SHAPE(spec->numel);
     bucket->stack.leaves = o->shards;
-    TT_TRY(tutti_group_tensor(o->group, spec->dtype, shape, &bucket->grad));
+    TT_TRY(tt_reducer_new_flat(reducer, spec->dtype, spec->numel, &bucket->grad));
     TT_TRY(open_sums(reducer, bucket));
     TT_TRY(device != NULL ? open_near(bucket, device) : TUTTI_OK);
     if (reduce == spec->dtype && !is_wide(reduce)) {
         bucket->travel = tutti_tensor_retain(bucket->grad);
     } else if (!is_wide(reduce)) {
-        TT_TRY(tutti_group_tensor(o->group, reduce, shape, &bucket->travel));
+        TT_TRY(tt_reducer_new_flat(reducer, reduce, spec->numel, &bucket->travel));
     }
     return TUTTI_OK;
 }
@@ -331,8 +332,7 @@ static tutti_status_t fill_empty_slots(tt_reducer_t *reducer, const tt_bucket_sp
     return TUTTI_OK;
 }
 
-/* Whether the ranks' 16-bit gradients, one from each, are what travels. */
-static bool is_narrow(const tt_reducer_t *reducer, const tt_bucket_t *bucket)
+bool tt_reducer_is_narrow(const tt_reducer_t *reducer, const tt_bucket_t *bucket)
 {
     const tt_reducer_options_t *o = &reducer->options;
     return bucket->travel != NULL && reducer->hook == NULL && !o->divides_late && !o->is_weighted &&
@@ -362,6 +362,7 @@ static void merge_top(const tt_reducer_t *reducer, tt_bucket_t *bucket)
 tutti_status_t tt_reducer_push(tt_reducer_t *reducer, int index, int64_t weight)
 {
     tt_bucket_t *bucket = &reducer->buckets[index];
+    TT_TRY(tt_reducer_want(reducer, index));
     TT_TRY(fill_empty_slots(reducer, &reducer->plan.buckets[index]));
     if (bucket->near_grad != NULL) {
         TT_TRY(tutti_tensor_copy(bucket->grad, bucket->near_grad));
@@ -369,7 +370,7 @@ tutti_status_t tt_reducer_push(tt_reducer_t *reducer, int index, int64_t weight)
     tutti_tensor_t **piece = &bucket->pieces[bucket->stack.depth];
     tt_tree_push(&bucket->stack, reducer->shard, reducer->shard + 1);
     *piece = bucket->grad;
-    if (is_narrow(reducer, bucket)) {
+    if (tt_reducer_is_narrow(reducer, bucket)) {
         *piece = bucket->travel;
         copy_values(reducer, bucket->travel, bucket->grad);
         return TUTTI_OK;
@@ -406,6 +407,15 @@ static tutti_status_t add_pieces(const tt_reducer_t *reducer, const tt_bucket_t 
     return TUTTI_OK;
 }
 
+static tutti_contributions_t contributions_of(const tt_reducer_t *reducer, tt_bucket_t *bucket)
+{
+    const bool narrow = tt_reducer_is_narrow(reducer, bucket);
+    return (tutti_contributions_t){.count = reducer->options.shards,
+                                   .pieces = bucket->pieces,
+                                   .piece_count = bucket->stack.depth,
+                                   .dtype = (narrow ? bucket->travel : bucket->total)->dtype};
+}
+
 static tutti_status_t prepare(const tt_reducer_t *reducer, tt_bucket_t *bucket)
 {
     const tt_reducer_options_t *o = &reducer->options;
@@ -416,12 +426,7 @@ static tutti_status_t prepare(const tt_reducer_t *reducer, tt_bucket_t *bucket)
                                                          bucket->counts, TUTTI_SUM,
                                                          &bucket->prepared);
     }
-    const bool narrow = is_narrow(reducer, bucket);
-    const tutti_contributions_t leaves = {.count = o->shards,
-                                          .pieces = bucket->pieces,
-                                          .piece_count = bucket->stack.depth,
-                                          .dtype =
-                                              (narrow ? bucket->travel : bucket->total)->dtype};
+    const tutti_contributions_t leaves = contributions_of(reducer, bucket);
     const tutti_reduction_t op = o->divides_late ? TUTTI_SUM : TUTTI_AVG;
     return bucket->cuts == NULL
                ? tutti_prepare_all_reduce_contributions(o->group, &leaves, bucket->out, op,
@@ -430,18 +435,33 @@ static tutti_status_t prepare(const tt_reducer_t *reducer, tt_bucket_t *bucket)
                      o->group, &leaves, bucket->out, bucket->counts, op, &bucket->prepared);
 }
 
+/* A bucket that has been away lies elsewhere. */
+static tutti_status_t bind_again(const tt_reducer_t *reducer, tt_bucket_t *bucket)
+{
+    if (!reducer->options.is_transient) {
+        return TUTTI_OK;
+    }
+    if (reducer->options.adds_locally) {
+        return tutti_prepared_rebind_pair(bucket->prepared, bucket->out, bucket->total);
+    }
+    const tutti_contributions_t leaves = contributions_of(reducer, bucket);
+    return tt_prepared_rebind_leaves(bucket->prepared, &leaves, bucket->out);
+}
+
 /* A rank pushes the same shards in every step, so it leaves with the same pieces. */
-static tutti_status_t start_pieces(const tt_reducer_t *reducer, tt_bucket_t *bucket)
+static tutti_status_t start_pieces(tt_reducer_t *reducer, int index)
 {
     const tt_reducer_options_t *o = &reducer->options;
+    tt_bucket_t *bucket = &reducer->buckets[index];
     bucket->divisor = o->adds_locally ? o->shards : 1;
-    bucket->out = is_narrow(reducer, bucket)           ? bucket->own_travel
-                  : o->adds_locally || o->divides_late ? bucket->own_total
-                                                       : bucket->own_result;
+    bucket->out = tt_reducer_is_narrow(reducer, bucket) ? bucket->own_travel
+                  : o->adds_locally || o->divides_late  ? bucket->own_total
+                                                        : bucket->own_result;
     if (o->adds_locally) {
+        TT_TRY(tt_reducer_want(reducer, index));
         TT_TRY(add_pieces(reducer, bucket, bucket->total));
     }
-    TT_TRY(bucket->prepared == NULL ? prepare(reducer, bucket) : TUTTI_OK);
+    TT_TRY(bucket->prepared == NULL ? prepare(reducer, bucket) : bind_again(reducer, bucket));
     return tutti_prepared_start(bucket->prepared, &bucket->work);
 }
 
@@ -456,7 +476,7 @@ tutti_status_t tt_reducer_start(tt_reducer_t *reducer, int index)
 {
     tt_bucket_t *bucket = &reducer->buckets[index];
     TT_ASSERT(bucket->state == TT_BUCKET_FILLING && bucket->work == NULL);
-    TT_TRY(reducer->hook != NULL ? start_hook(reducer, index) : start_pieces(reducer, bucket));
+    TT_TRY(reducer->hook != NULL ? start_hook(reducer, index) : start_pieces(reducer, index));
     bucket->stack.depth = 0;
     bucket->state = TT_BUCKET_SENT;
     bucket->started_ns = tt_clock_ns();
@@ -470,6 +490,7 @@ static void take_back(tt_bucket_t *bucket)
     tutti_work_release(bucket->work);
     bucket->work = NULL;
     bucket->state = TT_BUCKET_BACK;
+    tt_reducer_let_go(bucket);
 }
 
 bool tt_reducer_is_back(tt_reducer_t *reducer, int index)

@@ -26,6 +26,9 @@
  * averages of its own row of elements, at their places in `result`; what is there else is not
  * defined.
  *
+ * Buckets can come and go (is_transient): their memory is there from the first gradient of a step,
+ * or push, until they are back; what comes back is in tensors of its own, of the slice.
+ *
  * Gradients of parameters on a device lie there, and go through the host's memory: what ranks share
  * is that.
  *
@@ -80,7 +83,8 @@ typedef struct {
     /* Borrowed from those: */
     tutti_tensor_t *total;  /* where a sum comes back that is not rounded before it is divided */
     tutti_tensor_t *result; /* where the average ends */
-    /* This rank's slices of them; the same tensors where nothing is scattered. */
+    /* This rank's slices of them; the same tensors where nothing is scattered. Of a bucket that
+     * comes and goes, tensors of their own; own_total is NULL where no sum comes back. */
     tutti_tensor_t *own_total, *own_result, *own_travel;
     int64_t *cuts, *counts; /* [ranks + 1], [ranks] elements of each slice; NULL: it is not cut */
     tutti_tensor_t *out;    /* what comes back now, and is a sum to be divided by divisor */
@@ -116,6 +120,9 @@ typedef struct {
     bool divides_late;          /* what to divide by is known when all buckets are back */
     bool adds_locally;          /* not exact: one piece of each rank, whatever it hosts */
 
+    bool is_transient; /* buckets come and go; they are scattered */
+    const int *units;  /* [parameters] a bucket has parameters of one unit; NULL: of any */
+
     /* Every how many elements of a parameter a slice may begin; 0: it is not cut. NULL: every rank
      * gets all averages. Not under a hook, nor for parameters on a device. */
     int64_t (*grain)(const void *user, const tutti_tensor_t *param);
@@ -127,6 +134,7 @@ typedef struct {
     tt_leaves_t share; /* shards of this rank */
     int64_t step;      /* from 1 on */
     int shard, turn;   /* under way; slots that have become whole in it */
+    int64_t impatient; /* the step in which nothing is waited for any more (reducer_memory.c) */
     tt_bucket_plan_t plan;
     tt_bucket_t *buckets;     /* [plan.bucket_count] */
     tt_reducer_slot_t *slots; /* [plan.param_count] */
@@ -158,6 +166,19 @@ tutti_status_t tt_reducer_open_slices(const tt_reducer_t *reducer, int bucket,
                                       const tt_tensor_list_t *params);
 void tt_reducer_close_slices(tt_bucket_t *bucket);
 
+/* reducer_memory.c: a bucket that comes and goes is wanted from now on. Waits for a moment for
+ * those that are under way, so that not all of them are there at once. Errors: NOMEM; as the
+ * group's. */
+tutti_status_t tt_reducer_want(tt_reducer_t *reducer, int bucket);
+void tt_reducer_let_go(const tt_bucket_t *bucket);
+
+/* Of the first `count` buckets, those that have come back let go. */
+void tt_reducer_collect(tt_reducer_t *reducer, int count);
+
+/* A flat tensor of a bucket: of memory that ranks share, or, if buckets come and go, without. */
+tutti_status_t tt_reducer_new_flat(const tt_reducer_t *reducer, tutti_dtype_t dtype, int64_t numel,
+                                   tutti_tensor_t **out);
+
 void tt_reducer_begin_step(tt_reducer_t *reducer);
 
 /* The next shard of this rank, in order. What earlier ones left in the slots moves away. */
@@ -173,6 +194,9 @@ tutti_status_t tt_reducer_push(tt_reducer_t *reducer, int bucket, int64_t weight
 
 /* It leaves with what has been pushed. */
 tutti_status_t tt_reducer_start(tt_reducer_t *reducer, int bucket);
+
+/* Whether the ranks' 16-bit gradients, one from each, are what travels. */
+bool tt_reducer_is_narrow(const tt_reducer_t *reducer, const tt_bucket_t *bucket);
 
 /* Whether it has come back: looks, or waits for it. */
 bool tt_reducer_is_back(tt_reducer_t *reducer, int bucket);

@@ -60,11 +60,36 @@ static tutti_status_t open_own(const tt_reducer_t *reducer, const tt_bucket_t *b
                           flat->offset + bucket->cuts[rank], out);
 }
 
+/* Of a bucket that comes and goes: what comes back stays. Where the average is of another dtype
+ * than the sums, no sum comes back, unless it is divided here. */
+static tutti_status_t open_apart(const tt_reducer_t *reducer, tt_bucket_t *bucket)
+{
+    const tt_reducer_options_t *o = &reducer->options;
+    const tutti_shape_t shape = TUTTI_SHAPE(bucket->counts[tutti_group_rank(o->group)]);
+    TT_TRY(tutti_group_tensor(o->group, bucket->result->dtype, shape, &bucket->own_result));
+    if (bucket->total->dtype == bucket->result->dtype) {
+        bucket->own_total = tutti_tensor_retain(bucket->own_result);
+    } else if (o->divides_late || o->adds_locally) {
+        TT_TRY(tutti_group_tensor(o->group, bucket->total->dtype, shape, &bucket->own_total));
+    }
+    if (bucket->travel == NULL) {
+        return TUTTI_OK;
+    }
+    if (bucket->travel->dtype == bucket->result->dtype) {
+        bucket->own_travel = tutti_tensor_retain(bucket->own_result);
+        return TUTTI_OK;
+    }
+    return tutti_group_tensor(o->group, bucket->travel->dtype, shape, &bucket->own_travel);
+}
+
 tutti_status_t tt_reducer_open_slices(const tt_reducer_t *reducer, int index,
                                       const tt_tensor_list_t *params)
 {
     tt_bucket_t *bucket = &reducer->buckets[index];
     TT_TRY(reducer->options.grain != NULL ? cut_bucket(reducer, index, params) : TUTTI_OK);
+    if (reducer->options.is_transient) {
+        return open_apart(reducer, bucket);
+    }
     TT_TRY(open_own(reducer, bucket, bucket->total, &bucket->own_total));
     TT_TRY(open_own(reducer, bucket, bucket->result, &bucket->own_result));
     return open_own(reducer, bucket, bucket->travel, &bucket->own_travel);

@@ -8,6 +8,7 @@
 #include <tutti/op_math.h>
 #include <tutti/op_reduce.h>
 #include <tutti/op_shape.h>
+#include <tutti/sharded.h>
 
 #include "core/base/alloc.h"
 #include "core/base/place_testing.h"
@@ -50,10 +51,12 @@ static tutti_status_t run_step(tutti_ddp_t *ddp, tutti_context_t *ctx, tutti_opt
 static tutti_status_t train(tutti_group_t *group, tutti_context_t *ctx, tutti_module_t *net,
                             tutti_optim_t *opt, job_t *job)
 {
-    const tutti_ddp_options_t options = {.shards = SHARDS,
-                                         .stage = job->layout.stage,
-                                         .bucket_bytes = 60 << 10,
-                                         .whole_slices = job->model.kind == &tutti_adafactor};
+    const tutti_ddp_options_t options = {
+        .shards = SHARDS,
+        .stage = job->layout.stage,
+        .bucket_bytes = 60 << 10,
+        .units = {.kind = job->layout.stage == 3 ? "linear" : NULL},
+        .whole_slices = job->model.kind == &tutti_adafactor};
     const tutti_checkpoint_t checkpoint = {
         .folder = job->folder, .group = group, .module = net, .optim = opt};
     int64_t step = job->from;
@@ -67,6 +70,7 @@ static tutti_status_t train(tutti_group_t *group, tutti_context_t *ctx, tutti_mo
     if (job->to < STEPS && status >= 0) {
         status = tutti_checkpoint_save(&checkpoint, step);
     }
+    status = status < 0 ? status : tutti_ddp_unshard(ddp, NULL);
     tutti_ddp_release(ddp);
     return status < 0 ? status : TUTTI_OK;
 }
@@ -103,7 +107,7 @@ static void run(job_t *job)
     assert_int_equal(tt_alloc_stats().blocks, 0);
 }
 
-static const layout_t layouts[] = {{0, 1}, {0, 2}, {1, 1}, {1, 2}, {1, 3}, {1, 4}};
+static const layout_t layouts[] = {{0, 1}, {0, 2}, {1, 1}, {1, 3}, {2, 2}, {3, 1}, {3, 2}, {3, 4}};
 
 enum { LAYOUTS = sizeof layouts / sizeof layouts[0] };
 

@@ -6,6 +6,7 @@
 
 #include "compute/nn/module_impl.h"
 #include "core/base/alloc.h"
+#include "core/base/pointer_set.h"
 #include "core/tensor/tensor_impl.h"
 #include "runtime/checkpoint/load_names.h"
 
@@ -26,6 +27,18 @@ static tutti_slice_t slice_of(const char *name, tutti_tensor_t *x)
 {
     return x->part == NULL ? tutti_slice_whole(name, x)
                            : tutti_slice_interval(name, x, x->part->whole, x->part->first);
+}
+
+/* A parameter of which no rank keeps the whole: what this rank has of it is saved, and read into.
+ */
+static bool is_elsewhere(const tutti_tensor_t *x)
+{
+    return x->slice != NULL && x->slice->values->storage != x->storage;
+}
+
+static tutti_status_t add_module(void *list, const char *name, tutti_tensor_t *x)
+{
+    return tt_tensor_list_add(list, name, is_elsewhere(x) ? x->slice->values : x);
 }
 
 /* All tensors of the list, and the caller's slices. */
@@ -49,7 +62,7 @@ tutti_status_t tt_checkpoint_state_saved(const tutti_checkpoint_t *c, tt_checkpo
     *out = (tt_checkpoint_state_t){0};
     tutti_status_t status = TUTTI_OK;
     if (c->module != NULL) {
-        status = tutti_module_each_tensor(c->module, tt_tensor_list_add, &out->tensors);
+        status = tutti_module_each_tensor(c->module, add_module, &out->tensors);
     }
     out->module_count = out->tensors.count;
     if (c->optim != NULL && status >= 0) {
@@ -61,20 +74,47 @@ tutti_status_t tt_checkpoint_state_saved(const tutti_checkpoint_t *c, tt_checkpo
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
-/* A module's tensor, and what is read into, at the same place of both lists. */
-static tutti_status_t want_module(const tutti_checkpoint_t *c, tt_checkpoint_state_t *state)
+/* What is read into: the same for all names of a tensor. */
+static tutti_status_t begin_tensor(const tutti_checkpoint_t *c, const tt_checkpoint_state_t *state,
+                                   size_t number, bool is_new, tutti_tensor_t **into)
 {
-    TT_TRY(tutti_module_each_tensor(c->module, tt_tensor_list_add, &state->module));
+    size_t first = 0;
+    tutti_tensor_t *x = tt_listed(&state->module, number);
+    if (is_new) {
+        TT_TRY(tt_load_check(x, state->module.items[number].name, c->device));
+        return tt_load_begin(x, c->device, into);
+    }
+    while (tt_listed(&state->module, first) != x) {
+        first++;
+    }
+    *into = tutti_tensor_retain(tt_listed(&state->tensors, first));
+    return TUTTI_OK;
+}
+
+static tutti_status_t want_tensors(const tutti_checkpoint_t *c, tt_checkpoint_state_t *state,
+                                   tt_pointer_set_t *seen)
+{
     for (size_t i = 0; i < state->module.count; i++) {
-        const char *name = state->module.items[i].name;
-        tutti_tensor_t *x = tt_listed(&state->module, i), *into;
-        TT_TRY(tt_load_check(x, name, c->device));
-        TT_TRY(tt_load_begin(x, c->device, &into));
-        const tutti_status_t status = tt_tensor_list_add(&state->tensors, name, into);
+        bool is_new;
+        tutti_tensor_t *into;
+        TT_TRY(tt_pointer_set_add(seen, tt_listed(&state->module, i), &is_new));
+        TT_TRY(begin_tensor(c, state, i, is_new, &into));
+        const tutti_status_t status =
+            tt_tensor_list_add(&state->tensors, state->module.items[i].name, into);
         tutti_tensor_release(into);
         TT_TRY(status);
     }
     return TUTTI_OK;
+}
+
+/* A module's tensor, and what is read into, at the same place of both lists. */
+static tutti_status_t want_module(const tutti_checkpoint_t *c, tt_checkpoint_state_t *state)
+{
+    tt_pointer_set_t seen = {0};
+    TT_TRY(tutti_module_each_tensor(c->module, add_module, &state->module));
+    const tutti_status_t status = want_tensors(c, state, &seen);
+    tt_pointer_set_release(&seen);
+    return status;
 }
 
 static tt_saved_state_t find_saved(const void *source, const char *name)
@@ -111,14 +151,64 @@ tutti_status_t tt_checkpoint_state_wanted(const tutti_checkpoint_t *c, const tt_
     return status < 0 ? tt_checkpoint_state_end(out, status) : TUTTI_OK;
 }
 
+/* ---- who must know of what is read ----------------------------------------------------------- */
+
+typedef struct {
+    bool is_begin;
+    tt_slicer_t *told; /* the last one */
+    tutti_status_t status;
+} telling_t;
+
+/* Parameters of one slicer follow each other, mostly; to be told twice is no harm. */
+static tutti_status_t tell(void *user, const char *name, tutti_tensor_t *x)
+{
+    (void)name;
+    telling_t *telling = user;
+    if (!is_elsewhere(x) || x->slice->slicer == telling->told) {
+        return TUTTI_OK;
+    }
+    tt_slicer_t *slicer = telling->told = x->slice->slicer;
+    telling->status = telling->is_begin ? slicer->agree(slicer, telling->status)
+                                        : slicer->stepped(slicer, telling->status);
+    return TUTTI_OK;
+}
+
+static tutti_status_t tell_slicers(const tutti_checkpoint_t *c, bool is_begin,
+                                   tutti_status_t status)
+{
+    telling_t telling = {.is_begin = is_begin, .status = status};
+    if (c->module != NULL) {
+        (void)tutti_module_each_tensor(c->module, tell, &telling);
+    }
+    return telling.status;
+}
+
+tutti_status_t tt_checkpoint_state_claim(const tutti_checkpoint_t *c)
+{
+    return tell_slicers(c, true, TUTTI_OK);
+}
+
+tutti_status_t tt_checkpoint_state_publish(const tutti_checkpoint_t *c)
+{
+    return tell_slicers(c, false, TUTTI_OK);
+}
+
+/* One that has several names has left meta with the first. */
+static tutti_status_t end_tensor(const tt_checkpoint_state_t *state, size_t number)
+{
+    tutti_tensor_t *x = tt_listed(&state->module, number);
+    return tt_device_has_values(tutti_tensor_device(x))
+               ? TUTTI_OK
+               : tt_load_end(x, tutti_tensor_retain(tt_listed(&state->tensors, number)), TUTTI_OK);
+}
+
 tutti_status_t tt_checkpoint_state_end(tt_checkpoint_state_t *state, tutti_status_t status)
 {
     if (state->loading != NULL) {
         status = tt_optim_load_end(state->loading, status);
     }
     for (size_t i = 0; i < state->module.count && i < state->tensors.count && status >= 0; i++) {
-        tutti_tensor_t *into = tutti_tensor_retain(tt_listed(&state->tensors, i));
-        status = tt_load_end(tt_listed(&state->module, i), into, status);
+        status = end_tensor(state, i);
     }
     tt_tensor_list_release(&state->module);
     tt_tensor_list_release(&state->tensors);

@@ -13,12 +13,25 @@ static void miss_text(void *problems, const char *name)
     tt_problems_add(problems, "text \"%s\" is not in it", name);
 }
 
+/* Of a tensor that has several names, one is enough. */
+static bool is_filled(const tt_checkpoint_state_t *state, const tt_slices_load_t *load,
+                      size_t number)
+{
+    for (size_t i = 0; i < state->module.count; i++) {
+        if (tt_listed(&state->tensors, i) == tt_listed(&state->tensors, number) &&
+            load->fits[i].saved != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* What is on meta gets memory, which must be filled: the module's tensors are the first slices. */
 static tutti_status_t check_meta(const tt_checkpoint_state_t *state, const tt_slices_load_t *load)
 {
     for (size_t i = 0; i < state->module.count; i++) {
         const bool is_new = tt_listed(&state->module, i) != tt_listed(&state->tensors, i);
-        if (is_new && load->fits[i].saved == NULL) {
+        if (is_new && load->fits[i].saved == NULL && !is_filled(state, load, i)) {
             return TT_FAIL(TUTTI_ERR_STATE,
                            "%s: \"%s\" lies on meta, and nothing is loaded into it: "
                            "tutti_module_materialize() gives it values before",
@@ -66,6 +79,7 @@ tutti_status_t tt_load_state(const tutti_checkpoint_t *c, const tt_loaded_t *fro
 {
     tt_checkpoint_state_t state = {0};
     tutti_status_t status = tt_group_agree(c->group, tt_checkpoint_state_wanted(c, from, &state));
+    status = status < 0 ? status : tt_checkpoint_state_claim(c);
     if (status >= 0) {
         tt_slices_load_t load = {.what = from->what,
                                  .group = c->group,
@@ -80,5 +94,9 @@ tutti_status_t tt_load_state(const tutti_checkpoint_t *c, const tt_loaded_t *fro
     }
     const bool is_read = status >= 0; /* on all ranks, or on none */
     status = tt_checkpoint_state_end(&state, status);
-    return is_read ? tt_group_agree(c->group, status) : status;
+    if (!is_read) {
+        return status;
+    }
+    TT_TRY(tt_group_agree(c->group, status));
+    return tt_checkpoint_state_publish(c);
 }

@@ -13,6 +13,7 @@
 #include "compute/nn/module_impl.h"
 #include "compute/op/ops.h"
 #include "compute/optim/optimizer.h"
+#include "parallel/ddp/unit_source.h"
 #include "core/base/config.h"
 #include "core/base/fail.h"
 #include "core/device/device.h"

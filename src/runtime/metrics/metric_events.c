@@ -48,7 +48,8 @@ void tt_event_scalar(tt_byte_row_t *records, const tt_metric_t *metric, double v
 
 /* Empty buckets before the first value and behind the last one are left out, but for one before,
  * whose limit is where the first begins. */
-void tt_event_spread(tt_byte_row_t *records, const tt_metric_t *metric, const tt_spread_t *spread)
+void tt_event_spread(tt_byte_row_t *records, const tt_metric_t *metric,
+                     const tt_metric_spread_t *spread)
 {
     size_t begin = 0, end = TT_SPREAD_BUCKETS;
     while (begin + 1 < end && spread->counts[begin + 1] == 0 && spread->counts[begin] == 0) {

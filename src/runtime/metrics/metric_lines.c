@@ -118,7 +118,8 @@ void tt_json_scalar(tt_byte_row_t *lines, const tt_metric_t *metric, double valu
     tt_row_print(lines, "}\n");
 }
 
-void tt_json_spread(tt_byte_row_t *lines, const tt_metric_t *metric, const tt_spread_t *spread)
+void tt_json_spread(tt_byte_row_t *lines, const tt_metric_t *metric,
+                    const tt_metric_spread_t *spread)
 {
     const double count = (double)spread->count;
     begin_json(lines, metric);

@@ -40,7 +40,7 @@ static size_t bucket_of(const double limits[TT_SPREAD_BUCKETS], double value)
     return begin;
 }
 
-static void add_value(tt_spread_t *spread, double value)
+static void add_value(tt_metric_spread_t *spread, double value)
 {
     if (!isfinite(value)) {
         spread->not_finite++;
@@ -54,7 +54,7 @@ static void add_value(tt_spread_t *spread, double value)
     spread->counts[bucket_of(spread->limits, value)]++;
 }
 
-tutti_status_t tt_spread_take(const tutti_tensor_t *x, tt_spread_t *out)
+tutti_status_t tt_metric_spread_take(const tutti_tensor_t *x, tt_metric_spread_t *out)
 {
     tutti_tensor_t *host;
     TT_TRY(tt_tensor_on_host(x, &host));

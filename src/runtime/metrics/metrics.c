@@ -319,9 +319,9 @@ tutti_status_t tutti_metrics_histogram(tutti_metrics_t *metrics, const char *nam
     TT_WANT("metrics_histogram", metrics);
     TT_WANT("metrics_histogram", x);
     TT_TRY(check("metrics_histogram", name, step, &metric));
-    tt_spread_t *spread = tt_alloc(sizeof *spread, "metrics");
+    tt_metric_spread_t *spread = tt_alloc(sizeof *spread, "metrics");
     TT_TRY_ALLOC(spread);
-    tutti_status_t status = tt_spread_take(x, spread);
+    tutti_status_t status = tt_metric_spread_take(x, spread);
     if (status >= 0) {
         pthread_mutex_lock(&metrics->lock);
         if (is_wanted(metrics, TT_METRICS_EVENTS_FILE) && spread->count > 0) {

@@ -84,7 +84,7 @@ static tutti_status_t refuse_file(void *user, const char *name)
         TUTTI_ERR_STATE,
         "metrics: folder %s holds %s of an earlier training: choose another one, or go on "
         "from its checkpoint",
-        (const char *)user, name);
+        ((const continued_t *)user)->folder, name);
 }
 
 static tutti_status_t cut_file(void *user, const char *name)

@@ -29,7 +29,7 @@ typedef struct {
     int64_t count, not_finite; /* count: finite ones */
     double smallest, largest, sum, squares;
     double limits[TT_SPREAD_BUCKETS], counts[TT_SPREAD_BUCKETS];
-} tt_spread_t;
+} tt_metric_spread_t;
 
 typedef struct {
     int64_t width, height, channels;
@@ -37,13 +37,14 @@ typedef struct {
 } tt_picture_t;
 
 /* metric_values.c. Errors: STATE, NOMEM; of pictures SHAPE, DTYPE. */
-tutti_status_t tt_spread_take(const tutti_tensor_t *x, tt_spread_t *out);
+tutti_status_t tt_metric_spread_take(const tutti_tensor_t *x, tt_metric_spread_t *out);
 tutti_status_t tt_picture_take(const tutti_tensor_t *x, tt_picture_t *out);
 
 /* metric_events.c: a record each. */
 void tt_event_begin(tt_byte_row_t *records, double time); /* of a file */
 void tt_event_scalar(tt_byte_row_t *records, const tt_metric_t *metric, double value);
-void tt_event_spread(tt_byte_row_t *records, const tt_metric_t *metric, const tt_spread_t *spread);
+void tt_event_spread(tt_byte_row_t *records, const tt_metric_t *metric,
+                     const tt_metric_spread_t *spread);
 void tt_event_text(tt_byte_row_t *records, const tt_metric_t *metric, const char *text);
 void tt_event_picture(tt_byte_row_t *records, const tt_metric_t *metric,
                       const tt_picture_t *picture);
@@ -51,7 +52,8 @@ void tt_event_picture(tt_byte_row_t *records, const tt_metric_t *metric,
 /* metric_lines.c: a line each. Numbers have a point, whatever the locale of the thread. */
 #define TT_CSV_HEAD "step,time,name,value\n"
 void tt_json_scalar(tt_byte_row_t *lines, const tt_metric_t *metric, double value);
-void tt_json_spread(tt_byte_row_t *lines, const tt_metric_t *metric, const tt_spread_t *spread);
+void tt_json_spread(tt_byte_row_t *lines, const tt_metric_t *metric,
+                    const tt_metric_spread_t *spread);
 void tt_json_text(tt_byte_row_t *lines, const tt_metric_t *metric, const char *text);
 void tt_json_picture(tt_byte_row_t *lines, const tt_metric_t *metric, const tt_picture_t *picture);
 void tt_csv_scalar(tt_byte_row_t *lines, const tt_metric_t *metric, double value);

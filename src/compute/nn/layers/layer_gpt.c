@@ -8,22 +8,11 @@
  * loss 1.59, against 1.78 with 0.02.)
  */
 #include <tutti/nn_layers.h>
-#include <tutti/op_math.h>
-#include <tutti/op_nn.h>
-#include <tutti/op_shape.h>
 
 #include <math.h>
 
+#include "compute/nn/layers/layer_gpt_embedding.h"
 #include "core/base/fail.h"
-
-/* The first part of the chain. It has no name, so that its tensors are called "tok.weight" and
- * "pos.weight". */
-typedef struct {
-    tutti_module_t *tok, *pos;
-    tutti_tensor_t *positions; /* [context, width], pos.weight */
-    int64_t context;
-    float dropout;
-} gpt_embedding_t;
 
 typedef struct {
     tutti_module_t *embedding, *blocks, *ln, *head;
@@ -89,75 +78,22 @@ static tutti_status_t add_blocks(gpt_t *gpt, const tutti_gpt_options_t *o)
     return TUTTI_OK;
 }
 
-/* ---- embeddings ------------------------------------------------------------------------------ */
-
-static tutti_status_t init_embedding(tutti_module_t *m, const void *options)
-{
-    const tutti_gpt_options_t *o = options;
-    gpt_embedding_t *e = tutti_module_state(m);
-    e->context = o->context;
-    e->dropout = o->dropout;
-    const tutti_embedding_options_t tok = {o->vocab, o->width, deviation_of(o)};
-    const tutti_embedding_options_t pos = {o->context, o->width, deviation_of(o)};
-    TT_TRY(tutti_module_new_child(m, "tok", &tutti_embedding_layer, &tok, &e->tok));
-    TT_TRY(tutti_module_new_child(m, "pos", &tutti_embedding_layer, &pos, &e->pos));
-    e->positions = tutti_module_find(e->pos, "weight");
-    return TUTTI_OK;
-}
-
-static tutti_status_t check_tokens(const gpt_embedding_t *e, const tutti_tensor_t *tokens)
-{
-    if (tutti_tensor_rank(tokens) != 2) {
-        char text[200];
-        return TT_FAIL(TUTTI_ERR_SHAPE, "gpt: tokens are %s: expected [sequences, positions]",
-                       tutti_tensor_describe(tokens, text, sizeof text));
-    }
-    if (tutti_tensor_dim(tokens, 1) > e->context) {
-        return TT_FAIL(TUTTI_ERR_SHAPE,
-                       "gpt: sequences of %lld tokens, but its context is %lld: cut the sequences, "
-                       "or make the model with a longer context",
-                       (long long)tutti_tensor_dim(tokens, 1), (long long)e->context);
-    }
-    return TUTTI_OK;
-}
-
-/* x[B,T,C] = tok[tokens] + pos[0 … T] */
-static tutti_tensor_t *embed(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *tokens)
-{
-    const gpt_embedding_t *e = tutti_module_state(m);
-    const tutti_status_t status = check_tokens(e, tokens);
-    if (status < 0) {
-        return tutti_scope_fail(s, status);
-    }
-    const int64_t length = tutti_tensor_dim(tokens, 1);
-    tutti_tensor_t *positions = e->positions;
-    if (length < e->context) {
-        positions = tutti_slice(s, positions, 0, TUTTI_RANGE(0, length));
-    }
-    tutti_tensor_t *x = tutti_add(s, tutti_forward(s, e->tok, tokens), positions);
-    return e->dropout > 0 ? tutti_dropout(s, x, e->dropout) : x;
-}
-
-static const tutti_module_ops_t embedding_ops = {
-    .name = "gpt_embedding",
-    .about = "tokens and their positions",
-    .state_bytes = sizeof(gpt_embedding_t),
-    .init = init_embedding,
-    .forward = embed,
-};
-
-/* ---- the whole ------------------------------------------------------------------------------- */
-
 static tutti_status_t init(tutti_module_t *m, const void *options)
 {
     gpt_t *gpt = tutti_module_state(m);
     tutti_gpt_options_t o;
     TT_TRY(resolve(options, &o));
+    const tt_gpt_embedding_options_t embedding = {.vocab = o.vocab,
+                                                  .context = o.context,
+                                                  .width = o.width,
+                                                  .std = deviation_of(&o),
+                                                  .dropout = o.dropout};
     const tutti_sequential_options_t blocks = {.recompute = o.recompute};
     const tutti_norm_options_t norm = {.width = o.width};
     const tutti_linear_options_t head = {
         .in = o.width, .out = o.vocab, .no_bias = true, .std = deviation_of(&o)};
-    TT_TRY(tutti_module_new_child(m, "", &embedding_ops, &o, &gpt->embedding));
+    /* It has no name, so that its tensors are called "tok.weight" and "pos.weight". */
+    TT_TRY(tutti_module_new_child(m, "", &tt_gpt_embedding_layer, &embedding, &gpt->embedding));
     TT_TRY(tutti_module_new_child(m, "blocks", &tutti_sequential_layer, &blocks, &gpt->blocks));
     TT_TRY(add_blocks(gpt, &o));
     TT_TRY(tutti_module_new_child(m, "ln", &tutti_layer_norm_layer, &norm, &gpt->ln));

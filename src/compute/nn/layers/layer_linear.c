@@ -8,13 +8,11 @@
 #include <math.h>
 
 #include "compute/nn/layers/activate.h"
+#include "compute/nn/layers/layer_linear.h"
 #include "core/base/default.h"
 #include "core/base/fail.h"
 
-typedef struct {
-    tutti_tensor_t *weight, *bias;
-    tutti_activation_t activation;
-} linear_t;
+typedef tt_linear_layer_t linear_t;
 
 static tutti_status_t init(tutti_module_t *m, const void *options)
 {

@@ -3,6 +3,7 @@
 #include <tutti/op_nn.h>
 
 #include "compute/nn/layers/activate.h"
+#include "compute/nn/module_impl.h"
 #include "core/base/default.h"
 
 typedef struct {
@@ -45,7 +46,7 @@ static tutti_tensor_t *forward(tutti_scope_t *s, tutti_module_t *m, tutti_tensor
 {
     const mlp_t *mlp = tutti_module_state(m);
     tutti_tensor_t *y = tutti_forward(s, mlp->down, tutti_forward(s, mlp->up, x));
-    return mlp->dropout > 0 ? tutti_dropout(s, y, mlp->dropout) : y;
+    return mlp->dropout > 0 ? tt_module_dropout(s, m, y, mlp->dropout) : y;
 }
 
 const tutti_module_ops_t tutti_mlp_layer = {

@@ -2,12 +2,10 @@
 #include <tutti/nn_layers.h>
 #include <tutti/op_nn.h>
 
+#include "compute/nn/layers/layer_norms.h"
 #include "core/base/fail.h"
 
-typedef struct {
-    tutti_tensor_t *weight, *bias;
-    double eps;
-} norm_t;
+typedef tt_norm_layer_t norm_t;
 
 static const tutti_init_t ones = {TUTTI_INIT_CONSTANT, 1, 0};
 

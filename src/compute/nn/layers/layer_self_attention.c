@@ -6,15 +6,12 @@
 #include <tutti/nn_layers.h>
 #include <tutti/op_nn.h>
 
+#include "compute/nn/layers/layer_self_attention.h"
+#include "compute/nn/module_impl.h"
 #include "core/base/default.h"
 #include "core/base/fail.h"
 
-typedef struct {
-    tutti_module_t *qkv, *proj;
-    int64_t width, heads;
-    bool causal;
-    float dropout;
-} self_attention_t;
+typedef tt_self_attention_layer_t self_attention_t;
 
 static tutti_status_t check(const tutti_self_attention_options_t *o)
 {
@@ -74,11 +71,16 @@ static tutti_tensor_t *forward(tutti_scope_t *s, tutti_module_t *m, tutti_tensor
     if (status < 0) {
         return tutti_scope_fail(s, status);
     }
-    const tutti_attention_options_t options = {.causal = state->causal, .dropout = state->dropout};
+    const tt_share_t heads = m->cut != NULL ? m->cut->heads : (tt_share_t){0};
+    const tutti_attention_options_t options = {.causal = state->causal,
+                                               .dropout = state->dropout,
+                                               .first_head = heads.first,
+                                               .all_heads = heads.of};
     tutti_tensor_t *qkv = tutti_forward(s, state->qkv, x);
-    tutti_tensor_t *y = tutti_attention_qkv(s, qkv, state->heads, &options);
+    tutti_tensor_t *y =
+        tutti_attention_qkv(s, qkv, heads.of > 0 ? heads.count : state->heads, &options);
     y = tutti_forward(s, state->proj, y);
-    return state->dropout > 0 ? tutti_dropout(s, y, state->dropout) : y;
+    return state->dropout > 0 ? tt_module_dropout(s, m, y, state->dropout) : y;
 }
 
 const tutti_module_ops_t tutti_self_attention_layer = {

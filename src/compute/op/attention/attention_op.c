@@ -29,6 +29,7 @@ typedef struct {
     bool causal;
     float dropout;
     tt_rng_t rng;
+    int64_t first_head, all_heads; /* as the kernel's */
 } attention_params_t;
 
 /* ---- what both have in common ---------------------------------------------------------------- */
@@ -41,6 +42,8 @@ static tt_attention_t describe_params(const attention_params_t *params, int64_t 
         .causal = params->causal,
         .dropout = params->dropout,
         .rng = params->rng,
+        .first_head = params->first_head,
+        .all_heads = params->all_heads,
     };
 }
 
@@ -121,7 +124,10 @@ static tutti_tensor_t *compose_heads(const tutti_op_backward_t *call, tutti_tens
     tutti_tensor_t *p = tutti_softmax(s, tutti_masked_fill(s, scores, hidden, -1e30), -1);
     p = tutti_masked_fill(s, p, hidden, 0);
     if (params->dropout > 0) {
-        p = tt_dropout_by(s, p, params->rng, (double)params->dropout);
+        const int64_t scores_each = p->shape.dims[2] * p->shape.dims[3];
+        const tt_window_t window = {scores_each, p->shape.dims[1], params->first_head,
+                                    params->all_heads};
+        p = tt_dropout_by(s, p, params->rng, (double)params->dropout, &window);
     }
     return tutti_transpose(s, tutti_matmul(s, p, v), 1, 2);
 }
@@ -396,8 +402,14 @@ static tutti_status_t take_options(tutti_scope_t *s, const tutti_attention_optio
         return TT_FAIL(TUTTI_ERR_ARG, "attention: dropout must be in [0, 1), not %g",
                        (double)o->dropout);
     }
+    if (o->first_head < 0 || o->all_heads < 0 || o->first_head > o->all_heads) {
+        return TT_FAIL(TUTTI_ERR_ARG, "attention: first head %lld of %lld",
+                       (long long)o->first_head, (long long)o->all_heads);
+    }
     params->scale = o->scale;
     params->causal = o->causal;
+    params->first_head = o->first_head;
+    params->all_heads = o->all_heads;
     if (o->dropout > 0 && s->ctx->is_training) {
         params->dropout = o->dropout;
         params->rng = tt_random_stream(s->ctx, o->name);

@@ -13,17 +13,16 @@
 #include "compute/autograd/cast.h"
 #include "compute/autograd/history.h"
 #include "compute/op/linear/dense.h"
+#include "compute/op/linear/linear_parts.h"
 #include "compute/op/math/elementwise.h"
 #include "compute/op/ops.h"
 #include "core/kernel/elementwise/map.h"
 #include "core/kernel/matmul/matmul.h"
 #include "core/kernel/reduce/reduce.h"
 
-enum { X, WEIGHT, BIAS, INPUTS };
+enum { X = TT_LINEAR_X, WEIGHT = TT_LINEAR_WEIGHT, BIAS = TT_LINEAR_BIAS, INPUTS };
 
-typedef struct {
-    tt_epilogue_t epilogue;
-} linear_params_t;
+typedef tt_linear_params_t linear_params_t;
 
 static tutti_status_t check_shapes(const tutti_op_call_t *call)
 {
@@ -43,7 +42,7 @@ static tutti_status_t check_shapes(const tutti_op_call_t *call)
     return TUTTI_OK;
 }
 
-static tutti_status_t linear_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
+tutti_status_t tt_linear_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     TT_TRY(check_shapes(call));
     TT_TRY(tt_product_dtype(call, &outputs->dtype));
@@ -52,8 +51,8 @@ static tutti_status_t linear_infer(const tutti_op_call_t *call, tutti_spec_t *ou
     return TUTTI_OK;
 }
 
-static tutti_status_t multiply(const tutti_op_call_t *call, tutti_tensor_t *const *in,
-                               tutti_tensor_t *pre)
+tutti_status_t tt_linear_multiply(const tutti_op_call_t *call, tutti_tensor_t *const *in,
+                                  tutti_tensor_t *pre)
 {
     const linear_params_t *params = call->params;
     const tutti_tensor_t *y = call->outputs[0];
@@ -87,7 +86,7 @@ static tutti_status_t compute(tutti_op_call_t *call, tutti_tensor_t **in, tutti_
     if (call->needs_grad && params->epilogue != TT_EPILOGUE_NONE) {
         TT_TRY(tt_tensor_new(call->scope->ctx->place.device, y->dtype, y->shape, false, pre));
     }
-    TT_TRY(multiply(call, in, *pre));
+    TT_TRY(tt_linear_multiply(call, in, *pre));
     TT_TRY(tutti_op_save_copy(call, tutti_op_needs_grad(call, WEIGHT) ? in[X] : NULL, X));
     TT_TRY(tutti_op_save_copy(call, tutti_op_needs_grad(call, X) ? in[WEIGHT] : NULL, WEIGHT));
     return tutti_op_save(call, *pre);
@@ -104,7 +103,7 @@ static tutti_status_t linear_forward(tutti_op_call_t *call)
 
 /* ---- backward: dz [rows, out] is contiguous and of the dtype of y ---------------------------- */
 
-static tutti_status_t push_to_x(tutti_op_backward_t *call, const tutti_tensor_t *dz)
+tutti_status_t tt_linear_push_x(tutti_op_backward_t *call, const tutti_tensor_t *dz)
 {
     const tutti_tensor_t *w = call->saved[WEIGHT];
     tutti_tensor_t *dx;
@@ -123,7 +122,7 @@ static tutti_status_t push_to_x(tutti_op_backward_t *call, const tutti_tensor_t 
                      });
 }
 
-static tutti_status_t push_to_weight(tutti_op_backward_t *call, const tutti_tensor_t *dz)
+tutti_status_t tt_linear_push_weight(tutti_op_backward_t *call, const tutti_tensor_t *dz)
 {
     const tutti_tensor_t *x = call->saved[X];
     tutti_tensor_t *dw;
@@ -142,7 +141,7 @@ static tutti_status_t push_to_weight(tutti_op_backward_t *call, const tutti_tens
                      });
 }
 
-static tutti_status_t push_to_bias(tutti_op_backward_t *call, const tutti_tensor_t *dz)
+tutti_status_t tt_linear_push_bias(tutti_op_backward_t *call, const tutti_tensor_t *dz)
 {
     tutti_tensor_t *db;
     TT_TRY(tt_new_grad(call, BIAS, &db));
@@ -155,7 +154,7 @@ static tutti_status_t push_to_bias(tutti_op_backward_t *call, const tutti_tensor
 }
 
 /* dz = dy · gelu'(pre); dy itself without gelu. */
-static tutti_status_t push_through_gelu(tutti_op_backward_t *call, tutti_tensor_t **out)
+tutti_status_t tt_linear_dz(tutti_op_backward_t *call, tutti_tensor_t **out)
 {
     const linear_params_t *params = call->params;
     tutti_tensor_t *dy = call->grad_outputs[0], *pre = call->saved[2];
@@ -175,18 +174,18 @@ static tutti_status_t push_through_gelu(tutti_op_backward_t *call, tutti_tensor_
 static tutti_status_t push(tutti_op_backward_t *call, const tutti_tensor_t *dz)
 {
     if (call->wanted[BIAS]) {
-        TT_TRY(push_to_bias(call, dz));
+        TT_TRY(tt_linear_push_bias(call, dz));
     }
     if (call->wanted[WEIGHT]) {
-        TT_TRY(push_to_weight(call, dz));
+        TT_TRY(tt_linear_push_weight(call, dz));
     }
-    return call->wanted[X] ? push_to_x(call, dz) : TUTTI_OK;
+    return call->wanted[X] ? tt_linear_push_x(call, dz) : TUTTI_OK;
 }
 
 static tutti_status_t linear_backward(tutti_op_backward_t *call)
 {
     tutti_tensor_t *dz = NULL;
-    tutti_status_t status = push_through_gelu(call, &dz);
+    tutti_status_t status = tt_linear_dz(call, &dz);
     if (status >= 0) {
         status = push(call, dz);
     }
@@ -231,7 +230,7 @@ const tutti_op_t tt_op_linear = {
     .optional_inputs = 1 << BIAS,
     .about = "y = x Wᵀ + b; dx = dy W, dW = dyᵀ x, db = Σ dy",
     .params_bytes = sizeof(linear_params_t),
-    .infer = linear_infer,
+    .infer = tt_linear_infer,
     .forward = linear_forward,
     .backward = linear_backward,
     .grad = linear_grad,
@@ -242,7 +241,7 @@ const tutti_op_t tt_op_linear_gelu = {
     .optional_inputs = 1 << BIAS,
     .about = "y = gelu(z), z = x Wᵀ + b; dz = dy gelu'(z), then as linear",
     .params_bytes = sizeof(linear_params_t),
-    .infer = linear_infer,
+    .infer = tt_linear_infer,
     .forward = linear_forward,
     .backward = linear_backward,
     .grad = linear_gelu_grad,

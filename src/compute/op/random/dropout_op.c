@@ -10,16 +10,31 @@
 typedef struct {
     tt_rng_t rng;
     double p;
+    tt_window_t window;
 } dropout_params_t;
+
+/* One row of the window behind the other; of a whole there is one. */
+static tutti_status_t drop_rows(tt_exec_t *exec, const dropout_params_t *params,
+                                const tutti_tensor_t *y, const tutti_tensor_t *x)
+{
+    const tt_window_t *w = &params->window;
+    const int64_t row = w->whole > 0 ? w->own * w->each : y->numel;
+    const int64_t bytes = (int64_t)tutti_dtype_bytes(y->dtype);
+    for (int64_t i = 0; row > 0 && i < y->numel / row; i++) {
+        const tt_random_t at = {params->rng, (uint64_t)((i * w->whole + w->first) * w->each)};
+        TT_TRY(tt_dropout(exec, at, y->dtype, (char *)tt_tensor_data(y) + i * row * bytes,
+                          (const char *)tt_tensor_data(x) + i * row * bytes, (size_t)row,
+                          params->p));
+    }
+    return TUTTI_OK;
+}
 
 static tutti_status_t mask(tutti_scope_t *s, const dropout_params_t *params, tutti_tensor_t *x,
                            const tutti_tensor_t *y)
 {
     tutti_tensor_t *in;
     TT_TRY(tt_dense(s, x, y->dtype, &in));
-    const tutti_status_t status =
-        tt_dropout(tt_scope_exec(s), (tt_random_t){.rng = params->rng}, y->dtype, tt_tensor_data(y),
-                   tt_tensor_data(in), (size_t)y->numel, params->p);
+    const tutti_status_t status = drop_rows(tt_scope_exec(s), params, y, in);
     tutti_tensor_release(in);
     return status;
 }
@@ -47,14 +62,15 @@ const tutti_op_t tt_op_dropout = {
     .grad = tt_grad_linear,
 };
 
-tutti_tensor_t *tt_dropout_by(tutti_scope_t *s, tutti_tensor_t *x, tt_rng_t rng, double p)
+tutti_tensor_t *tt_dropout_by(tutti_scope_t *s, tutti_tensor_t *x, tt_rng_t rng, double p,
+                              const tt_window_t *window)
 {
-    const dropout_params_t params = {.rng = rng, .p = p};
+    const dropout_params_t params = {rng, p, window != NULL ? *window : (tt_window_t){0}};
     return tutti_op_run(s, &tt_op_dropout, &x, 1, &params);
 }
 
-tutti_tensor_t *tutti_dropout_named(tutti_scope_t *s, tutti_tensor_t *x, float p,
-                                    tutti_random_name_t name)
+static tutti_tensor_t *drop(tutti_scope_t *s, tutti_tensor_t *x, float p, tutti_random_name_t name,
+                            const tt_window_t *window)
 {
     if (!(p >= 0 && p <= 1)) {
         return tutti_scope_fail(
@@ -63,7 +79,19 @@ tutti_tensor_t *tutti_dropout_named(tutti_scope_t *s, tutti_tensor_t *x, float p
     if (x->status >= 0 && (p == 0 || !s->ctx->is_training)) {
         return x;
     }
-    return tt_dropout_by(s, x, tt_random_stream(s->ctx, name), (double)p);
+    return tt_dropout_by(s, x, tt_random_stream(s->ctx, name), (double)p, window);
+}
+
+tutti_tensor_t *tutti_dropout_named(tutti_scope_t *s, tutti_tensor_t *x, float p,
+                                    tutti_random_name_t name)
+{
+    return drop(s, x, p, name, NULL);
+}
+
+tutti_tensor_t *tt_dropout_part(tutti_scope_t *s, tutti_tensor_t *x, float p,
+                                const tt_window_t *window)
+{
+    return drop(s, x, p, (tutti_random_name_t){0}, window);
 }
 
 tutti_tensor_t *tutti_dropout(tutti_scope_t *s, tutti_tensor_t *x, float p)

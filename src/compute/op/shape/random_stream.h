@@ -15,7 +15,18 @@ static inline tt_rng_t tt_random_stream(tutti_context_t *ctx, tutti_random_name_
     return tt_rng_stream(ctx->seed, (uint64_t)ctx->step, (uint64_t)ctx->shard, name.module, call);
 }
 
+/* A tensor [batch, own, each] that is a part of one of [batch, whole, each], from `first` on; whole
+ * 0: all of it. Random numbers are those of the whole. */
+typedef struct {
+    int64_t each, own, first, whole;
+} tt_window_t;
+
 /* Dropout by a stream, whatever the mode: element i is dropped by the stream's number i. */
-tutti_tensor_t *tt_dropout_by(tutti_scope_t *s, tutti_tensor_t *x, tt_rng_t rng, double p);
+tutti_tensor_t *tt_dropout_by(tutti_scope_t *s, tutti_tensor_t *x, tt_rng_t rng, double p,
+                              const tt_window_t *window);
+
+/* tutti_dropout() of a part. */
+tutti_tensor_t *tt_dropout_part(tutti_scope_t *s, tutti_tensor_t *x, float p,
+                                const tt_window_t *window);
 
 #endif

@@ -5,26 +5,9 @@
 #include "compute/autograd/adjoint.h"
 #include "compute/op/math/elementwise.h"
 #include "compute/op/ops.h"
+#include "compute/op/shape/index_input.h"
 #include "compute/op/shape/view.h"
 #include "core/kernel/index/indexing.h"
-
-static tutti_status_t check_index(const tutti_op_call_t *call)
-{
-    const tutti_dtype_t dtype = call->inputs[1]->dtype;
-    if (dtype != TUTTI_I64 && dtype != TUTTI_I32) {
-        return tutti_op_fail(call, TUTTI_ERR_DTYPE, "the index must be i64 or i32");
-    }
-    return TUTTI_OK;
-}
-
-/* The index as kernels want it, kept for backward. */
-static tutti_status_t prepare_index(tutti_op_call_t *call, tutti_tensor_t **out)
-{
-    tutti_tensor_t *index = tutti_cast(call->scope, call->inputs[1], TUTTI_I64);
-    *out = tutti_contiguous(call->scope, index);
-    TT_TRY((*out)->status);
-    return tutti_op_save_copy(call, *out, 1);
-}
 
 /* ---- gather ---------------------------------------------------------------------------------- */
 
@@ -32,7 +15,7 @@ static tutti_status_t gather_infer(const tutti_op_call_t *call, tutti_spec_t *ou
 {
     const tutti_tensor_t *x = call->inputs[0], *index = call->inputs[1];
     int dim;
-    TT_TRY(check_index(call));
+    TT_TRY(tt_op_check_index(call));
     TT_TRY(tt_op_dim(call, *(const int *)call->params, x->shape.rank, &dim));
     bool fits = index->shape.rank == x->shape.rank;
     for (int i = 0; fits && i < x->shape.rank; i++) {
@@ -47,23 +30,14 @@ static tutti_status_t gather_infer(const tutti_op_call_t *call, tutti_spec_t *ou
     return TUTTI_OK;
 }
 
-/* x cut to the index's sizes but along dim. */
-static tt_strided_t cut_to(tt_strided_t x, tutti_shape_t index, int dim)
-{
-    for (int i = 0; i < x.rank; i++) {
-        x.shape[i] = i == dim ? x.shape[i] : index.dims[i];
-    }
-    return x;
-}
-
 static tutti_status_t gather_forward(tutti_op_call_t *call)
 {
     const tutti_tensor_t *x = call->inputs[0];
     const int dim = tt_dim_index(*(const int *)call->params, x->shape.rank);
     tutti_tensor_t *index;
-    TT_TRY(prepare_index(call, &index));
+    TT_TRY(tt_op_prepare_index(call, &index));
     const tt_strided_t out = tt_tensor_strided(call->outputs[0]), at = tt_tensor_strided(index),
-                       in = cut_to(tt_tensor_strided(x), index->shape, dim);
+                       in = tt_cut_to(tt_tensor_strided(x), index->shape, dim);
     return tt_gather(tt_scope_exec(call->scope), &out, &in, dim, &at);
 }
 
@@ -74,7 +48,7 @@ static tutti_status_t gather_backward(tutti_op_backward_t *call)
     g = tutti_cast(call->scope, g, tt_sum_dtype(g->dtype));
     tutti_tensor_t *dx = tutti_zeros(call->scope, g->dtype, call->inputs[0].shape);
     TT_TRY(dx->status);
-    const tt_strided_t out = cut_to(tt_tensor_strided(dx), index->shape, dim),
+    const tt_strided_t out = tt_cut_to(tt_tensor_strided(dx), index->shape, dim),
                        in = tt_tensor_strided(g), at = tt_tensor_strided(index);
     call->grads[0] = dx;
     return tt_scatter_add(tt_scope_exec(call->scope), &out, &in, dim, &at);
@@ -126,7 +100,7 @@ static tutti_status_t index_select_infer(const tutti_op_call_t *call, tutti_spec
 {
     const tutti_tensor_t *x = call->inputs[0], *index = call->inputs[1];
     int dim;
-    TT_TRY(check_index(call));
+    TT_TRY(tt_op_check_index(call));
     TT_TRY(tt_op_dim(call, *(const int *)call->params, x->shape.rank, &dim));
     if (index->shape.rank != 1) {
         return tutti_op_fail(call, TUTTI_ERR_SHAPE, "the index must have one dimension");
@@ -141,7 +115,7 @@ static tutti_status_t index_select_forward(tutti_op_call_t *call)
     const tutti_tensor_t *x = call->inputs[0];
     const int dim = tt_dim_index(*(const int *)call->params, x->shape.rank);
     tutti_tensor_t *index;
-    TT_TRY(prepare_index(call, &index));
+    TT_TRY(tt_op_prepare_index(call, &index));
     const tt_strided_t out = tt_tensor_strided(call->outputs[0]), in = tt_tensor_strided(x);
     return tt_index_select(tt_scope_exec(call->scope), &out, &in, dim, tt_tensor_data(index));
 }

@@ -44,11 +44,13 @@ typedef struct {
     const uint8_t *key_padding; /* [B,Tk] or NULL; non-zero: this key is ignored */
     float dropout;              /* probability in [0,1) that a weight is zeroed; 0: none */
     tt_rng_t rng;               /* of the dropout; counter = ((b·H + h)·Tq + tq)·Tk + tk */
-    tt_heads_t q, k, v;         /* [B,H,Tq,D], [B,H,Tk,D], [B,H,Tk,D]; read */
-    tt_heads_t out;             /* [B,H,Tq,D]; written by forward, read by backward */
-    tt_max_sum_t *max_sum;      /* [B,H,Tq]; same */
-    tt_heads_t dout;            /* [B,H,Tq,D]; read by backward */
-    tt_heads_t dq, dk, dv;      /* written by backward, not added to */
+    int64_t all_heads;     /* where these are heads first_head … of so many: H and h in the */
+    int64_t first_head;    /* counter are of all of them; all_heads 0: these are all */
+    tt_heads_t q, k, v;    /* [B,H,Tq,D], [B,H,Tk,D], [B,H,Tk,D]; read */
+    tt_heads_t out;        /* [B,H,Tq,D]; written by forward, read by backward */
+    tt_max_sum_t *max_sum; /* [B,H,Tq]; same */
+    tt_heads_t dout;       /* [B,H,Tq,D]; read by backward */
+    tt_heads_t dq, dk, dv; /* written by backward, not added to */
 } tt_attention_t;
 
 /* A query that sees no key gives zeros. What a direction does not use is NULL.

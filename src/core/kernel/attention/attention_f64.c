@@ -67,7 +67,7 @@ static double keep(const query_t *q, int64_t j)
     if (a->dropout <= 0) {
         return 1;
     }
-    const uint64_t index = (uint64_t)((q->bh * a->tq + q->i) * a->tk + j);
+    const uint64_t index = tt_dropout_index(a, q->bh, q->i, j);
     return tt_rng_uniform(a->rng, index) < a->dropout ? 0 : 1 / (1 - (double)a->dropout);
 }
 

@@ -25,6 +25,15 @@ static inline int64_t tt_attention_padded(int64_t count)
     return tt_pieces_of(count, 32) * 32;
 }
 
+/* The number of the weight of query t and key k in its stream. */
+static inline uint64_t tt_dropout_index(const tt_attention_t *a, int64_t bh, int64_t t, int64_t k)
+{
+    if (a->all_heads > 0) {
+        bh = bh / a->heads * a->all_heads + a->first_head + bh % a->heads;
+    }
+    return (uint64_t)((bh * a->tq + t) * a->tk + k);
+}
+
 /* A row of scores: `count` keys are seen, the row is `width` long and stands on 16 more floats. */
 typedef struct {
     float *row;

@@ -56,7 +56,7 @@ const float *tt_head_uniform(const tt_head_t *head, int64_t t, int64_t k, int64_
     if (!(a->dropout > 0) || count <= 0) {
         return NULL;
     }
-    const tt_random_t at = {a->rng, (uint64_t)((head->bh * a->tq + t) * a->tk + k)};
+    const tt_random_t at = {a->rng, tt_dropout_index(a, head->bh, t, k)};
     tt_fill_uniform_now(NULL, at, TUTTI_F32, buffer, (size_t)count, 0, 1);
     return buffer;
 }

@@ -47,15 +47,22 @@ static char *format_place(const tt_rows_by_index_t *at, size_t flat, char *text,
 
 static tutti_status_t check_rows(const char *what, const tt_rows_by_index_t *at)
 {
+    const size_t rows = at->whole_rows > 0 ? at->whole_rows : at->table_rows;
     char place[TT_RANK_MAX * 22];
     for (size_t i = 0; i < at->count; i++) {
-        if (at->indices[i] < 0 || at->indices[i] >= (int64_t)at->table_rows) {
+        if (at->indices[i] < 0 || at->indices[i] >= (int64_t)rows) {
             return TT_FAIL(TUTTI_ERR_ARG, "%s: index %lld at %s is outside a vocabulary of %zu",
                            what, (long long)at->indices[i],
-                           format_place(at, i, place, sizeof place), at->table_rows);
+                           format_place(at, i, place, sizeof place), rows);
         }
     }
     return TUTTI_OK;
+}
+
+/* The table's row for an index that was checked; table_rows and more: it is not here. */
+static size_t row_of(const tt_rows_by_index_t *at, size_t i)
+{
+    return (size_t)at->indices[i] - at->first;
 }
 
 /* Arguments of the kernels on rows. */
@@ -77,8 +84,13 @@ static void take_piece(void *arg, size_t piece)
     const rows_job_t *job = arg;
     const size_t first = piece * job->group;
     for (size_t i = first; i < first + job->group && i < job->at->count; i++) {
-        const size_t row = (size_t)job->at->indices[i];
-        memcpy(job->out + i * job->row_bytes, job->in + row * job->row_bytes, job->row_bytes);
+        const size_t row = row_of(job->at, i);
+        char *out = job->out + i * job->row_bytes;
+        if (row < job->at->table_rows) {
+            memcpy(out, job->in + row * job->row_bytes, job->row_bytes);
+        } else {
+            memset(out, 0, job->row_bytes);
+        }
     }
 }
 
@@ -115,7 +127,10 @@ static void add_piece(void *arg, size_t piece)
     const rows_job_t *job = arg;
     const size_t column = piece * COLUMNS, left = job->at->columns - column;
     for (size_t i = 0; i < job->at->count; i++) {
-        add_columns(job, (size_t)job->at->indices[i], i, column, left < COLUMNS ? left : COLUMNS);
+        const size_t row = row_of(job->at, i);
+        if (row < job->at->table_rows) {
+            add_columns(job, row, i, column, left < COLUMNS ? left : COLUMNS);
+        }
     }
 }
 
@@ -324,9 +339,50 @@ static tutti_status_t run_scatter_add(tt_threads_t *threads, const void *argumen
     (void)threads;
     const along_t *at = arguments;
     pick_job_t job;
-    TT_TRY(pick_job("scatter_add", &at->x, &at->index, &at->out, at->dim, &job));
+    TT_TRY(pick_job("scatter_along_add", &at->x, &at->index, &at->out, at->dim, &job));
     if (job.walk.total > 0) {
         walk_pairs(&job, 0, job.walk.total, add_pair);
+    }
+    return TUTTI_OK;
+}
+
+/* In one thread: of equal targets the last one counts. */
+static void put_pair(const pick_job_t *job, pair_t at)
+{
+    memcpy((char *)job->indexed->data + at.indexed * (int64_t)job->bytes,
+           (const char *)job->plain->data + at.plain * (int64_t)job->bytes, job->bytes);
+}
+
+static tutti_status_t run_scatter(tt_threads_t *threads, const void *arguments)
+{
+    (void)threads;
+    const along_t *at = arguments;
+    pick_job_t job;
+    TT_TRY(pick_job("scatter_along", &at->x, &at->index, &at->out, at->dim, &job));
+    if (job.walk.total > 0) {
+        walk_pairs(&job, 0, job.walk.total, put_pair);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t run_one_hot(tt_threads_t *threads, const void *arguments)
+{
+    (void)threads;
+    const along_t *at = arguments;
+    const int64_t *index = at->index.data, count = at->out.shape[0], classes = at->out.shape[1];
+    int64_t *out = at->out.data;
+    for (int64_t i = 0; i < count; i++) {
+        if (index[i] < 0 || index[i] >= classes) {
+            return TT_FAIL(TUTTI_ERR_ARG,
+                           "one_hot: class %lld at element %lld is outside [0, %lld)",
+                           (long long)index[i], (long long)i, (long long)classes);
+        }
+    }
+    if (count * classes > 0) {
+        memset(out, 0, (size_t)(count * classes) * sizeof *out);
+    }
+    for (int64_t i = 0; i < count; i++) {
+        out[i * classes + index[i]] = 1;
     }
     return TUTTI_OK;
 }
@@ -343,6 +399,10 @@ static const tt_kernel_t add_kernel =
 static const tt_kernel_t gather_kernel = TT_KERNEL("gather", along_t, run_gather, along_pointers);
 static const tt_kernel_t scatter_kernel =
     TT_KERNEL("scatter_add", along_t, run_scatter_add, along_pointers);
+static const tt_kernel_t put_kernel =
+    TT_KERNEL("scatter_along", along_t, run_scatter, along_pointers);
+static const tt_kernel_t one_hot_kernel =
+    TT_KERNEL("one_hot", along_t, run_one_hot, along_pointers);
 
 static tt_strided_t list_of(const int64_t *indices, int64_t count)
 {
@@ -376,4 +436,15 @@ tutti_status_t tt_scatter_add(tt_exec_t *exec, const tt_strided_t *out, const tt
                               int dim, const tt_strided_t *index)
 {
     return tt_launch(exec, &scatter_kernel, &(along_t){*out, *x, *index, dim});
+}
+
+tutti_status_t tt_scatter(tt_exec_t *exec, const tt_strided_t *out, const tt_strided_t *x, int dim,
+                          const tt_strided_t *index)
+{
+    return tt_launch(exec, &put_kernel, &(along_t){*out, *x, *index, dim});
+}
+
+tutti_status_t tt_one_hot(tt_exec_t *exec, const tt_strided_t *out, const tt_strided_t *index)
+{
+    return tt_launch(exec, &one_hot_kernel, &(along_t){.out = *out, .index = *index});
 }

@@ -60,7 +60,30 @@ typedef struct {
     void *dlogits;        /* [rows, n], may be logits */
     const void *scale;    /* accumulation type: the loss's incoming gradient per row, */
     bool scale_is_shared; /* or scale[0] for all */
+    /* Of logits that are a part of the classes, from class `first` on: how many there are. 0: the
+     * part is the whole. Forward is of the whole. */
+    size_t first, classes;
 } tt_cross_entropy_t;
+
+/* Forward of a part of the classes, whose numbers meet those of the others in between. */
+typedef struct {
+    tutti_dtype_t dtype;
+    size_t rows, n, stride; /* elements from one row to the next */
+    const void *logits;
+    const int64_t *targets; /* [rows] */
+    size_t first;           /* class of logits[0] */
+    bool has_total;
+    void *max;  /* [rows], accumulation type: written first, then read as that of all parts */
+    void *sums; /* [3, rows] (2 without total), the same type: Σ e^(x - max); x[target] - max where
+                   the target is here, else 0; Σ x - max. Written */
+} tt_cross_entropy_part_t;
+
+TT_LAUNCHES tutti_status_t tt_cross_entropy_max(tt_exec_t *exec, const tt_cross_entropy_part_t *p);
+TT_LAUNCHES tutti_status_t tt_cross_entropy_sums(tt_exec_t *exec, const tt_cross_entropy_part_t *p);
+
+/* Losses, max_sum and weight from the numbers of all classes; logits are not read. ARG as below. */
+TT_LAUNCHES tutti_status_t tt_cross_entropy_finish(tt_exec_t *exec, const tt_cross_entropy_t *ce,
+                                                   const void *max, const void *sums);
 
 /* ARG, where it runs, names the first target that is neither in [0, n) nor ignore_index. */
 TT_LAUNCHES tutti_status_t tt_cross_entropy(tt_exec_t *exec, const tt_cross_entropy_t *ce);

@@ -11,8 +11,10 @@ typedef struct {
     const void *x;
     void *dx;
     size_t n;
-    int64_t target;
-    double max, sum; /* largest element; sum of e^(x - max) */
+    int64_t target;     /* -1: it is not in this part of the row */
+    size_t classes;     /* of the whole row */
+    double max, sum;    /* largest element; sum of e^(x - max) */
+    double pick, total; /* x[target] - max; sum of x - max, where there is smoothing */
     double smoothing, loss, scale;
 } tt_loss_row_t;
 
@@ -21,7 +23,10 @@ typedef struct {
     void (*softmax_backward)(void *dx, const void *dy, const void *y, size_t n);
     void (*log_softmax)(void *y, const void *x, size_t n);
     void (*log_softmax_backward)(void *dx, const void *dy, const void *y, size_t n);
-    void (*loss)(tt_loss_row_t *row); /* writes max, sum and loss */
+    void (*loss)(tt_loss_row_t *row);        /* writes max, sum and loss */
+    void (*loss_max)(tt_loss_row_t *row);    /* of a part of a row: writes max; */
+    void (*loss_sums)(tt_loss_row_t *row);   /* reads it, writes sum, pick and total; */
+    void (*loss_finish)(tt_loss_row_t *row); /* reads those of the whole, writes loss */
     void (*loss_backward)(const tt_loss_row_t *row);
 } tt_softmax_rows_t;
 

@@ -147,13 +147,26 @@ static void put(void *array, size_t at, tutti_dtype_t dtype, double value)
     }
 }
 
+/* Where a target is among the classes that are here; -1: elsewhere. */
+static int64_t target_in(int64_t target, size_t first, size_t n)
+{
+    const int64_t at = target - (int64_t)first;
+    return at >= 0 && at < (int64_t)n ? at : -1;
+}
+
+static size_t classes_of(const tt_cross_entropy_t *ce)
+{
+    return ce->classes > 0 ? ce->classes : ce->shape.n;
+}
+
 static tt_loss_row_t loss_row_at(const tt_cross_entropy_t *ce, size_t row)
 {
     const size_t n = ce->shape.n, bytes = tutti_dtype_bytes(ce->shape.dtype);
     return (tt_loss_row_t){
         .x = (const char *)ce->logits + row * n * bytes,
         .n = n,
-        .target = ce->targets[row],
+        .target = target_in(ce->targets[row], ce->first, n),
+        .classes = classes_of(ce),
         .smoothing = ce->label_smoothing,
     };
 }
@@ -198,7 +211,7 @@ static void loss_backward_piece(void *arg, size_t piece)
     for (size_t i = first; i < first + group && i < ce->shape.rows; i++) {
         tt_loss_row_t row = loss_row_at(ce, i);
         row.dx = (char *)ce->dlogits + i * bytes;
-        if (row.target == ce->ignore_index) {
+        if (ce->targets[i] == ce->ignore_index) {
             memset(row.dx, 0, bytes);
             continue;
         }
@@ -209,20 +222,28 @@ static void loss_backward_piece(void *arg, size_t piece)
     }
 }
 
-static tutti_status_t run_cross_entropy(tt_threads_t *threads, const void *arguments)
+/* How many are not ignored. */
+static tutti_status_t check_targets(const tt_cross_entropy_t *ce, size_t *count)
 {
-    tt_cross_entropy_t ce = *(const tt_cross_entropy_t *)arguments;
-    size_t count = 0;
-    for (size_t i = 0; i < ce.shape.rows; i++) {
-        const int64_t target = ce.targets[i];
-        count += target != ce.ignore_index;
-        if (target != ce.ignore_index && (target < 0 || target >= (int64_t)ce.shape.n)) {
+    *count = 0;
+    for (size_t i = 0; i < ce->shape.rows; i++) {
+        const int64_t target = ce->targets[i];
+        *count += target != ce->ignore_index;
+        if (target != ce->ignore_index && (target < 0 || target >= (int64_t)classes_of(ce))) {
             return TT_FAIL(TUTTI_ERR_ARG,
                            "cross_entropy: target %zu is %lld, outside the %zu classes and not "
                            "ignore_index %lld",
-                           i, (long long)target, ce.shape.n, (long long)ce.ignore_index);
+                           i, (long long)target, classes_of(ce), (long long)ce->ignore_index);
         }
     }
+    return TUTTI_OK;
+}
+
+static tutti_status_t run_cross_entropy(tt_threads_t *threads, const void *arguments)
+{
+    tt_cross_entropy_t ce = *(const tt_cross_entropy_t *)arguments;
+    size_t count;
+    TT_TRY(check_targets(&ce, &count));
     const size_t group = rows_per_piece(&ce.shape); /* losses are written without classes, too */
     tt_threads_run(threads, (ce.shape.rows + group - 1) / group, loss_piece, &ce);
     if (ce.weight != NULL) {
@@ -243,6 +264,117 @@ static const tt_pointer_t loss_pointers[] = {
     TT_POINTER(tt_cross_entropy_t, loss),   TT_POINTER(tt_cross_entropy_t, max_sum),
     TT_POINTER(tt_cross_entropy_t, weight), TT_POINTER(tt_cross_entropy_t, dlogits),
     TT_POINTER(tt_cross_entropy_t, scale),  TT_NO_POINTER};
+
+/* ---- of a part of the classes ---------------------------------------------------------------- */
+
+static tt_loss_row_t part_row_at(const tt_cross_entropy_part_t *p, size_t row)
+{
+    const size_t bytes = tutti_dtype_bytes(p->dtype);
+    return (tt_loss_row_t){
+        .x = (const char *)p->logits + row * p->stride * bytes,
+        .n = p->n,
+        .target = target_in(p->targets[row], p->first, p->n),
+        .smoothing = p->has_total ? 1 : 0,
+    };
+}
+
+static void max_piece(void *arg, size_t row)
+{
+    const tt_cross_entropy_part_t *p = arg;
+    tt_loss_row_t at = part_row_at(p, row);
+    rows_of(p->dtype)->loss_max(&at);
+    put(p->max, row, p->dtype, at.max);
+}
+
+static void sums_piece(void *arg, size_t row)
+{
+    const tt_cross_entropy_part_t *p = arg;
+    tt_loss_row_t at = part_row_at(p, row);
+    at.max = get(p->max, row, p->dtype);
+    rows_of(p->dtype)->loss_sums(&at);
+    put(p->sums, row, p->dtype, at.sum);
+    put(p->sums, p->rows + row, p->dtype, at.pick);
+    if (p->has_total) {
+        put(p->sums, 2 * p->rows + row, p->dtype, at.total);
+    }
+}
+
+static tutti_status_t run_part_max(tt_threads_t *threads, const void *arguments)
+{
+    tt_cross_entropy_part_t p = *(const tt_cross_entropy_part_t *)arguments;
+    tt_threads_run(threads, p.rows, max_piece, &p);
+    return TUTTI_OK;
+}
+
+static tutti_status_t run_part_sums(tt_threads_t *threads, const void *arguments)
+{
+    tt_cross_entropy_part_t p = *(const tt_cross_entropy_part_t *)arguments;
+    tt_threads_run(threads, p.rows, sums_piece, &p);
+    return TUTTI_OK;
+}
+
+typedef struct {
+    tt_cross_entropy_t ce;
+    const void *max, *sums;
+} finish_t;
+
+static void finish_row(const finish_t *f, size_t i)
+{
+    const tutti_dtype_t dtype = f->ce.shape.dtype;
+    const size_t rows = f->ce.shape.rows;
+    tt_loss_row_t row = {.loss = 0};
+    if (f->ce.targets[i] != f->ce.ignore_index) {
+        row = loss_row_at(&f->ce, i);
+        row.max = get(f->max, i, dtype);
+        row.sum = get(f->sums, i, dtype);
+        row.pick = get(f->sums, rows + i, dtype);
+        row.total = row.smoothing > 0 ? get(f->sums, 2 * rows + i, dtype) : 0;
+        rows_of(dtype)->loss_finish(&row);
+    }
+    put(f->ce.loss, i, dtype, row.loss);
+    put(f->ce.max_sum, 2 * i, dtype, row.max);
+    put(f->ce.max_sum, 2 * i + 1, dtype, row.sum);
+}
+
+static tutti_status_t run_finish(tt_threads_t *threads, const void *arguments)
+{
+    const finish_t *f = arguments;
+    size_t count;
+    (void)threads;
+    TT_TRY(check_targets(&f->ce, &count));
+    for (size_t i = 0; i < f->ce.shape.rows; i++) {
+        finish_row(f, i);
+    }
+    if (f->ce.weight != NULL) {
+        put(f->ce.weight, 0, f->ce.shape.dtype, 1 / (double)count);
+    }
+    return TUTTI_OK;
+}
+
+static const tt_pointer_t part_pointers[] = {
+    TT_POINTER(tt_cross_entropy_part_t, logits), TT_POINTER(tt_cross_entropy_part_t, targets),
+    TT_POINTER(tt_cross_entropy_part_t, max), TT_POINTER(tt_cross_entropy_part_t, sums),
+    TT_NO_POINTER};
+TT_LAUNCHER(tt_cross_entropy_max, "cross_entropy_max", tt_cross_entropy_part_t, run_part_max,
+            part_pointers)
+TT_LAUNCHER(tt_cross_entropy_sums, "cross_entropy_sums", tt_cross_entropy_part_t, run_part_sums,
+            part_pointers)
+
+tutti_status_t tt_cross_entropy_finish(tt_exec_t *exec, const tt_cross_entropy_t *ce,
+                                       const void *max, const void *sums)
+{
+    static const tt_pointer_t pointers[] = {TT_POINTER(finish_t, ce.targets),
+                                            TT_POINTER(finish_t, ce.loss),
+                                            TT_POINTER(finish_t, ce.max_sum),
+                                            TT_POINTER(finish_t, ce.weight),
+                                            TT_POINTER(finish_t, max),
+                                            TT_POINTER(finish_t, sums),
+                                            TT_NO_POINTER};
+    static const tt_kernel_t kernel =
+        TT_KERNEL("cross_entropy_finish", finish_t, run_finish, pointers);
+    return tt_launch(exec, &kernel, &(finish_t){*ce, max, sums});
+}
+
 TT_LAUNCHER(tt_cross_entropy, "cross_entropy", tt_cross_entropy_t, run_cross_entropy, loss_pointers)
 TT_LAUNCHER(tt_cross_entropy_backward, "cross_entropy_backward", tt_cross_entropy_t,
             run_cross_entropy_backward, loss_pointers)

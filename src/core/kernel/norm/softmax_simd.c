@@ -107,34 +107,57 @@ TT_INLINE tt_real_t element(const void *x, size_t at, tutti_dtype_t dtype)
     return tt_vread((const char *)x + at * tt_vbytes(dtype), 0, 1, 0.0f, dtype)[0];
 }
 
-TT_INLINE void loss_row(tt_loss_row_t *row, tutti_dtype_t dtype)
+TT_INLINE void loss_max_row(tt_loss_row_t *row, tutti_dtype_t dtype)
 {
-    const tt_real_t m = row_max(row->x, row->n, dtype);
-    const tt_real_t sum = row_sum_exp(row->x, row->n, m, NULL, dtype), log_sum = log_of(sum);
+    row->max = (double)row_max(row->x, row->n, dtype);
+}
+
+TT_INLINE void loss_sums_row(tt_loss_row_t *row, tutti_dtype_t dtype)
+{
+    const tt_real_t m = (tt_real_t)row->max;
+    row->sum = (double)row_sum_exp(row->x, row->n, m, NULL, dtype);
+    row->pick = row->target < 0 ? 0 : (double)(element(row->x, (size_t)row->target, dtype) - m);
+    row->total = row->smoothing > 0 ? (double)row_sum(row->x, row->n, m, dtype) : 0;
+}
+
+TT_INLINE void loss_finish_row(tt_loss_row_t *row)
+{
+    const tt_real_t log_sum = log_of((tt_real_t)row->sum);
     const tt_real_t smoothing = (tt_real_t)row->smoothing;
-    tt_real_t loss = log_sum - (element(row->x, (size_t)row->target, dtype) - m);
+    tt_real_t loss = log_sum - (tt_real_t)row->pick;
     if (smoothing > 0) {
-        const tt_real_t mean = row_sum(row->x, row->n, m, dtype) / (tt_real_t)row->n;
+        const tt_real_t mean = (tt_real_t)row->total / (tt_real_t)row->classes;
         loss = (1.0f - smoothing) * loss + smoothing * (log_sum - mean);
     }
-    row->max = (double)m;
-    row->sum = (double)sum;
     row->loss = (double)loss;
+}
+
+TT_INLINE void loss_row(tt_loss_row_t *row, tutti_dtype_t dtype)
+{
+    loss_max_row(row, dtype);
+    loss_sums_row(row, dtype);
+    loss_finish_row(row);
 }
 
 TT_INLINE void loss_backward_row(const tt_loss_row_t *row, tutti_dtype_t dtype)
 {
     const tt_real_t max = (tt_real_t)row->max, inverse = 1.0f / (tt_real_t)row->sum;
     const tt_real_t scale = (tt_real_t)row->scale, factor = scale * inverse;
-    const tt_real_t smoothing = (tt_real_t)row->smoothing, floor = smoothing / (tt_real_t)row->n;
-    const size_t target = (size_t)row->target, bytes = tt_vbytes(dtype);
-    const tt_real_t hit = tt_vexp(tt_vsplat(element(row->x, target, dtype) - max))[0] * inverse;
-    const tt_vf at_target = tt_vsplat(scale * (hit - floor - (1.0f - smoothing)));
+    const tt_real_t smoothing = (tt_real_t)row->smoothing,
+                    floor = smoothing / (tt_real_t)row->classes;
+    tt_vf at_target = tt_vsplat(0.0f); /* first of all: dx may be x */
+    if (row->target >= 0) {
+        const tt_real_t x = element(row->x, (size_t)row->target, dtype);
+        const tt_real_t hit = tt_vexp(tt_vsplat(x - max))[0] * inverse;
+        at_target = tt_vsplat(scale * (hit - floor - (1.0f - smoothing)));
+    }
     for (size_t at = 0; at < row->n; at += TT_LANES) {
         const tt_vf e = tt_vexp(tt_vread(row->x, at, row->n, 0.0f, dtype) - max);
         tt_vwrite(row->dx, at, row->n, e * factor - scale * floor, dtype);
     }
-    tt_vwrite((char *)row->dx + target * bytes, 0, 1, at_target, dtype);
+    if (row->target >= 0) {
+        tt_vwrite((char *)row->dx + (size_t)row->target * tt_vbytes(dtype), 0, 1, at_target, dtype);
+    }
 }
 
 /* One function for each dtype. */
@@ -164,6 +187,21 @@ TT_INLINE void loss_backward_row(const tt_loss_row_t *row, tutti_dtype_t dtype)
         loss_row(row, dtype);                                                                      \
     }                                                                                              \
                                                                                                    \
+    static void loss_max_##suffix(tt_loss_row_t *row)                                              \
+    {                                                                                              \
+        loss_max_row(row, dtype);                                                                  \
+    }                                                                                              \
+                                                                                                   \
+    static void loss_sums_##suffix(tt_loss_row_t *row)                                             \
+    {                                                                                              \
+        loss_sums_row(row, dtype);                                                                 \
+    }                                                                                              \
+                                                                                                   \
+    static void loss_finish_##suffix(tt_loss_row_t *row)                                           \
+    {                                                                                              \
+        loss_finish_row(row);                                                                      \
+    }                                                                                              \
+                                                                                                   \
     static void loss_backward_##suffix(const tt_loss_row_t *row)                                   \
     {                                                                                              \
         loss_backward_row(row, dtype);                                                             \
@@ -175,9 +213,15 @@ extern const tt_softmax_ops_t TT_ISA_NAME(tt_softmax_ops);
 
 const tt_softmax_ops_t TT_ISA_NAME(tt_softmax_ops) = {.rows = {
 #define TT_DTYPE(suffix, dtype)                                                                    \
-    [dtype] = {softmax_##suffix,     softmax_backward_##suffix,                                    \
-               log_softmax_##suffix, log_softmax_backward_##suffix,                                \
-               loss_##suffix,        loss_backward_##suffix},
+    [dtype] = {.softmax = softmax_##suffix,                                                        \
+               .softmax_backward = softmax_backward_##suffix,                                      \
+               .log_softmax = log_softmax_##suffix,                                                \
+               .log_softmax_backward = log_softmax_backward_##suffix,                              \
+               .loss = loss_##suffix,                                                              \
+               .loss_max = loss_max_##suffix,                                                      \
+               .loss_sums = loss_sums_##suffix,                                                    \
+               .loss_finish = loss_finish_##suffix,                                                \
+               .loss_backward = loss_backward_##suffix},
 #include "core/kernel/dtypes.def"
 #undef TT_DTYPE
                                                       }};

@@ -1,0 +1,145 @@
+/* Units: parts of a module whose parameters are whole only while they are used (stage 3, decision
+ * 0030).
+ *
+ *     unit               the root, or a module that the options name; parameters belong to the
+ *                        innermost unit, those of several units to the root
+ *     flats              buckets of the reducer, and of frozen parameters; each of one unit
+ *     source             what brings the whole of a flat (unit_source.h)
+ *
+ *     ddp_unit_policy.c  which modules are units
+ *     ddp_units.c        parameters move into flats, come, and go
+ *     ddp_unit_hooks.c   when: around a unit's forward and backward
+ *     ddp_unit_order.c   all ranks start in one order, and know what comes next
+ */
+#ifndef TT_DDP_UNITS_H
+#define TT_DDP_UNITS_H
+
+#include <tutti/ddp.h>
+
+#include "parallel/ddp/unit_source.h"
+#include "parallel/reduce/bucket_plan.h"
+
+typedef enum { TT_UNIT_AWAY, TT_UNIT_COMING, TT_UNIT_THERE } tt_unit_state_t;
+
+typedef struct {
+    tutti_ddp_t *ddp;
+    char *name;             /* "" is the root */
+    char *reason;           /* why its parameters are away */
+    tutti_module_t *module; /* borrowed from the ddp's; NULL: of those that are kept */
+    bool is_kept;           /* small parameters: away only while they are stepped */
+    tt_unit_state_t states[TT_UNIT_KINDS];
+
+    /* Who wants it: ddp_unit_hooks.c's, in any kind. */
+    int forwards, backwards; /* under way */
+    bool waits_for_backward; /* its forward has ended, and it stays for the backward */
+    bool is_ahead;           /* started before it was wanted */
+    bool is_held;            /* tutti_ddp_unshard() */
+} tt_unit_t;
+
+/* A parameter of a flat. */
+typedef struct {
+    const char *name;
+    tutti_tensor_t *tensor;
+    int unit, flat;
+    int64_t offset;                        /* in the flat */
+    tt_storage_t *storages[TT_UNIT_KINDS]; /* retained; NULL: there is no such kind */
+    uint32_t versions[TT_UNIT_KINDS];      /* as the values came */
+} tt_unit_param_t;
+
+/* Starts of a step, in the order in which all ranks make them: unit and kind as one number. */
+typedef struct {
+    int *starts;
+    int count, capacity;
+} tt_unit_order_t;
+
+typedef struct {
+    tt_unit_t *units; /* [count]; the root is the first */
+    int count;
+    int *unit_of;            /* [params, then frozen ones] */
+    tt_unit_param_t *params; /* the same */
+    int param_count;
+    tt_bucket_plan_t frozen;              /* flats of frozen parameters, behind the buckets */
+    int64_t **cuts;                       /* [2 × flats of frozen ones] cuts, then counts */
+    tutti_group_t *group;                 /* of the gathers; NULL: stage 3 is not on */
+    tt_unit_source_t source;              /* of flats; `group` is this one */
+    size_t whole_bytes, peak_whole_bytes; /* of units that are coming or there */
+} tt_ddp_units_t;
+
+/* In which order units come: ddp_unit_order.c's. */
+typedef struct {
+    bool announces; /* some ranks may have less to compute than others */
+    tutti_tensor_t *word;
+    tt_unit_order_t now, last; /* of this step, and of the whole one before, which may be empty */
+    int cursor;                /* starts of `last` that have been made */
+    bool has_changed;          /* the order is not the last one's */
+    bool has_told;
+    int ahead; /* units that were started before they were wanted */
+} tt_ddp_order_t;
+
+/* ddp_unit_policy.c: units, and to which each parameter belongs. Errors: ARG (no such module),
+ * NOMEM.
+ */
+tutti_status_t tt_ddp_choose_units(tutti_ddp_t *ddp);
+void tt_ddp_forget_units(tutti_ddp_t *ddp);
+
+/* ddp_units.c: parameters move into flats; collective. */
+tutti_status_t tt_ddp_open_units(tutti_ddp_t *ddp);
+void tt_ddp_close_units(tutti_ddp_t *ddp);
+
+/* Whether parameters are dealt out. */
+bool tt_ddp_has_units(const tutti_ddp_t *ddp);
+
+/* The kind in which parameters are now. */
+tt_unit_kind_t tt_ddp_unit_kind(const tutti_ddp_t *ddp);
+
+/* One unit: starts to come, is there, goes. */
+tutti_status_t tt_ddp_unit_start(tutti_ddp_t *ddp, int unit, tt_unit_kind_t kind);
+tutti_status_t tt_ddp_unit_wait(tutti_ddp_t *ddp, int unit, tt_unit_kind_t kind);
+tutti_status_t tt_ddp_unit_leave(tutti_ddp_t *ddp, int unit, tt_unit_kind_t kind);
+
+/* What is written in a unit that is whole goes into this rank's slices. Between claim and publish.
+ */
+void tt_ddp_unit_write_back(tutti_ddp_t *ddp, int unit);
+
+/* Of a flat; the whole of a unit. */
+int tt_ddp_unit_of_flat(const tutti_ddp_t *ddp, int flat);
+size_t tt_ddp_unit_bytes(const tutti_ddp_t *ddp, int unit, tt_unit_kind_t kind);
+
+/* Behind the optimizer's step: own slices have other values. */
+tutti_status_t tt_ddp_units_claim(tutti_ddp_t *ddp);
+tutti_status_t tt_ddp_units_publish(tutti_ddp_t *ddp);
+
+/* A line for each, at most so many bytes. */
+void tt_ddp_describe_units(const tutti_ddp_t *ddp, char *text, size_t bytes);
+
+/* Nothing has been moved elsewhere. */
+tutti_status_t tt_ddp_check_units(const tutti_ddp_t *ddp);
+
+/* ddp_unit_hooks.c */
+tutti_status_t tt_ddp_hook_units(tutti_ddp_t *ddp);
+void tt_ddp_unhook_units(tutti_ddp_t *ddp);
+
+/* Units [first, end) of a name, NULL: all; none where nothing is sharded. Errors: NOT_FOUND. */
+tutti_status_t tt_ddp_find_units(const tutti_ddp_t *ddp, const char *what, const char *name,
+                                 int *first, int *end);
+
+/* As tutti_ddp_unshard() and tutti_ddp_reshard() of one. */
+tutti_status_t tt_ddp_unit_summon(tutti_ddp_t *ddp, int unit);
+tutti_status_t tt_ddp_unit_dismiss(tutti_ddp_t *ddp, int unit);
+
+/* A step begins; it ends, or will begin: nothing is wanted any more. */
+tutti_status_t tt_ddp_units_begin_step(tutti_ddp_t *ddp);
+tutti_status_t tt_ddp_units_end_step(tutti_ddp_t *ddp);
+
+/* ddp_unit_order.c: a unit is wanted now, and is there when this returns; others may be started. */
+tutti_status_t tt_ddp_unit_want(tutti_ddp_t *ddp, int unit);
+
+/* This rank has nothing more to compute in this step: it takes part in the others' starts. */
+tutti_status_t tt_ddp_order_follow(tutti_ddp_t *ddp);
+tutti_status_t tt_ddp_open_order(tutti_ddp_t *ddp, bool is_local);
+void tt_ddp_close_order(tutti_ddp_t *ddp);
+
+/* Nothing is ahead any more. */
+void tt_ddp_order_end_step(tutti_ddp_t *ddp);
+
+#endif

@@ -1,0 +1,165 @@
+/* The source that works anywhere: a flat is gathered from all ranks into memory that they share,
+ * and given back when nobody reads it. On one rank the slice is the whole.
+ *
+ * In 16 bits the slices are rounded first, and travel so: half of the bytes. What a rank has
+ * rounded it keeps until it is stepped.
+ *
+ * Cost: of N bytes on W ranks each sends, and receives, about N (W − 1) / W. */
+#include "comm/group/agree.h"
+#include "comm/group/transient.h"
+#include "core/base/alloc.h"
+#include "parallel/ddp/unit_source.h"
+
+typedef struct {
+    tutti_tensor_t *low; /* [counts[rank]] in the dtype of COMPUTE; NULL: there is no such */
+    uint32_t version;    /* of own, as it was rounded */
+    bool is_rounded;     /* ever */
+    tutti_tensor_t *coming[TT_UNIT_KINDS];
+    tutti_work_t *works[TT_UNIT_KINDS];
+} place_t;
+
+typedef struct {
+    place_t *places; /* [flat_count] */
+} gather_t;
+
+static const char unused[] = "it is being gathered";
+
+static place_t *place_of(const tt_unit_source_t *source, int flat)
+{
+    return &((gather_t *)source->state)->places[flat];
+}
+
+/* ---- opening and closing --------------------------------------------------------------------- */
+
+static tutti_status_t open_flat(const tt_unit_source_t *source, int index)
+{
+    tt_unit_flat_t *flat = &source->flats[index];
+    place_t *place = place_of(source, index);
+    const tutti_shape_t shape = TUTTI_SHAPE(flat->counts[tutti_group_rank(source->group)]);
+    TT_TRY(tutti_group_tensor(source->group, flat->dtypes[TT_UNIT_FULL], shape, &flat->own));
+    return flat->dtypes[TT_UNIT_COMPUTE] == flat->dtypes[TT_UNIT_FULL]
+               ? TUTTI_OK
+               : tutti_group_tensor(source->group, flat->dtypes[TT_UNIT_COMPUTE], shape,
+                                    &place->low);
+}
+
+static tutti_status_t open_all(tt_unit_source_t *source)
+{
+    gather_t *gather = source->state;
+    gather->places = tt_alloc_array((size_t)source->flat_count, sizeof(place_t), "unit gather");
+    TT_TRY_ALLOC(gather->places);
+    for (int i = 0; i < source->flat_count; i++) {
+        TT_TRY(open_flat(source, i));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t open_gather(tt_unit_source_t *source)
+{
+    return tt_group_agree(source->group, open_all(source));
+}
+
+static void leave(tt_unit_source_t *source, int index, tt_unit_kind_t kind)
+{
+    place_t *place = place_of(source, index);
+    tt_unit_flat_t *flat = &source->flats[index];
+    if (place->works[kind] != NULL) { /* others may write what is coming */
+        (void)tutti_work_wait(place->works[kind], 0);
+        tutti_work_release(place->works[kind]);
+        place->works[kind] = NULL;
+    }
+    tutti_tensor_release(place->coming[kind]);
+    tutti_tensor_release(flat->whole[kind]);
+    place->coming[kind] = flat->whole[kind] = NULL;
+}
+
+static void close_gather(tt_unit_source_t *source)
+{
+    const gather_t *gather = source->state;
+    for (int i = 0; gather->places != NULL && i < source->flat_count; i++) {
+        for (tt_unit_kind_t kind = TT_UNIT_FULL; kind < TT_UNIT_KINDS; kind++) {
+            leave(source, i, kind);
+        }
+        tutti_tensor_release(gather->places[i].low);
+        tutti_tensor_release(source->flats[i].own);
+        source->flats[i].own = NULL;
+    }
+    tt_free(gather->places);
+}
+
+/* ---- gathering ------------------------------------------------------------------------------- */
+
+/* What this rank gives. */
+static tutti_tensor_t *part_of(const tt_unit_source_t *source, int index, tt_unit_kind_t kind)
+{
+    place_t *place = place_of(source, index);
+    tutti_tensor_t *own = source->flats[index].own;
+    if (kind == TT_UNIT_FULL) {
+        return own;
+    }
+    if (!place->is_rounded || place->version != own->storage->version) {
+        tt_tensor_convert_now(source->ctx->exec.threads, place->low, own);
+        place->version = own->storage->version;
+        place->is_rounded = true;
+    }
+    return place->low;
+}
+
+static tutti_status_t new_whole(const tt_unit_source_t *source, int index, tt_unit_kind_t kind,
+                                tutti_tensor_t **out)
+{
+    const tt_unit_flat_t *flat = &source->flats[index];
+    TT_TRY(tt_group_tensor_away(flat->dtypes[kind], TUTTI_SHAPE(flat->numel), unused, out));
+    return tt_group_tensor_refill(source->group, *out);
+}
+
+static tutti_status_t start(tt_unit_source_t *source, int index, tt_unit_kind_t kind)
+{
+    place_t *place = place_of(source, index);
+    const tt_unit_flat_t *flat = &source->flats[index];
+    tutti_tensor_t *part = part_of(source, index, kind);
+    TT_ASSERT(place->coming[kind] == NULL && flat->whole[kind] == NULL);
+    if (tutti_group_size(source->group) == 1) {
+        place->coming[kind] = tutti_tensor_retain(part);
+        return TUTTI_OK;
+    }
+    TT_TRY(new_whole(source, index, kind, &place->coming[kind]));
+    return tutti_all_gather_uneven(source->group, place->coming[kind], part, flat->counts,
+                                   &place->works[kind]);
+}
+
+static bool is_there(tt_unit_source_t *source, int index, tt_unit_kind_t kind)
+{
+    const place_t *place = place_of(source, index);
+    return source->flats[index].whole[kind] != NULL ||
+           (place->coming[kind] != NULL && tutti_work_is_done(place->works[kind]));
+}
+
+static tutti_status_t wait_for(tt_unit_source_t *source, int index, tt_unit_kind_t kind)
+{
+    place_t *place = place_of(source, index);
+    tt_unit_flat_t *flat = &source->flats[index];
+    if (flat->whole[kind] != NULL) {
+        return TUTTI_OK;
+    }
+    if (place->works[kind] != NULL) {
+        TT_TRY(tutti_work_wait(place->works[kind], 0));
+        tutti_work_release(place->works[kind]);
+        place->works[kind] = NULL;
+    }
+    flat->whole[kind] = place->coming[kind];
+    place->coming[kind] = NULL;
+    source->gathered_bytes += (flat->numel - flat->counts[tutti_group_rank(source->group)]) *
+                              (int64_t)tutti_dtype_bytes(flat->dtypes[kind]);
+    return TUTTI_OK;
+}
+
+const tt_unit_source_ops_t tt_unit_gather = {.name = "gather",
+                                             .about = "slices are gathered, and given back",
+                                             .state_bytes = sizeof(gather_t),
+                                             .open = open_gather,
+                                             .close = close_gather,
+                                             .start = start,
+                                             .is_there = is_there,
+                                             .wait = wait_for,
+                                             .leave = leave};

@@ -1,0 +1,107 @@
+/* Where the parameters of a unit come from when they are needed whole (decision 0030).
+ *
+ * A unit's parameters lie side by side in flats, one for each dtype and bucket. Each rank has a
+ * slice of each flat, `own`, which is what it steps; the whole is there only while a unit is
+ * unsharded. What brings it is a source:
+ *
+ *     gather    own slices are gathered into memory of this rank, which goes when nobody reads it
+ *     share     the ranks share a host, which has the whole once: own slices are parts of it
+ *
+ * A flat goes through these states on each rank; ddp_units.c makes the calls:
+ *
+ *     away ──start──> coming ──wait──> there ──leave──> away
+ *
+ * In a step the whole is of the dtype with which shards compute (COMPUTE), else of the parameters'
+ * (FULL); where they are the same dtype there is FULL alone. Both may be there at once.
+ *
+ *     a step           start/wait/leave of flats, FULL or COMPUTE; also several times, and early
+ *     optimizer        claim, own slices are written, publish
+ *
+ * All ranks call open, start, claim and publish in the same order (a rank without data, too: it
+ * follows). wait and leave are each rank's own business.
+ */
+#ifndef TT_UNIT_SOURCE_H
+#define TT_UNIT_SOURCE_H
+
+#include <tutti/group.h>
+
+#include "core/base/fail.h"
+#include "core/tensor/tensor_impl.h"
+
+typedef enum { TT_UNIT_FULL, TT_UNIT_COMPUTE, TT_UNIT_KINDS } tt_unit_kind_t;
+
+typedef struct {
+    tutti_dtype_t dtypes[TT_UNIT_KINDS]; /* of the wholes; that of FULL is the slices' */
+    int64_t numel;                       /* of the whole, with padding between parameters */
+    const int64_t *cuts, *counts;        /* [ranks + 1], [ranks]: rank r's slice is
+                                            [cuts[r], cuts[r + 1]); borrowed */
+
+    /* The source's, from open to close; [counts[rank]], of dtypes[FULL]. */
+    tutti_tensor_t *own;
+
+    /* [numel] each, the source's: from wait to leave; else NULL. Who lends its memory to a
+     * parameter retains it meanwhile. */
+    tutti_tensor_t *whole[TT_UNIT_KINDS];
+} tt_unit_flat_t;
+
+typedef struct tt_unit_source tt_unit_source_t;
+
+typedef struct {
+    const char *name, *about;
+    size_t state_bytes; /* zeroed memory in source->state */
+    bool is_common;     /* wholes are memory that other ranks have, too */
+    bool is_local;      /* `start` is each rank's own business, too: it needs no order */
+
+    /* Whether this rank can use it in a group, before open; NULL: always. */
+    bool (*is_possible)(const tutti_group_t *group);
+
+    /* Makes `own` of every flat, of undefined values. Collective: what one rank fails of, all ranks
+     * return. close() follows also where it fails. */
+    tutti_status_t (*open)(tt_unit_source_t *source);
+    void (*close)(tt_unit_source_t *source);
+
+    /* The whole is wanted: does not wait. Memory for it is taken here. Errors: NOMEM (on this rank
+     * alone; the caller tells the others), as a group's calls. */
+    tutti_status_t (*start)(tt_unit_source_t *source, int flat, tt_unit_kind_t kind);
+
+    /* It is there, or has come when this returns. Errors: as a group's calls. */
+    bool (*is_there)(tt_unit_source_t *source, int flat, tt_unit_kind_t kind);
+    tutti_status_t (*wait)(tt_unit_source_t *source, int flat, tt_unit_kind_t kind);
+
+    /* This rank reads it no more. Of what is coming, too, which ends first. */
+    void (*leave)(tt_unit_source_t *source, int flat, tt_unit_kind_t kind);
+
+    /* Own slices will be written: returns when no rank reads what they were, nor will before
+     * publish. Then they have been, and a start from now on gives the new values. NULL: nothing is
+     * to be done. */
+    tutti_status_t (*claim)(tt_unit_source_t *source);
+    tutti_status_t (*publish)(tt_unit_source_t *source);
+} tt_unit_source_ops_t;
+
+struct tt_unit_source {
+    const tt_unit_source_ops_t *ops;
+    tutti_group_t
+        *group; /* borrowed, for the source's calls alone: their order is that of starts */
+    tutti_context_t *ctx; /* borrowed */
+    tt_unit_flat_t *flats;
+    int flat_count;
+    bool copies; /* wholes that come from now on are this rank's alone, which it may write; FULL */
+    int64_t gathered_bytes; /* counted by the source: what other ranks' slices brought in */
+    void *state;            /* of ops */
+};
+
+/* Makes `ops` work on flats, which the caller has filled as far as they are its own, and undoes it.
+ * Errors: as open; NOMEM. */
+tutti_status_t tt_unit_source_open(const tt_unit_source_ops_t *ops, tt_unit_source_t *source);
+void tt_unit_source_close(tt_unit_source_t *source);
+
+extern const tt_unit_source_ops_t tt_unit_gather, tt_unit_share;
+
+/* All there are; the end is NULL. */
+extern const tt_unit_source_ops_t *const tt_unit_sources[];
+
+/* unit_choice.c: the first of them that all ranks can use. Collective. Errors: NOMEM; as a group's
+ * calls. */
+tutti_status_t tt_unit_source_choose(tutti_group_t *group, const tt_unit_source_ops_t **out);
+
+#endif

@@ -1,0 +1,116 @@
+/* Buckets that come and go.
+ *
+ *     away ──want──> there ── gradients, push, start ──> under way ──back──> away
+ *
+ * What a rank needs of a bucket is there from its first gradient until the ranks have read it. A
+ * backward that is faster than the wire would have all of them there at once; so who wants one more
+ * than a few waits for the oldest. Another rank may not have sent that one before it gets something
+ * from this one, for gradients need not come in one order on all ranks: the wait is short, and the
+ * first one in vain is the last one of the step.
+ */
+#include "comm/group/transient.h"
+#include "parallel/reduce/reducer.h"
+
+enum { UNDER_WAY_MAX = 2, PATIENCE_MS = 100 };
+
+static const char reason[] =
+    "it is a part of a bucket of gradients, which ranks have only until it "
+    "is averaged (options.stage 2 or 3)";
+
+tutti_status_t tt_reducer_new_flat(const tt_reducer_t *reducer, tutti_dtype_t dtype, int64_t numel,
+                                   tutti_tensor_t **out)
+{
+    const tutti_shape_t shape = TUTTI_SHAPE(numel);
+    return reducer->options.is_transient
+               ? tt_group_tensor_away(dtype, shape, reason, out)
+               : tutti_group_tensor(reducer->options.group, dtype, shape, out);
+}
+
+static bool is_away(const tutti_tensor_t *x)
+{
+    return x->storage->away != NULL;
+}
+
+static void evict(const tutti_tensor_t *x)
+{
+    if (x != NULL && !is_away(x)) {
+        (void)tt_storage_evict(x->storage, reason); /* it is there */
+    }
+}
+
+/* The oldest bucket that is under way; `count` of all those. */
+static int oldest_under_way(const tt_reducer_t *reducer, int *count)
+{
+    int oldest = -1;
+    *count = 0;
+    for (int b = reducer->plan.bucket_count; b-- > 0;) {
+        if (reducer->buckets[b].state == TT_BUCKET_SENT) {
+            oldest = b;
+            ++*count;
+        }
+    }
+    return oldest;
+}
+
+static tutti_status_t hold_back(tt_reducer_t *reducer)
+{
+    int count, oldest;
+    tt_reducer_collect(reducer, reducer->plan.bucket_count);
+    while ((oldest = oldest_under_way(reducer, &count)) >= 0 && count >= UNDER_WAY_MAX &&
+           reducer->impatient != reducer->step) {
+        const tutti_status_t status = tutti_work_wait(reducer->buckets[oldest].work, PATIENCE_MS);
+        TT_TRY(status);
+        reducer->impatient = status == TUTTI_PENDING ? reducer->step : reducer->impatient;
+        tt_reducer_collect(reducer, oldest + 1);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t refill(const tt_reducer_t *reducer, const tutti_tensor_t *x)
+{
+    return x != NULL && is_away(x) ? tt_group_tensor_refill(reducer->options.group, x) : TUTTI_OK;
+}
+
+static tutti_status_t refill_all(const tt_reducer_t *reducer, const tt_bucket_t *bucket)
+{
+    TT_TRY(refill(reducer, bucket->grad));
+    TT_TRY(refill(reducer, bucket->travel));
+    const bool has_sums = !tt_reducer_is_narrow(reducer, bucket);
+    for (int i = 0; i < TT_TREE_DEPTH_MAX && has_sums; i++) {
+        TT_TRY(refill(reducer, bucket->sums[i]));
+    }
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_reducer_want(tt_reducer_t *reducer, int index)
+{
+    const tt_bucket_t *bucket = &reducer->buckets[index];
+    if (!is_away(bucket->grad)) {
+        return TUTTI_OK;
+    }
+    TT_TRY(hold_back(reducer));
+    const tutti_status_t status = refill_all(reducer, bucket);
+    if (status < 0) {
+        tt_reducer_let_go(bucket); /* what has come */
+    }
+    return status;
+}
+
+void tt_reducer_let_go(const tt_bucket_t *bucket)
+{
+    const bool comes_and_goes = bucket->own_result->storage != bucket->result->storage;
+    for (int i = 0; i < TT_TREE_DEPTH_MAX && comes_and_goes; i++) {
+        evict(bucket->sums[i]);
+    }
+    if (comes_and_goes) {
+        evict(bucket->grad);
+        evict(bucket->travel);
+    }
+}
+
+void tt_reducer_collect(tt_reducer_t *reducer, int count)
+{
+    for (int b = 0; b < count && reducer->options.is_transient; b++) {
+        (void)tt_reducer_is_back(reducer, b);
+    }
+}

@@ -69,6 +69,158 @@ static void one_rank_has_the_bits_of_a_plain_loop(void **state)
     }
 }
 
+/* ---- ties ------------------------------------------------------------------------------------ */
+
+enum { USES = 3, ROUNDS = 2 };
+
+/* x -> linear -> linear -> linear, of one weight or of three that are equal. */
+static tutti_module_t *make_chain(tutti_context_t *ctx, bool is_tied)
+{
+    tutti_module_t *all, *first = NULL;
+    const tutti_linear_options_t o = {
+        .in = TT_PIPELINE_WIDTH, .out = TT_PIPELINE_WIDTH, .no_bias = true};
+    assert_int_equal(tutti_module_create(ctx, &tutti_sequential_layer, NULL, &all), 0);
+    for (int i = 0; i < USES; i++) {
+        const char name[2] = {(char)('0' + i), 0};
+        tutti_module_t *next;
+        if (i > 0 && is_tied) {
+            assert_int_equal(tutti_module_add_child(all, name, first), 0);
+            continue;
+        }
+        assert_int_equal(tutti_sequential_add(all, &tutti_linear_layer, &o, &next), 0);
+        first = first == NULL ? next : first;
+        assert_int_equal(tutti_tensor_copy(tutti_module_find(next, "weight"),
+                                           tutti_module_find(first, "weight")),
+                         0);
+    }
+    return all;
+}
+
+static tutti_tensor_t *square_loss(tutti_scope_t *s, tutti_tensor_t *const *outputs,
+                                   int output_count, tutti_tensor_t *const *targets,
+                                   int target_count, void *user)
+{
+    (void)output_count, (void)targets, (void)target_count, (void)user;
+    return tutti_mean(s, tutti_square(s, outputs[0]));
+}
+
+/* Gradients of ROUNDS batches, accumulated. grads: of each weight, [uses][round]. */
+static void train_chain(tutti_context_t *ctx, tutti_scope_t *s, tutti_module_t *net, bool forgets,
+                        tutti_tensor_t *grads[USES][ROUNDS])
+{
+    tutti_pipeline_t *pipeline;
+    const tutti_pipeline_run_options_t options = {.plan = {.micro_batches = 3},
+                                                  .loss = square_loss};
+    assert_int_equal(tutti_pipeline_create(ctx, net, NULL, &options, &pipeline), 0);
+    tutti_context_set_step(ctx, 1);
+    for (int round = 0; round < ROUNDS; round++) {
+        tutti_tensor_t *x = tutti_normal(s, TUTTI_F32, TUTTI_SHAPE(7, TT_PIPELINE_WIDTH), 0, 1);
+        const tutti_pipeline_batch_t batch = {.inputs = &x, .input_count = 1};
+        assert_int_equal(tutti_pipeline_step(pipeline, &batch, NULL), 0);
+        for (int i = 0; i < USES; i++) {
+            const char *const names[] = {"0.weight", "1.weight", "2.weight"};
+            grads[i][round] = tutti_clone(s, tutti_tensor_grad(tutti_module_find(net, names[i])));
+        }
+        if (forgets) {
+            tutti_module_zero_grad(net);
+        }
+    }
+    tutti_pipeline_release(pipeline);
+}
+
+/* Behind what was there, each use has its sum over the micro-batches, in the order of forward. */
+static void uses_are_added_in_the_order_of_forward(void **state)
+{
+    (void)state;
+    tutti_context_t *ctx;
+    tutti_scope_t *s;
+    tutti_tensor_t *tied[USES][ROUNDS], *apart[USES][ROUNDS];
+    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx), 0);
+    assert_int_equal(tutti_scope_open(ctx, &s), 0);
+    tutti_module_t *one = make_chain(ctx, true), *three = make_chain(ctx, false);
+    assert_int_equal(
+        tutti_tensor_copy(tutti_module_find(one, "0.weight"), tutti_module_find(three, "0.weight")),
+        0);
+    train_chain(ctx, s, one, false, tied);
+    train_chain(ctx, s, three, true, apart);
+    tutti_tensor_t *sum = NULL;
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int i = 0; i < USES; i++) {
+            sum = sum == NULL ? apart[i][round] : tutti_add(s, sum, apart[i][round]);
+        }
+        assert_memory_equal(tutti_tensor_data(tied[0][round]), tutti_tensor_data(sum),
+                            tutti_tensor_bytes(sum));
+    }
+    assert_int_equal(tutti_scope_close(s), 0);
+    tutti_module_release(one);
+    tutti_module_release(three);
+    tutti_context_release(ctx);
+}
+
+/* ---- recomputation, evaluation --------------------------------------------------------------- */
+
+typedef struct {
+    int forwards, recomputed;
+} calls_t;
+
+static tutti_status_t count_call(tutti_scope_t *s, tutti_module_call_t *call, void *user)
+{
+    (void)call;
+    calls_t *calls = user;
+    calls->forwards++;
+    calls->recomputed += tutti_context_is_recomputing(tutti_scope_context(s));
+    return TUTTI_OK;
+}
+
+static calls_t count_calls(bool recompute)
+{
+    tt_trainer_t t;
+    double loss;
+    calls_t calls = {0};
+    tutti_chain_link_t link;
+    const tutti_module_hooks_t hooks = {.before_forward = count_call};
+    const tt_training_t training = {.model = "mlp", .micro_batches = 4, .recompute = recompute};
+    assert_int_equal(tt_trainer_open(&t, &training, NULL), 0);
+    assert_true(tutti_module_kind(t.net)->chain(t.net, 2, &link));
+    assert_int_equal(tutti_module_add_hooks(link.module, &hooks, &calls), 0);
+    assert_int_equal(tt_train_step(&t, &training, 0, &loss), 0);
+    tt_trainer_close(&t);
+    return calls;
+}
+
+static void parts_are_recomputed_where_that_is_asked_for(void **state)
+{
+    (void)state;
+    const calls_t kept = count_calls(false), recomputed = count_calls(true);
+    assert_int_equal(kept.forwards, 4);
+    assert_int_equal(recomputed.forwards, 8);
+    assert_int_equal(recomputed.recomputed, 4);
+}
+
+/* Dropout is off; nothing is recorded, and the context is as before. */
+static void an_evaluation_is_a_forward_in_evaluation_mode(void **state)
+{
+    (void)state;
+    tt_trainer_t t;
+    tutti_scope_t *s;
+    tutti_tensor_t *x, *y;
+    double loss = 0;
+    const tt_training_t training = {.model = "dropout", .micro_batches = 1};
+    assert_int_equal(tt_trainer_open(&t, &training, NULL), 0);
+    assert_int_equal(tutti_scope_open(t.ctx, &s), 0);
+    tt_make_batch(s, &training, 3, &x, &y);
+    const tutti_pipeline_batch_t batch = {&x, 1, &y, 1};
+    assert_int_equal(tutti_pipeline_evaluate(t.pipeline, &batch, &loss), 0);
+    assert_true(tutti_context_is_training(t.ctx) && tutti_context_is_grad_enabled(t.ctx));
+    assert_int_equal(tutti_pipeline_stats(t.pipeline).steps, 0);
+    tutti_context_set_training(t.ctx, false);
+    tutti_tensor_t *output = tutti_forward(s, t.net, x);
+    assert_true(loss == tutti_tensor_item(
+                            tt_pipeline_loss(s, &output, 1, &y, 1, (void *)(uintptr_t)&training)));
+    assert_int_equal(tutti_scope_close(s), 0);
+    tt_trainer_close(&t);
+}
+
 /* ---- devices --------------------------------------------------------------------------------- */
 
 static void train_on_devices(tt_member_t *m)
@@ -412,6 +564,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_rank_has_the_bits_of_a_plain_loop),
+        cmocka_unit_test(uses_are_added_in_the_order_of_forward),
+        cmocka_unit_test(parts_are_recomputed_where_that_is_asked_for),
+        cmocka_unit_test(an_evaluation_is_a_forward_in_evaluation_mode),
         cmocka_unit_test(ranks_may_be_devices_of_a_process),
         cmocka_unit_test(stages_skip_a_step_together),
         cmocka_unit_test(a_schedule_of_ones_own_runs),

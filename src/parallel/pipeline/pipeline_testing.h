@@ -43,7 +43,8 @@ typedef struct {
 
 /* ---- a module of one's own: three tensors go from part to part ------------------------------- */
 
-/* (x, y) -> (gelu(up x), y + x, x): x skips the linear */
+/* (x, y) -> (gelu(up x), y + x, x): x skips the linear. Nobody uses "idle", which so gets no
+ * gradient, and must not be stepped. */
 typedef struct {
     tutti_module_t *up;
 } tt_skip_part_t;
@@ -53,6 +54,7 @@ static inline tutti_status_t tt_skip_part_init(tutti_module_t *m, const void *op
     (void)options;
     tt_skip_part_t *state = tutti_module_state(m);
     const tutti_linear_options_t o = {.in = TT_PIPELINE_WIDTH, .out = TT_PIPELINE_WIDTH};
+    TT_TRY(tutti_module_new_child(m, "idle", &tutti_linear_layer, &o, NULL));
     return tutti_module_new_child(m, "up", &tutti_linear_layer, &o, &state->up);
 }
 

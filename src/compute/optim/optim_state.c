@@ -116,10 +116,10 @@ tutti_status_t tutti_optim_each_state(tutti_optim_t *opt, tutti_tensor_visit_t v
 /* A file of one rank would hold its slices alone. */
 static tutti_status_t check_whole(const tutti_optim_t *opt, const char *call)
 {
-    return !tt_optim_has_slices(opt)
+    return !tt_optim_has_slices(opt) && !tt_optim_has_spreads(opt)
                ? TUTTI_OK
                : TT_FAIL(TUTTI_ERR_STATE,
-                         "%s: ranks step slices of \"%s\" and others, and each has the state of "
+                         "%s: ranks step parts of \"%s\" and others, and each has the state of "
                          "its own: tutti_checkpoint_save() writes them as one",
                          call, opt->slots[0].name);
 }

@@ -64,6 +64,10 @@ static const tutti_option_t table[] = {
     TEXT(hook, "hook", "NAME", "how gradients are averaged: none, bf16, fp16, powersgd:R, …"),
     TEXT(bucket_mb, "bucket-mb", "MIB",
          "gradients that travel together; auto: by the wire's speed"),
+    TEXT(mesh, "mesh", "dp=D,tp=T", "ranks that share the data, and a model; else all the data"),
+    INT(tp_shards, "tp-shards", "T", 0, 65536,
+        "shards of tensor parallelism, on any number of ranks; 0: the ranks"),
+    FLAG(sequence_parallel, "sequence-parallel", "of them each has a part of the sequence, too"),
     INT(stage, "stage", "S", 0, 1, "of ZeRO; 1: each rank steps a part of the weights"),
     FLAG(recompute, "recompute", "activations in backward instead of keeping them: less memory"),
     FLAG(no_overlap, "no-overlap", "average gradients behind the backward, not under it"),
@@ -172,7 +176,9 @@ static tutti_status_t open_session(session_t *session)
     TUTTI_CHECK(tutti_context_create(&options, &session->ctx));
     (void)tutti_context_set_autocast(session->ctx,
                                      settings->dtype == DTYPE_BF16 ? TUTTI_BF16 : TUTTI_F32);
-    return open_model(session);
+    TUTTI_CHECK(gpt_open_mesh(session));
+    TUTTI_CHECK(open_model(session));
+    return gpt_cut_model(session);
 }
 
 /* false: the timeline is not all there. */
@@ -185,6 +191,7 @@ static bool close_session(session_t *session)
     tutti_module_release(session->model);
     tutti_context_release(session->ctx);
     tutti_device_release(session->device);
+    tutti_mesh_release(session->mesh);
     tutti_group_release(session->world);
     return is_written;
 }

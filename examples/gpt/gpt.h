@@ -2,7 +2,8 @@
  * then
  *
  *     train.c     the training loop
- *     parallel.c  how several ranks share it: DDP, hooks, micro-batches, the timeline
+ *     layout.c    which ranks share what: --mesh, tensor parallelism
+ *     parallel.c  how several ranks share a step: DDP, hooks, micro-batches, the timeline
  *     evaluate.c  mean loss over a text, in windows that do not overlap, spread over the ranks
  *     sample.c    text from the model, byte by byte
  *     measure.c   --bench: the time of a step on random tokens
@@ -15,13 +16,14 @@
 
 typedef struct {
     const char *data, *save, *load, *log, *reference, *summary, *hook, *bucket_mb, *trace;
-    const char *checkpoint, *device;
+    const char *checkpoint, *device, *mesh;
     int64_t layers, width, heads, context, batch, shards, steps, threads, seed, sample;
-    int64_t warmup, validate_every, every, keep, copies, accumulate, stage;
+    int64_t warmup, validate_every, every, keep, copies, accumulate, stage, tp_shards;
     int64_t device_mib, device_launch_ns, device_copy_mb; /* zeros: as the device has it */
     double seconds, lr, weight_decay, clip, dropout;
     int dtype, schedule;
     bool evaluate, digest, bench, no_overlap, recompute, resume, whole, per_host;
+    bool sequence_parallel;
 } settings_t;
 
 enum { DTYPE_F32, DTYPE_BF16 };
@@ -32,6 +34,9 @@ enum { VOCAB = 256 };
 typedef struct {
     settings_t settings;
     tutti_group_t *world;
+    tutti_mesh_t *mesh;           /* of the world: "dp" and "tp" */
+    tutti_group_t *data, *tensor; /* its groups of this rank, borrowed */
+    bool is_cut;                  /* the model is spread over `tensor` */
     tutti_context_t *ctx;
     tutti_module_t *model;
     tutti_trace_t *trace;   /* NULL: none */
@@ -60,6 +65,10 @@ tutti_tensor_t *gpt_loss(tutti_scope_t *s, session_t *session, tutti_tensor_t *t
 /* Tokens and targets [B, T] u8 of a micro-batch of the context's step and shard. */
 typedef void (*gpt_micro_batch_t)(void *user, tutti_scope_t *s, int64_t micro_batch,
                                   tutti_tensor_t **tokens, tutti_tensor_t **targets);
+
+/* The ranks as --mesh has them; then the model cut, if it is to be. */
+tutti_status_t gpt_open_mesh(session_t *session);
+tutti_status_t gpt_cut_model(session_t *session);
 
 tutti_status_t gpt_open_ddp(session_t *session, tutti_ddp_t **out);
 

@@ -61,7 +61,7 @@ static double mean_loss(const training_t *t)
 
 static tutti_status_t share_loss(training_t *t)
 {
-    TUTTI_CHECK(tutti_all_reduce(t->session->world, t->losses, TUTTI_SUM, NULL));
+    TUTTI_CHECK(tutti_all_reduce(t->session->data, t->losses, TUTTI_SUM, NULL));
     t->loss = mean_loss(t);
     if (!isfinite(t->loss)) {
         fprintf(stderr, "gpt: the loss of step %lld is %g: a lower --lr may help\n",
@@ -240,7 +240,8 @@ static tutti_status_t finish(training_t *t)
                          .tokens_per_second = tokens_per_second(t),
                          .train_loss = t->loss,
                          .digest = digest};
-    TUTTI_CHECK(tutti_module_digest(session->model, digest));
+    TUTTI_CHECK(
+        (session->is_cut ? tutti_parallel_digest : tutti_module_digest)(session->model, digest));
     if (settings->summary != NULL) {
         TUTTI_CHECK(validate(t, 0, &summary.val_loss));
     }

@@ -83,6 +83,13 @@ static void return_to_bucket(tt_storage_t *storage)
 static tutti_status_t check_param(const tt_ddp_param_t *param)
 {
     const tt_device_t *device = param->tensor->storage->device;
+    if (param->tensor->spread != NULL) {
+        return TT_FAIL(
+            TUTTI_ERR_UNSUPPORTED,
+            "ddp: parameter %s is a part by tensor parallelism: stage 1 cannot deal such "
+            "out yet; use stage 0",
+            param->name);
+    }
     if (device != NULL) {
         return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
                        "ddp: parameter %s lies on %s: stage 1 is for parameters of the host",

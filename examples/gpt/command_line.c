@@ -69,7 +69,11 @@ static const tutti_option_t table[] = {
         "of "
         "weights"),
     TEXT(unit, "unit", "KIND", "of modules that come and go together at stage 3: block"),
-    TEXT(mesh, "mesh", "pp=P", "stages of the model on P ranks, one batch for all"),
+    TEXT(mesh, "mesh", "dp=D,tp=T,pp=P",
+         "ranks that share the data, a layer, the layers; else all share the data"),
+    INT(tp_shards, "tp-shards", "T", 0, 65536,
+        "shards of tensor parallelism, on any number of ranks; 0: the ranks"),
+    FLAG(sequence_parallel, "sequence-parallel", "of them each has a part of the sequence, too"),
     INT(micro_batches, "micro-batches", "M", 0, 65536,
         "that each shard's B sequences are cut into; excludes --accumulate"),
     TEXT(pipeline, "pipeline", "NAME", "the schedule of the stages: 1f1b, gpipe, zb-h1, zb-v, …"),
@@ -185,7 +189,9 @@ static tutti_status_t open_session(session_t *session)
     TUTTI_CHECK(tutti_context_create(&options, &session->ctx));
     (void)tutti_context_set_autocast(session->ctx,
                                      settings->dtype == DTYPE_BF16 ? TUTTI_BF16 : TUTTI_F32);
-    return open_model(session);
+    TUTTI_CHECK(gpt_open_mesh(session));
+    TUTTI_CHECK(open_model(session));
+    return gpt_cut_model(session);
 }
 
 /* false: the timeline is not all there. */
@@ -198,6 +204,7 @@ static bool close_session(session_t *session)
     tutti_module_release(session->model);
     tutti_context_release(session->ctx);
     tutti_device_release(session->device);
+    tutti_mesh_release(session->mesh);
     tutti_group_release(session->world);
     return is_written;
 }

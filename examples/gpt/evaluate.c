@@ -1,6 +1,6 @@
-/* Evaluation. Rank r takes windows r, r + ranks, …; every rank then holds every window's loss
- * (adding zeros changes no bit) and sums them in order, so that the result does not depend on the
- * number of ranks. */
+/* Evaluation. Rank r of those that share the data takes windows r, r + ranks, …; every rank then
+ * holds every window's loss (adding zeros changes no bit) and sums them in order, so that the
+ * result does not depend on the number of ranks. */
 #include "gpt.h"
 
 #include <tutti/modes.h>
@@ -8,7 +8,11 @@
 tutti_tensor_t *gpt_loss(tutti_scope_t *s, session_t *session, tutti_tensor_t *tokens,
                          tutti_tensor_t *targets)
 {
-    return tutti_cross_entropy(s, tutti_forward(s, session->model, tokens), targets);
+    tutti_tensor_t *logits = tutti_forward(s, session->model, tokens);
+    const tutti_parallel_loss_options_t cut = {
+        .group = session->tensor, .shards = (int)session->settings.tp_shards, .classes = VOCAB};
+    return session->is_cut ? tutti_parallel_cross_entropy(s, logits, targets, &cut)
+                           : tutti_cross_entropy(s, logits, targets);
 }
 
 /* Mean loss of a window. */
@@ -33,8 +37,9 @@ static tutti_status_t evaluate_share(session_t *session, tutti_dataset_t *text,
     tutti_dataloader_t *windows;
     TUTTI_CHECK(tutti_dataloader_create(text, NULL, &windows));
     tutti_status_t status = TUTTI_OK;
-    for (int64_t first = 0; first < count && status >= 0; first += session->ranks) {
-        const int64_t i = first + session->rank;
+    for (int64_t first = 0; first < count && status >= 0;
+         first += tutti_group_size(session->data)) {
+        const int64_t i = first + tutti_group_rank(session->data);
         double unused;
         if (i < count || session->settings.stage == 3) {
             status = evaluate_window(session, windows, i < count ? i : 0,
@@ -43,7 +48,7 @@ static tutti_status_t evaluate_share(session_t *session, tutti_dataset_t *text,
     }
     tutti_dataloader_release(windows);
     TUTTI_CHECK(status);
-    return tutti_all_reduce(session->world, losses, TUTTI_SUM, NULL);
+    return tutti_all_reduce(session->data, losses, TUTTI_SUM, NULL);
 }
 
 static double mean_of(const tutti_tensor_t *losses)

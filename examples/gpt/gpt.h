@@ -2,8 +2,9 @@
  * then
  *
  *     train.c     the training loop
+ *     layout.c    which ranks share what: --mesh, tensor parallelism
  *     stages.c    --mesh pp=P: stages of the model, each on a rank of its own
- *     parallel.c  how several ranks share it: DDP, hooks, micro-batches, the timeline
+ *     parallel.c  how several ranks share a step: DDP, hooks, micro-batches, the timeline
  *     evaluate.c  mean loss over a text, in windows that do not overlap, spread over the ranks
  *     sample.c    text from the model, byte by byte
  *     measure.c   --bench: the time of a step on random tokens
@@ -19,11 +20,12 @@ typedef struct {
     const char *checkpoint, *device, *metrics, *mesh, *pipeline, *cut, *offload;
     int64_t layers, width, heads, context, batch, shards, steps, threads, seed, sample;
     int64_t warmup, validate_every, every, keep, copies, accumulate, stage;
-    int64_t micro_batches, stages_per_rank;
+    int64_t micro_batches, stages_per_rank, tp_shards;
     int64_t device_mib, device_launch_ns, device_copy_mb; /* zeros: as the device has it */
     double seconds, lr, weight_decay, clip, dropout;
     int dtype, schedule;
     bool evaluate, digest, bench, no_overlap, recompute, resume, whole, per_host;
+    bool sequence_parallel;
 } settings_t;
 
 enum { DTYPE_F32, DTYPE_BF16 };
@@ -34,6 +36,9 @@ enum { VOCAB = 256 };
 typedef struct {
     settings_t settings;
     tutti_group_t *world;
+    tutti_mesh_t *mesh;           /* of the world: "dp" and "tp" */
+    tutti_group_t *data, *tensor; /* its groups of this rank, borrowed */
+    bool is_cut;                  /* the model is spread over `tensor` */
     tutti_context_t *ctx;
     tutti_module_t *model;
     tutti_trace_t *trace;   /* NULL: none */
@@ -65,6 +70,9 @@ typedef void (*gpt_micro_batch_t)(void *user, tutti_scope_t *s, int64_t micro_ba
 
 /* Its state goes to the disk of --offload, if that is given. */
 tutti_status_t gpt_offload(const session_t *session, tutti_optim_t *opt);
+/* The ranks as --mesh has them; then the model cut, if it is to be. */
+tutti_status_t gpt_open_mesh(session_t *session);
+tutti_status_t gpt_cut_model(session_t *session);
 
 tutti_status_t gpt_open_ddp(session_t *session, tutti_ddp_t **out);
 

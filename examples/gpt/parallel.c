@@ -72,7 +72,7 @@ tutti_status_t gpt_open_ddp(session_t *session, tutti_ddp_t **out)
     TUTTI_CHECK(bucket_bytes(settings, &options.bucket_bytes));
     TUTTI_CHECK(open_trace(session));
     options.trace = session->trace;
-    TUTTI_CHECK(tutti_ddp_create(session->ctx, session->model, session->world, &options, out));
+    TUTTI_CHECK(tutti_ddp_create(session->ctx, session->model, session->data, &options, out));
     return set_hook(settings, *out);
 }
 

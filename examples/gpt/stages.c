@@ -9,7 +9,8 @@ enum { CUTS_MAX = 256 };
 
 bool gpt_is_pipeline(const settings_t *settings)
 {
-    return settings->mesh != NULL || settings->micro_batches > 0;
+    return settings->micro_batches > 0 ||
+           (settings->mesh != NULL && strstr(settings->mesh, "pp=") != NULL);
 }
 
 const char *gpt_check_pipeline(const settings_t *settings)
@@ -23,8 +24,10 @@ const char *gpt_check_pipeline(const settings_t *settings)
     if (settings->accumulate > 1) {
         return "gpt: --micro-batches cuts a batch, --accumulate adds batches up: give one of them";
     }
-    if (settings->shards > 1 || settings->stage > 0 || settings->hook != NULL) {
-        return "gpt: a pipeline has one shard and averages nothing: no --shards, --stage, --hook";
+    if (settings->shards > 1 || settings->stage > 0 || settings->hook != NULL ||
+        settings->tp_shards > 0) {
+        return "gpt: a pipeline has one shard and averages nothing: no --shards, --stage, --hook, "
+               "--tp-shards";
     }
     if (settings->checkpoint != NULL || settings->save != NULL || settings->summary != NULL ||
         settings->sample > 0 || settings->validate_every > 0 || settings->evaluate ||
@@ -33,32 +36,6 @@ const char *gpt_check_pipeline(const settings_t *settings)
                "--summary, --sample, --validate-every, --evaluate, --bench";
     }
     return NULL;
-}
-
-/* Of "pp=4": 4; 1 without --mesh; 0: it is something else. */
-static int stage_ranks(const char *mesh)
-{
-    int ranks = 1, used = 0;
-    if (mesh == NULL) {
-        return 1;
-    }
-    return sscanf(mesh, "pp=%d%n", &ranks, &used) == 1 && mesh[used] == 0 && ranks > 0 ? ranks : 0;
-}
-
-static tutti_status_t check_ranks(const session_t *session)
-{
-    const char *mesh = session->settings.mesh;
-    const int ranks = stage_ranks(mesh);
-    if (ranks == 0) {
-        fprintf(stderr, "gpt: --mesh %s: want pp=P\n", mesh);
-        return TUTTI_ERR_ARG;
-    }
-    if (ranks != session->ranks) {
-        fprintf(stderr, "gpt: --mesh %s is of %d ranks, and there are %d\n",
-                mesh == NULL ? "pp=1" : mesh, ranks, session->ranks);
-        return TUTTI_ERR_ARG;
-    }
-    return TUTTI_OK;
 }
 
 /* "blocks.2,ln" in place. */
@@ -95,7 +72,6 @@ tutti_status_t gpt_open_pipeline(session_t *session, tutti_pipeline_t **out)
                  .stages_per_rank = (int)settings->stages_per_rank,
                  .micro_batches = (int)settings->micro_batches},
         .loss = loss_of_logits};
-    TUTTI_CHECK(check_ranks(session));
     if (settings->cut != NULL) {
         snprintf(text, sizeof text, "%s", settings->cut);
         options.cut = names;

@@ -63,7 +63,7 @@ static double mean_loss(const training_t *t)
 static tutti_status_t share_loss(training_t *t)
 {
     if (t->pipeline == NULL) {
-        TUTTI_CHECK(tutti_all_reduce(t->session->world, t->losses, TUTTI_SUM, NULL));
+        TUTTI_CHECK(tutti_all_reduce(t->session->data, t->losses, TUTTI_SUM, NULL));
     }
     t->loss = mean_loss(t);
     if (!isfinite(t->loss)) {
@@ -287,6 +287,7 @@ static tutti_status_t finish(training_t *t)
                          .train_loss = t->loss,
                          .digest = digest};
     TUTTI_CHECK(t->pipeline != NULL ? tutti_pipeline_digest(t->pipeline, digest)
+                : session->is_cut   ? tutti_parallel_digest(session->model, digest)
                                     : tutti_ddp_digest(t->ddp, digest));
     if (settings->summary != NULL) {
         TUTTI_CHECK(validate(t, 0, &summary.val_loss));

@@ -206,6 +206,15 @@ class Examples(unittest.TestCase):
         self.assertIn('stage 2  rank 2  6 to 8\n', outs[2])
         self.assertIn('rank 0: at most 4 micro-batches of stages at once', outs[2])
 
+    def test_21_has_one_digest_on_any_number_of_ranks(self):
+        found = set()
+        for ranks, *options in [(1,), (2,), (3, 'sequence'), (4, 'sequence')]:
+            out = launch(ranks, '21_tensor_parallel', *options).stdout
+            self.assertEqual(out.count('parameters\n'), ranks)
+            found.add(re.search(r'loss (\S+) digest (\w{32})\n', out).groups())
+        self.assertEqual(len(found), 1)
+        self.assertLess(float(next(iter(found))[0]), 3)
+
     def test_13_checks_its_gradients_and_finds_the_centre(self):
         out = run('13_own_operation').stdout
         self.assertIn('(3, 4) lies at 5, 53.13 degrees\n', out)

@@ -56,6 +56,22 @@ class Bits(unittest.TestCase):
         for ranks in (2, 3, 4, 5):
             self.assertEqual(train("--shards", "12", ranks=ranks), expected, f"{ranks} ranks")
 
+    def test_meshes_change_no_bit(self):
+        cut = ["--shards", "2", "--tp-shards", "4", "--context", "88", "--dropout", "0.1"]
+        expected = train(*cut)
+        for ranks, mesh, *options in [(2, "tp=2", "--sequence-parallel"), (3, "tp=3"),
+                                      (4, "dp=2,tp=2", "--sequence-parallel"), (2, "dp=2")]:
+            self.assertEqual(train(*cut, "--mesh", mesh, *options, ranks=ranks), expected, mesh)
+
+    def test_bad_meshes_are_named(self):
+        for options, want in [(["--mesh", "dp=2,tq=1"], "--mesh dp=2,tq=1: want sizes such as"),
+                              (["--mesh", "tp=2", "--sample", "9"], "want the whole model"),
+                              (["--mesh", "tp=2", "--tp-shards", "3"],
+                               "4 units (heads) of 25 are not divisible by 3 shards")]:
+            done = run("--data", text, *ODD, "--steps", "1", *options, ranks=2, check=False)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn(want, done.stdout + done.stderr)
+
     def test_wires_and_algorithms_change_no_bit(self):
         expected = train("--shards", "12")
         self.assertEqual(train("--shards", "12", ranks=3, TUTTI_WIRES="tcp"), expected, "tcp")

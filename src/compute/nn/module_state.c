@@ -15,11 +15,22 @@
 
 /* ---- saving ---------------------------------------------------------------------------------- */
 
+/* A file of one rank would hold its parts alone. */
+static tutti_status_t add_whole(void *list, const char *name, tutti_tensor_t *x)
+{
+    return x->spread == NULL
+               ? tt_tensor_list_add(list, name, x)
+               : TT_FAIL(TUTTI_ERR_STATE,
+                         "module_save: each rank has a part of %s, by tensor parallelism: "
+                         "tutti_checkpoint_save() writes them as one",
+                         name);
+}
+
 tutti_status_t tutti_module_save(tutti_module_t *m, const char *path,
                                  const tutti_named_text_t *metadata, size_t metadata_count)
 {
     tt_tensor_list_t list = {0};
-    tutti_status_t status = tutti_module_each_tensor(m, tt_tensor_list_add, &list);
+    tutti_status_t status = tutti_module_each_tensor(m, add_whole, &list);
     if (status >= 0) {
         status = tutti_safetensors_save(path, list.items, list.count, metadata, metadata_count);
     }

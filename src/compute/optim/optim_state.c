@@ -156,7 +156,9 @@ static tutti_status_t check_slot_whole(const tutti_optim_t *opt, const tt_optim_
 /* A file of one rank would hold its slices alone. */
 static tutti_status_t check_whole(const tutti_optim_t *opt, const char *call)
 {
-    return tt_optim_has_slices(opt) ? fail_slices(call, opt->slots[0].name) : TUTTI_OK;
+    return tt_optim_has_slices(opt) || tt_optim_has_spreads(opt)
+               ? fail_slices(call, opt->slots[0].name)
+               : TUTTI_OK;
 }
 
 tutti_status_t tutti_optim_save(tutti_optim_t *opt, const char *path)

@@ -112,6 +112,13 @@ static void return_to_bucket(tt_storage_t *storage)
 static tutti_status_t check_param(const char *name, const tutti_tensor_t *x)
 {
     const tt_device_t *device = x->storage->device;
+    if (x->spread != NULL) {
+        return TT_FAIL(
+            TUTTI_ERR_UNSUPPORTED,
+            "ddp: parameter %s is a part by tensor parallelism: stages 1 to 3 cannot deal "
+            "such out yet; use stage 0",
+            name);
+    }
     if (device != NULL) {
         return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
                        "ddp: parameter %s lies on %s: stages 1 to 3 are for parameters of the host",

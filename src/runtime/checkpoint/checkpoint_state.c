@@ -41,19 +41,76 @@ static tutti_status_t add_module(void *list, const char *name, tutti_tensor_t *x
     return tt_tensor_list_add(list, name, is_elsewhere(x) ? x->slice->values : x);
 }
 
-/* All tensors of the list, and the caller's slices. */
-static tutti_status_t list_slices(const tutti_checkpoint_t *c, tt_checkpoint_state_t *state)
+/* Run `run` of a tensor that is spread over ranks (spread.h), whose first index is `at` of it. */
+static tutti_status_t add_run(tt_checkpoint_state_t *state, size_t item, int run, int64_t at)
 {
-    const size_t own = state->tensors.count;
-    state->slices = tt_alloc_array(own + c->slice_count + 1, sizeof *state->slices, "checkpoint");
+    const tutti_named_tensor_t *listed = &state->tensors.items[item];
+    const tutti_tensor_t *x = tt_listed(&state->tensors, item);
+    const tt_spread_t *spread = x->spread;
+    int64_t offset[TUTTI_RANK_MAX] = {0};
+    tutti_shape_t shape = x->shape;
+    tutti_tensor_t *view;
+    shape.dims[spread->dim] = spread->runs[run].count;
+    offset[spread->dim] = spread->runs[run].first;
+    TT_TRY(tt_tensor_over(x->storage, x->dtype, shape, x->strides,
+                          x->offset + at * x->strides[spread->dim], &view));
+    const tutti_status_t status = tt_tensor_list_add(&state->views, listed->name, view);
+    if (status >= 0) {
+        state->slices[state->slice_count++] =
+            tutti_slice_box(listed->name, view, spread->whole, offset);
+    }
+    tutti_tensor_release(view);
+    return status;
+}
+
+static tutti_status_t add_spread(tt_checkpoint_state_t *state, size_t item)
+{
+    const tutti_tensor_t *x = tt_listed(&state->tensors, item);
+    int64_t at = 0;
+    if (x->slice != NULL || x->part != NULL) {
+        return TT_FAIL(
+            TUTTI_ERR_UNSUPPORTED,
+            "checkpoint: %s is a part by tensor parallelism, and dealt out by ZeRO: such "
+            "a part of a part cannot be saved yet; use stage 0",
+            state->tensors.items[item].name);
+    }
+    for (int run = 0; run < x->spread->run_count; run++) {
+        TT_TRY(x->spread->runs[run].count > 0 ? add_run(state, item, run, at) : TUTTI_OK);
+        at += x->spread->runs[run].count;
+    }
+    return TUTTI_OK;
+}
+
+static size_t count_slices(const tt_checkpoint_state_t *state)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < state->tensors.count; i++) {
+        const tt_spread_t *spread = tt_listed(&state->tensors, i)->spread;
+        count += spread == NULL ? 1 : (size_t)spread->run_count;
+    }
+    return count;
+}
+
+/* All tensors of the list, of which the first `module_tensors` are the module's, and the caller's
+ * slices. */
+static tutti_status_t list_slices(const tutti_checkpoint_t *c, size_t module_tensors,
+                                  tt_checkpoint_state_t *state)
+{
+    const size_t room = count_slices(state) + c->slice_count + 1;
+    state->slices = tt_alloc_array(room, sizeof *state->slices, "checkpoint");
     TT_TRY_ALLOC(state->slices);
-    for (size_t i = 0; i < own; i++) {
-        state->slices[i] = slice_of(state->tensors.items[i].name, tt_listed(&state->tensors, i));
+    for (size_t i = 0; i < state->tensors.count; i++) {
+        tutti_tensor_t *x = tt_listed(&state->tensors, i);
+        if (x->spread != NULL) {
+            TT_TRY(add_spread(state, i));
+        } else {
+            state->slices[state->slice_count++] = slice_of(state->tensors.items[i].name, x);
+        }
+        state->module_count = i < module_tensors ? state->slice_count : state->module_count;
     }
     for (size_t i = 0; i < c->slice_count; i++) {
-        state->slices[own + i] = c->slices[i];
+        state->slices[state->slice_count++] = c->slices[i];
     }
-    state->slice_count = own + c->slice_count;
     return TUTTI_OK;
 }
 
@@ -64,11 +121,11 @@ tutti_status_t tt_checkpoint_state_saved(const tutti_checkpoint_t *c, tt_checkpo
     if (c->module != NULL) {
         status = tutti_module_each_tensor(c->module, add_module, &out->tensors);
     }
-    out->module_count = out->tensors.count;
+    const size_t module_tensors = out->tensors.count;
     if (c->optim != NULL && status >= 0) {
         status = tutti_optim_each_state(c->optim, add_optim, &out->tensors);
     }
-    status = status < 0 ? status : list_slices(c, out);
+    status = status < 0 ? status : list_slices(c, module_tensors, out);
     return status < 0 ? tt_checkpoint_state_end(out, status) : TUTTI_OK;
 }
 
@@ -140,7 +197,7 @@ static tutti_status_t want_all(const tutti_checkpoint_t *c, const tt_loaded_t *f
         TT_TRY(tt_optim_load_begin(c->optim, c->device, find_saved, from, &state->loading));
         TT_TRY(tt_optim_load_each(state->loading, add_optim, &state->tensors));
     }
-    return list_slices(c, state);
+    return list_slices(c, 0, state);
 }
 
 tutti_status_t tt_checkpoint_state_wanted(const tutti_checkpoint_t *c, const tt_loaded_t *from,
@@ -211,6 +268,7 @@ tutti_status_t tt_checkpoint_state_end(tt_checkpoint_state_t *state, tutti_statu
         status = end_tensor(state, i);
     }
     tt_tensor_list_release(&state->module);
+    tt_tensor_list_release(&state->views);
     tt_tensor_list_release(&state->tensors);
     tt_free(state->slices);
     *state = (tt_checkpoint_state_t){0};

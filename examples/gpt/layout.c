@@ -1,0 +1,83 @@
+/* Which ranks do what: --mesh dp=2,tp=2 lays them out in rows that share a model (tensor
+ * parallelism), and in columns that share the data (DDP); pp=P is a pipeline (stages.c). */
+#include "gpt.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { DP, TP, PP, DIMS };
+
+static const char *const names[] = {"dp", "tp", "pp"};
+
+static tutti_status_t fail(const char *mesh)
+{
+    fprintf(stderr,
+            "gpt: --mesh %s: want sizes such as dp=2,tp=2 or pp=4, whose product is the ranks\n",
+            mesh);
+    return TUTTI_ERR_ARG;
+}
+
+/* One "tp=2" of the list. Returns what follows; NULL: that is none. */
+static const char *read_size(const char *text, int sizes[DIMS])
+{
+    for (int i = 0; i < DIMS; i++) {
+        int used = 0, size = 0;
+        if (strncmp(text, names[i], strlen(names[i])) == 0 &&
+            sscanf(text + strlen(names[i]), "=%d%n", &size, &used) == 1 && used > 0 && size > 0) {
+            text += strlen(names[i]) + (size_t)used;
+            sizes[i] = size;
+            return *text == ',' ? text + 1 : *text == 0 ? text : NULL;
+        }
+    }
+    return NULL;
+}
+
+/* Without --mesh all ranks share the data. */
+static tutti_status_t read_mesh(const session_t *session, int sizes[DIMS])
+{
+    const char *text = session->settings.mesh;
+    sizes[DP] = text == NULL ? session->ranks : 1;
+    sizes[TP] = sizes[PP] = 1;
+    while (text != NULL && *text != 0) {
+        text = read_size(text, sizes);
+        if (text == NULL) {
+            return fail(session->settings.mesh);
+        }
+    }
+    return (int64_t)sizes[DP] * sizes[TP] * sizes[PP] == session->ranks
+               ? TUTTI_OK
+               : fail(session->settings.mesh);
+}
+
+tutti_status_t gpt_open_mesh(session_t *session)
+{
+    const settings_t *settings = &session->settings;
+    int sizes[DIMS];
+    TUTTI_CHECK(read_mesh(session, sizes));
+    if (gpt_is_pipeline(settings) && sizes[PP] != session->ranks) {
+        fprintf(stderr,
+                "gpt: a pipeline wants all ranks: --mesh pp=%d; dp and tp do not go with it yet\n",
+                session->ranks);
+        return TUTTI_ERR_ARG;
+    }
+    TUTTI_CHECK(tutti_mesh_create(session->world, DIMS, sizes, names, &session->mesh));
+    session->data = tutti_mesh_group(session->mesh, names[DP]);
+    session->tensor = tutti_mesh_group(session->mesh, names[TP]);
+    session->is_cut = settings->tp_shards > 0 || sizes[TP] > 1;
+    if (session->is_cut && (settings->save != NULL || settings->sample > 0 || settings->bench)) {
+        fprintf(stderr,
+                "gpt: --save, --sample and --bench want the whole model: with tensor "
+                "parallelism write a checkpoint (--checkpoint DIR --every N), and --load it "
+                "in a run without\n");
+        return TUTTI_ERR_ARG;
+    }
+    return TUTTI_OK;
+}
+
+tutti_status_t gpt_cut_model(session_t *session)
+{
+    const tutti_parallel_options_t options = {.shards = (int)session->settings.tp_shards,
+                                              .sequence = session->settings.sequence_parallel};
+    return session->is_cut ? tutti_parallelize(session->model, session->tensor, &options)
+                           : TUTTI_OK;
+}

@@ -27,7 +27,7 @@
  * recorded, averages as ever.
  *
  * Operations that have no gradient of their gradient fail with UNSUPPORTED, which names them:
- * rnn_scan, lstm_scan, gru_scan; and sync_batch_norm.
+ * ctc_loss, rnn_scan, lstm_scan, gru_scan; and sync_batch_norm.
  */
 #ifndef TUTTI_AUTOGRAD_H
 #define TUTTI_AUTOGRAD_H

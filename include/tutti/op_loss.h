@@ -32,9 +32,11 @@ typedef enum tutti_loss_reduction {
 
 typedef struct tutti_cross_entropy_options {
     tutti_loss_reduction_t reduction;
-    float label_smoothing; /**< in [0, 1]: this much of the target is spread over all classes */
-    bool has_ignore_index; /**< false: ignore_index is -100 */
-    int64_t ignore_index;  /**< rows with this target count for nothing */
+    float label_smoothing;  /**< in [0, 1]: this much of the target is spread over all classes */
+    bool has_ignore_index;  /**< false: ignore_index is -100 */
+    int64_t ignore_index;   /**< rows with this target count for nothing */
+    tutti_tensor_t *weight; /**< [V] of each class; NULL: all 1. A mean divides by those of the
+                                 targets, of probabilities by the rows */
 } tutti_cross_entropy_options_t;
 
 /**
@@ -53,12 +55,13 @@ TUTTI_API tutti_tensor_t *tutti_cross_entropy(tutti_scope_t *s, tutti_tensor_t *
                                               tutti_tensor_t *targets);
 
 /**
- * The same with options; NULL for the defaults.
+ * The same with options; NULL for the defaults. Targets may also be probabilities, [..., V] and
+ * floating: -Σ p log softmax(logits), with a gradient of their own.
  *
  * @return  a scalar, or [...] without reduction; with smoothing ε the target is
  *          (1-ε) onehot(target) + ε/V
  * @thread  the scope's
- * @cost    as tutti_cross_entropy
+ * @cost    as tutti_cross_entropy; with weights or probabilities some passes more
  * @errors  as tutti_cross_entropy, and ARG for a smoothing outside [0, 1]
  * @source  torch.nn.functional.cross_entropy; Szegedy et al., "Rethinking the Inception
  *          Architecture for Computer Vision" (2016)
@@ -69,8 +72,10 @@ TUTTI_API tutti_tensor_t *tutti_cross_entropy_with(tutti_scope_t *s, tutti_tenso
 
 typedef struct tutti_nll_loss_options {
     tutti_loss_reduction_t reduction;
-    bool has_ignore_index; /**< false: ignore_index is -100 */
-    int64_t ignore_index;  /**< rows with this target count for nothing */
+    bool has_ignore_index;  /**< false: ignore_index is -100 */
+    int64_t ignore_index;   /**< rows with this target count for nothing */
+    tutti_tensor_t *weight; /**< [V] of each class; NULL: all 1. A mean divides by those of the
+                                 targets */
 } tutti_nll_loss_options_t;
 
 /**
@@ -103,6 +108,11 @@ TUTTI_API tutti_tensor_t *tutti_nll_loss(tutti_scope_t *s, tutti_tensor_t *log_p
  */
 TUTTI_API tutti_tensor_t *tutti_mse_loss(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *y,
                                          tutti_loss_reduction_t reduction);
+
+/** |x - y|, reduced: dx = dy sign(x - y) (/ numel), 0 where they are equal. @thread the scope's
+ *  @errors SHAPE, DTYPE @source torch.nn.functional.l1_loss */
+TUTTI_API tutti_tensor_t *tutti_l1_loss(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *y,
+                                        tutti_loss_reduction_t reduction);
 
 /**
  * d²/2β for d = |x - y| below β, else d - β/2; reduced.
@@ -155,6 +165,23 @@ typedef struct tutti_kl_div_options {
  */
 TUTTI_API tutti_tensor_t *tutti_kl_div(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *target,
                                        const tutti_kl_div_options_t *options);
+
+/**
+ * Binary cross entropy of a probability x and y: -(y log x + (1 - y) log(1 - x)), with logarithms
+ * of at least -100; reduced.
+ *
+ * @param x  [any shape], floating, in [0, 1]; of another one the logarithm is NaN (PyTorch: an
+ *           error, for which it waits)
+ * @param y  [x's shape], floating, in [0, 1]
+ * @return   a scalar, or x's shape without reduction; dx = (x - y) / max(x (1 - x), 1e-12) dy
+ *           (/ numel), and the gradient of y is (log(1 - x) - log x) dy (/ numel)
+ * @thread   the scope's
+ * @cost     one pass
+ * @errors   SHAPE, DTYPE
+ * @source   torch.nn.functional.binary_cross_entropy
+ */
+TUTTI_API tutti_tensor_t *tutti_bce_loss(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *y,
+                                         tutti_loss_reduction_t reduction);
 
 /**
  * Binary cross entropy of sigmoid(x) and y: max(x, 0) - x y + log(1 + exp(-|x|)), reduced. Of an

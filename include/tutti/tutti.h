@@ -32,9 +32,12 @@
 #include <tutti/objects.h>
 #include <tutti/offload.h>
 #include <tutti/op.h>
+#include <tutti/op_activation.h>
 #include <tutti/op_conv.h>
 #include <tutti/op_index.h>
+#include <tutti/op_likelihood.h>
 #include <tutti/op_loss.h>
+#include <tutti/op_margin_loss.h>
 #include <tutti/op_math.h>
 #include <tutti/op_nn.h>
 #include <tutti/op_pad.h>

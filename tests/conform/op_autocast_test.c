@@ -52,6 +52,7 @@ static const struct {
     {"log", WIDE},
     {"sum", WIDE},
     {"cumsum", WIDE},
+    {"softplus", WIDE},
     {"cumprod", WIDE},
     {"prod", WIDE},
     {"softmax", WIDE},
@@ -61,7 +62,10 @@ static const struct {
     {"smooth_l1_loss", WIDE},
     {"huber_loss", WIDE},
     {"bce_with_logits", WIDE},
+    {"bce_loss", WIDE}, /* torch: an error */
+    {"l1_loss", WIDE},
     {"kl_div", WIDE},
+    {"ctc_loss", WIDE},
     /* where Tutti differs */
     {"mean", WIDE},       /* a sum; torch has no opinion */
     {"var", WIDE},        /* as mean */
@@ -95,6 +99,22 @@ static const struct {
     {"silu", SAME},
     {"gelu", SAME},
     {"gelu_tanh", SAME},
+    {"leaky_relu", SAME},
+    {"elu", SAME},
+    {"celu", SAME},
+    {"selu", SAME},
+    {"logsigmoid", SAME},
+    {"mish", SAME},
+    {"hardswish", SAME},
+    {"hardsigmoid", SAME},
+    {"hardtanh", SAME},
+    {"softsign", SAME},
+    {"tanhshrink", SAME},
+    {"threshold", SAME},
+    {"hardshrink", SAME},
+    {"softshrink", SAME},
+    {"prelu", SAME}, /* elementwise: no product; torch: to 16 bit */
+    {"glu", SAME},
     {"eq", SAME},
     {"ne", SAME},
     {"lt", SAME},

@@ -9,6 +9,7 @@
 
 #include <tutti/autograd.h>
 #include <tutti/modes.h>
+#include <tutti/op_activation.h>
 #include <tutti/op_conv.h>
 #include <tutti/op_index.h>
 #include <tutti/op_loss.h>
@@ -167,6 +168,31 @@ static tutti_tensor_t *call_one(draw_t *d, tutti_tensor_t *x)
         tutti_mean, tutti_var,     tutti_prod,   tutti_max,        tutti_min,
         tutti_any,  tutti_all,     tutti_clone,  tutti_contiguous, tutti_logical_not};
     return functions[below(d, (int64_t)(sizeof functions / sizeof functions[0]))](d->s, x);
+}
+
+static tutti_tensor_t *call_activation(draw_t *d, tutti_tensor_t *x)
+{
+    static tutti_tensor_t *(*const plain[])(tutti_scope_t *, tutti_tensor_t *) = {
+        tutti_selu,        tutti_logsigmoid, tutti_mish,     tutti_hardswish,
+        tutti_hardsigmoid, tutti_relu6,      tutti_softsign, tutti_tanhshrink,
+    };
+    static tutti_tensor_t *(*const of_number[])(tutti_scope_t *, tutti_tensor_t *, double) = {
+        tutti_leaky_relu, tutti_elu, tutti_celu, tutti_hardshrink, tutti_softshrink};
+    static tutti_tensor_t *(*const of_two[])(tutti_scope_t *, tutti_tensor_t *, double, double) = {
+        tutti_softplus, tutti_hardtanh, tutti_threshold};
+    switch (below(d, 6)) {
+    case 0:
+    case 1:
+        return plain[below(d, 8)](d->s, x);
+    case 2:
+        return of_number[below(d, 5)](d->s, x, any_number(d));
+    case 3:
+        return of_two[below(d, 3)](d->s, x, any_number(d), any_number(d));
+    case 4:
+        return tutti_prelu(d->s, x, beside(d, x));
+    default:
+        return one_in(d, 2) ? tutti_glu(d->s, x, any_dim(d)) : tutti_softmin(d->s, x, any_dim(d));
+    }
 }
 
 static tutti_tensor_t *call_two(draw_t *d, tutti_tensor_t *x)
@@ -452,8 +478,9 @@ static tutti_tensor_t *call_loss(draw_t *d, tutti_tensor_t *x)
 {
     const tutti_loss_reduction_t reduction = (tutti_loss_reduction_t)below(d, 3);
     const tutti_cross_entropy_options_t entropy = {reduction, (float)any_number(d), one_in(d, 2),
-                                                   any_index(d)};
-    const tutti_nll_loss_options_t likelihood = {reduction, one_in(d, 2), any_index(d)};
+                                                   any_index(d), vector_for(d, x, -1)};
+    const tutti_nll_loss_options_t likelihood = {reduction, one_in(d, 2), any_index(d),
+                                                 vector_for(d, x, -1)};
     switch (below(d, 6)) {
     case 0:
         return tutti_softmax(d->s, x, any_dim(d));
@@ -531,8 +558,9 @@ static tutti_tensor_t *call_random(draw_t *d, tutti_tensor_t *x)
 static tutti_tensor_t *call_any(draw_t *d, tutti_tensor_t *x)
 {
     static tutti_tensor_t *(*const families[])(draw_t *, tutti_tensor_t *) = {
-        call_one,   call_two,       call_number, call_over, call_view,   call_parts, call_layer,
-        call_layer, call_attention, call_loss,   call_pool, call_random, call_index, call_places};
+        call_one,   call_two,    call_number, call_over,      call_view,
+        call_parts, call_layer,  call_layer,  call_attention, call_loss,
+        call_pool,  call_random, call_index,  call_places,    call_activation};
     return families[below(d, (int64_t)(sizeof families / sizeof families[0]))](d, x);
 }
 

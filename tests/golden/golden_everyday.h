@@ -2,7 +2,12 @@
 #ifndef TT_GOLDEN_EVERYDAY_H
 #define TT_GOLDEN_EVERYDAY_H
 
+#include <math.h>
+
+#include <tutti/op_activation.h>
 #include <tutti/op_index.h>
+#include <tutti/op_likelihood.h>
+#include <tutti/op_margin_loss.h>
 #include <tutti/op_pad.h>
 
 #include "golden_args.h"
@@ -127,6 +132,197 @@ static tutti_tensor_t *call_einsum(golden_call_t *c)
     return tutti_einsum(c->s, text(c, "equation"), c->in, c->input_count);
 }
 
+/* ---- op_activation.h ------------------------------------------------------------------------ */
+
+static tutti_tensor_t *call_leaky_relu(golden_call_t *c)
+{
+    return tutti_leaky_relu(c->s, c->in[0], number(c, "negative_slope"));
+}
+
+static tutti_tensor_t *call_elu(golden_call_t *c)
+{
+    return tutti_elu(c->s, c->in[0], number(c, "alpha"));
+}
+
+static tutti_tensor_t *call_celu(golden_call_t *c)
+{
+    return tutti_celu(c->s, c->in[0], number(c, "alpha"));
+}
+
+static tutti_tensor_t *call_softplus(golden_call_t *c)
+{
+    return tutti_softplus(c->s, c->in[0], number(c, "beta"), number(c, "threshold"));
+}
+
+static tutti_tensor_t *call_hardtanh(golden_call_t *c)
+{
+    return tutti_hardtanh(c->s, c->in[0], number(c, "min_val"), number(c, "max_val"));
+}
+
+static tutti_tensor_t *call_threshold(golden_call_t *c)
+{
+    return tutti_threshold(c->s, c->in[0], number(c, "threshold"), number(c, "value"));
+}
+
+static tutti_tensor_t *call_hardshrink(golden_call_t *c)
+{
+    return tutti_hardshrink(c->s, c->in[0], number(c, "lambd"));
+}
+
+static tutti_tensor_t *call_softshrink(golden_call_t *c)
+{
+    return tutti_softshrink(c->s, c->in[0], number(c, "lambd"));
+}
+
+static tutti_tensor_t *call_glu(golden_call_t *c)
+{
+    return tutti_glu(c->s, c->in[0], dim_of(c));
+}
+
+static tutti_tensor_t *call_softmin(golden_call_t *c)
+{
+    return tutti_softmin(c->s, c->in[0], dim_of(c));
+}
+
+/* ---- op_margin_loss.h ----------------------------------------------------------------------- */
+
+static bool has(const golden_call_t *c, const char *name)
+{
+    return json_object_get(c->args, name) != NULL;
+}
+
+static tutti_tensor_t *call_pairwise_distance(golden_call_t *c)
+{
+    const double p = number(c, "p");
+    return tutti_pairwise_distance(c->s, c->in[0], c->in[1], p < 1e9 ? p : HUGE_VAL, 1e-6);
+}
+
+static tutti_tensor_t *call_cosine_similarity(golden_call_t *c)
+{
+    return tutti_cosine_similarity(c->s, c->in[0], c->in[1], dim_of(c), 1e-8);
+}
+
+static tutti_tensor_t *call_triplet_margin_loss(golden_call_t *c)
+{
+    const tutti_triplet_margin_options_t options = {.reduction = reduction(c),
+                                                    .has_margin = has(c, "margin"),
+                                                    .margin = number(c, "margin"),
+                                                    .p = number(c, "p"),
+                                                    .swap = truth(c, "swap")};
+    return tutti_triplet_margin_loss(c->s, c->in[0], c->in[1], c->in[2], &options);
+}
+
+static tutti_margin_options_t margin_of(const golden_call_t *c)
+{
+    return (tutti_margin_options_t){reduction(c), number(c, "margin")};
+}
+
+static tutti_tensor_t *call_cosine_embedding_loss(golden_call_t *c)
+{
+    const tutti_margin_options_t options = margin_of(c);
+    return tutti_cosine_embedding_loss(c->s, c->in[0], c->in[1], c->in[2], &options);
+}
+
+static tutti_tensor_t *call_hinge_embedding_loss(golden_call_t *c)
+{
+    const tutti_margin_options_t options = margin_of(c);
+    return tutti_hinge_embedding_loss(c->s, c->in[0], c->in[1], &options);
+}
+
+static tutti_tensor_t *call_margin_ranking_loss(golden_call_t *c)
+{
+    const tutti_margin_options_t options = margin_of(c);
+    return tutti_margin_ranking_loss(c->s, c->in[0], c->in[1], c->in[2], &options);
+}
+
+static tutti_tensor_t *call_soft_margin_loss(golden_call_t *c)
+{
+    return tutti_soft_margin_loss(c->s, c->in[0], c->in[1], reduction(c));
+}
+
+static tutti_tensor_t *call_multi_margin_loss(golden_call_t *c)
+{
+    const tutti_multi_margin_options_t options = {.reduction = reduction(c),
+                                                  .has_margin = true,
+                                                  .margin = number(c, "margin"),
+                                                  .p = (int)integer(c, "p"),
+                                                  .weight = c->in[2]};
+    return tutti_multi_margin_loss(c->s, c->in[0], c->in[1], &options);
+}
+
+static tutti_tensor_t *call_multilabel_soft_margin_loss(golden_call_t *c)
+{
+    return tutti_multilabel_soft_margin_loss(c->s, c->in[0], c->in[1], c->in[2], reduction(c));
+}
+
+/* ---- op_likelihood.h, op_loss.h ------------------------------------------------------------- */
+
+static tutti_tensor_t *call_poisson_nll_loss(golden_call_t *c)
+{
+    const tutti_poisson_nll_options_t options = {
+        .reduction = reduction(c), .is_rate = truth(c, "rate"), .full = truth(c, "full")};
+    return tutti_poisson_nll_loss(c->s, c->in[0], c->in[1], &options);
+}
+
+static tutti_tensor_t *call_gaussian_nll_loss(golden_call_t *c)
+{
+    const tutti_gaussian_nll_options_t options = {
+        .reduction = reduction(c), .full = truth(c, "full"), .eps = number(c, "eps")};
+    return tutti_gaussian_nll_loss(c->s, c->in[0], c->in[1], c->in[2], &options);
+}
+
+static tutti_tensor_t *call_bce_with_logits_with(golden_call_t *c)
+{
+    const tutti_bce_options_t options = {
+        .reduction = reduction(c), .weight = c->in[2], .pos_weight = c->in[3]};
+    return tutti_bce_with_logits_with(c->s, c->in[0], c->in[1], &options);
+}
+
+static tutti_tensor_t *call_focal_loss(golden_call_t *c)
+{
+    const tutti_focal_options_t options = {.reduction = reduction(c),
+                                           .has_alpha = true,
+                                           .alpha = number(c, "alpha"),
+                                           .has_gamma = true,
+                                           .gamma = number(c, "gamma")};
+    return tutti_focal_loss(c->s, c->in[0], c->in[1], &options);
+}
+
+static tutti_tensor_t *call_bce_loss(golden_call_t *c)
+{
+    return tutti_bce_loss(c->s, c->in[0], c->in[1], reduction(c));
+}
+
+static tutti_tensor_t *call_l1_loss(golden_call_t *c)
+{
+    return tutti_l1_loss(c->s, c->in[0], c->in[1], reduction(c));
+}
+
+static tutti_tensor_t *call_weighted_cross_entropy(golden_call_t *c)
+{
+    const tutti_cross_entropy_options_t options = {.reduction = reduction(c),
+                                                   .label_smoothing =
+                                                       (float)number(c, "label_smoothing"),
+                                                   .weight = c->in[2]};
+    return tutti_cross_entropy_with(c->s, c->in[0], c->in[1], &options);
+}
+
+static tutti_tensor_t *call_weighted_nll_loss(golden_call_t *c)
+{
+    const tutti_nll_loss_options_t options = {.reduction = reduction(c), .weight = c->in[2]};
+    return tutti_nll_loss(c->s, c->in[0], c->in[1], &options);
+}
+
+static tutti_tensor_t *call_ctc_loss(golden_call_t *c)
+{
+    const tutti_ctc_options_t options = {.reduction = reduction(c),
+                                         .blank = integer(c, "blank"),
+                                         .zero_infinity = truth(c, "zero_infinity"),
+                                         .input_lengths = c->in[2],
+                                         .target_lengths = c->in[3]};
+    return tutti_ctc_loss(c->s, c->in[0], c->in[1], &options);
+}
+
 /* ---- the table ------------------------------------------------------------------------------ */
 
 static const golden_entry_t golden_everyday[] = {
@@ -147,6 +343,43 @@ static const golden_entry_t golden_everyday[] = {
     {"unfold", .other = call_unfold},
     {"fold", .other = call_fold},
     {"einsum", .other = call_einsum},
+    {"pairwise_distance", .other = call_pairwise_distance},
+    {"cosine_similarity", .other = call_cosine_similarity},
+    {"triplet_margin_loss", .other = call_triplet_margin_loss},
+    {"cosine_embedding_loss", .other = call_cosine_embedding_loss},
+    {"hinge_embedding_loss", .other = call_hinge_embedding_loss},
+    {"margin_ranking_loss", .other = call_margin_ranking_loss},
+    {"soft_margin_loss", .other = call_soft_margin_loss},
+    {"multi_margin_loss", .other = call_multi_margin_loss},
+    {"multilabel_soft_margin_loss", .other = call_multilabel_soft_margin_loss},
+    {"poisson_nll_loss", .other = call_poisson_nll_loss},
+    {"gaussian_nll_loss", .other = call_gaussian_nll_loss},
+    {"bce_with_logits_with", .other = call_bce_with_logits_with},
+    {"focal_loss", .other = call_focal_loss},
+    {"bce_loss", .other = call_bce_loss},
+    {"l1_loss", .other = call_l1_loss},
+    {"weighted_cross_entropy", .other = call_weighted_cross_entropy},
+    {"weighted_nll_loss", .other = call_weighted_nll_loss},
+    {"ctc_loss", .other = call_ctc_loss},
+    {"leaky_relu", .other = call_leaky_relu},
+    {"elu", .other = call_elu},
+    {"celu", .other = call_celu},
+    {"softplus", .other = call_softplus},
+    {"hardtanh", .other = call_hardtanh},
+    {"threshold", .other = call_threshold},
+    {"hardshrink", .other = call_hardshrink},
+    {"softshrink", .other = call_softshrink},
+    {"glu", .other = call_glu},
+    {"softmin", .other = call_softmin},
+    {"selu", .unary = tutti_selu},
+    {"logsigmoid", .unary = tutti_logsigmoid},
+    {"mish", .unary = tutti_mish},
+    {"hardswish", .unary = tutti_hardswish},
+    {"hardsigmoid", .unary = tutti_hardsigmoid},
+    {"relu6", .unary = tutti_relu6},
+    {"softsign", .unary = tutti_softsign},
+    {"tanhshrink", .unary = tutti_tanhshrink},
+    {"prelu", .binary = tutti_prelu},
 };
 
 #endif

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""More golden values from PyTorch, as make_golden.py's: operations of op_index.h and op_pad.h.
+"""More golden values from PyTorch, as make_golden.py's: operations of op_index.h, op_pad.h,
+op_activation.h, op_margin_loss.h and op_likelihood.h.
 
-    ops_index.safetensors, ops_pad.safetensors     golden_op_test.c
+    ops_index, ops_pad, ops_activation, ops_losses     golden_op_test.c
 """
 import torch
 import torch.nn.functional as F
@@ -86,7 +87,147 @@ def pad_cases():
     c.save()
 
 
+def activation_cases():
+    c = Cases('ops_activation')
+    wide = torch.tensor([-30., -10., -5., -2.5, -1., -0.25, 0., 0.25, 1., 2.5, 5., 10., 30.])
+    functions = {
+        'leaky_relu': [(F.leaky_relu, {'negative_slope': 0.125})],
+        'elu': [(F.elu, {'alpha': 1.5})], 'celu': [(F.celu, {'alpha': 0.5})],
+        'selu': [(F.selu, {})], 'softplus': [(F.softplus, {'beta': 1, 'threshold': 20}),
+                                             (F.softplus, {'beta': 2, 'threshold': 4})],
+        'logsigmoid': [(F.logsigmoid, {})], 'mish': [(F.mish, {})],
+        'hardswish': [(F.hardswish, {})], 'hardsigmoid': [(F.hardsigmoid, {})],
+        'hardtanh': [(F.hardtanh, {'min_val': -1, 'max_val': 2.5})], 'relu6': [(F.relu6, {})],
+        'softsign': [(F.softsign, {})], 'tanhshrink': [(F.tanhshrink, {})],
+        'threshold': [(F.threshold, {'threshold': 0.25, 'value': -7})],
+        'hardshrink': [(F.hardshrink, {'lambd': 0.25})],
+        'softshrink': [(F.softshrink, {'lambd': 0.5})]}
+    for op, calls in functions.items():
+        for f, args in calls:
+            for x in (normal(3, 5), wide):
+                c.add(op, [x], lambda x: f(x, **args), **args)
+    for shape, count in (((2, 3, 4), 3), ((2, 3), 1), ((4,), 1)):
+        c.add('prelu', [normal(*shape), positive(count)], F.prelu)
+    for dim in (1, -1, 0):
+        c.add('glu', [normal(2, 4, 6)], lambda x: F.glu(x, dim), dim=dim)
+        c.add('softmin', [normal(2, 3, 4)], lambda x: F.softmin(x, dim), dim=dim)
+    c.save()
+
+
+def signs(*shape):
+    """1 and -1 in turn: targets."""
+    return (torch.arange(torch.Size(shape).numel()) % 2 * 2 - 1).float().reshape(shape)
+
+
+def margin_cases(c, reduction):
+    r = {'reduction': reduction}
+    vectors = [normal(4, 3) for _ in range(3)]
+    for args in ({}, {'margin': 0.5, 'p': 1.0}, {'margin': 2.0, 'swap': True}, {'p': 3.0}):
+        c.add('triplet_margin_loss', vectors, lambda a, p, n: F.triplet_margin_loss(
+            a, p, n, **args, **r), **args, **r)
+    for margin in (1 / 128, 0.5 + 1 / 128):  # no difference of inputs is at the edge
+        c.add('cosine_embedding_loss', [normal(4, 3), normal(4, 3), signs(4)],
+              lambda x, y, t: F.cosine_embedding_loss(x, y, t, margin, **r), wanted=[0, 1],
+              margin=margin, **r)
+        c.add('hinge_embedding_loss', [normal(3, 4), signs(3, 4)],
+              lambda x, t: F.hinge_embedding_loss(x, t, margin, **r), wanted=[0], margin=margin,
+              **r)
+        c.add('margin_ranking_loss', [normal(3, 4), normal(3, 4), signs(3, 4)],
+              lambda x, y, t: F.margin_ranking_loss(x, y, t, margin, **r), wanted=[0, 1],
+              margin=margin, **r)
+    c.add('soft_margin_loss', [normal(3, 4) * 4, signs(3, 4)],
+          lambda x, t: F.soft_margin_loss(x, t, **r), wanted=[0], **r)
+    for p, weight in ((1, None), (2, positive(5))):
+        c.add('multi_margin_loss', [normal(4, 5), torch.tensor([1, 0, 4, 4]), weight],
+              lambda x, t, w: F.multi_margin_loss(x, t, p=p, margin=0.75, weight=w, **r),
+              wanted=[0], p=p, margin=0.75, **r)
+        c.add('multilabel_soft_margin_loss', [normal(4, 5), (normal(4, 5) > 0).float(), weight],
+              lambda x, y, w: F.multilabel_soft_margin_loss(x, y, w, **r), wanted=[0], **r)
+
+
+def focal(x, y, alpha, gamma):
+    """As torchvision.ops.sigmoid_focal_loss."""
+    p = x.sigmoid()
+    p_t = p * y + (1 - p) * (1 - y)
+    loss = F.binary_cross_entropy_with_logits(x, y, reduction='none') * (1 - p_t) ** gamma
+    return loss if alpha < 0 else (alpha * y + (1 - alpha) * (1 - y)) * loss
+
+
+def reduced(loss, reduction):
+    return {'mean': torch.mean, 'sum': torch.sum, 'none': lambda x: x}[reduction](loss)
+
+
+def likelihood_cases(c, reduction):
+    r = {'reduction': reduction}
+    counts = torch.tensor([[0., 1., 2., 5.], [3., 0., 1., 7.]])
+    for full in (False, True):
+        for rate in (False, True):
+            c.add('poisson_nll_loss', [positive(2, 4) if rate else normal(2, 4), counts],
+                  lambda x, y: F.poisson_nll_loss(x, y, log_input=not rate, full=full, **r),
+                  wanted=[0], full=full, rate=rate, **r)
+        for var in (positive(3, 4), positive(3, 1), positive(3)):
+            c.add('gaussian_nll_loss', [normal(3, 4), normal(3, 4), var],
+                  lambda x, y, v: F.gaussian_nll_loss(x, y, v, full=full, eps=0.5, **r), full=full,
+                  eps=0.5, **r)
+    for weight, more in ((positive(3), None), (None, positive(3)), (positive(2, 1), positive(3))):
+        c.add('bce_with_logits_with', [normal(2, 3) * 4, (normal(2, 3) > 0).float(), weight, more],
+              lambda x, y, w, p: F.binary_cross_entropy_with_logits(x, y, w, pos_weight=p, **r),
+              wanted=[0], **r)
+    for alpha, gamma in ((0.25, 2.0), (-1.0, 1.0), (0.5, 0.0)):
+        c.add('focal_loss', [normal(2, 5), (normal(2, 5) > 0).float()],
+              lambda x, y: reduced(focal(x, y, alpha, gamma), reduction), wanted=[0], alpha=alpha,
+              gamma=gamma, **r)
+    c.add('bce_loss', [positive(2, 5) / 2 - 0.0625, positive(2, 5) / 2],
+          lambda x, y: F.binary_cross_entropy(x, y, **r), wanted=[0], **r)
+    c.add('l1_loss', [normal(2, 5), normal(2, 5)], lambda x, y: F.l1_loss(x, y, **r), **r)
+
+
+def class_cases(c, reduction):
+    r = {'reduction': reduction}
+    targets, weight = torch.tensor([[3, 0, 6], [5, -100, 2]]), positive(7)
+    for smoothing in (0.0, 0.25):
+        c.add('weighted_cross_entropy', [normal(2, 3, 7), targets, weight],
+              lambda x, t, w: F.cross_entropy(x.transpose(1, 2), t, w, label_smoothing=smoothing,
+                                              **r), wanted=[0], label_smoothing=smoothing, **r)
+        for w in (weight, None):
+            c.add('weighted_cross_entropy', [normal(4, 7), positive(4, 7) / 8, w],
+                  lambda x, t, w: F.cross_entropy(x, t, w, label_smoothing=smoothing, **r),
+                  wanted=[0, 1], label_smoothing=smoothing, **r)
+    c.add('weighted_nll_loss', [normal(2, 3, 7), targets, weight],
+          lambda x, t, w: F.nll_loss(x.transpose(1, 2), t, w, **r), wanted=[0], **r)
+
+
+def ctc_cases(c, reduction):
+    r = {'reduction': reduction}
+    logs = normal(6, 3, 5).double().log_softmax(-1).float()
+    padded, one = torch.tensor([[1, 2, 2], [3, 0, 0], [4, 1, 3]]), torch.tensor([1, 3, 3])
+    inputs, lengths = torch.tensor([6, 4, 5]), torch.tensor([3, 0, 2])
+    c.add('ctc_loss', [logs, padded, inputs, lengths],
+          lambda x, t, i, o: F.ctc_loss(x, t, i, o, **r), wanted=[0], blank=0, **r)
+    c.add('ctc_loss', [logs, torch.tensor([1, 2, 2, 4, 1]), inputs, lengths],
+          lambda x, t, i, o: F.ctc_loss(x, t, i, o, blank=3, **r), wanted=[0], blank=3, **r)
+    c.add('ctc_loss', [logs[:3], padded, torch.tensor([3, 2, 3]), torch.tensor([3, 1, 3])],
+          lambda x, t, i, o: F.ctc_loss(x, t, i, o, zero_infinity=True, **r), wanted=[0], blank=0,
+          zero_infinity=True, **r)
+    c.add('ctc_loss', [logs[:, 0], one, torch.tensor(6), torch.tensor(3)],
+          lambda x, t, i, o: F.ctc_loss(x, t, i, o, **r), wanted=[0], blank=0, **r)
+
+
+def loss_cases():
+    c = Cases('ops_losses')
+    for reduction in ('mean', 'none'):
+        for make in (margin_cases, likelihood_cases, class_cases, ctc_cases):
+            make(c, reduction)
+    for p in (2.0, 1.0, 3.0, float('inf')):
+        c.add('pairwise_distance', [normal(3, 4), normal(3, 4)],
+              lambda x, y: F.pairwise_distance(x, y, p), p=min(p, 1e9))
+    for dim in (1, 0):
+        c.add('cosine_similarity', [normal(3, 4), normal(3, 4)],
+              lambda x, y: F.cosine_similarity(x, y, dim), dim=dim)
+    c.save()
+
+
 if __name__ == '__main__':
-    for make in (index_cases, pad_cases):
+    for make in (index_cases, pad_cases, activation_cases, loss_cases):
         torch.manual_seed(7)
         make()

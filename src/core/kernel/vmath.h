@@ -21,6 +21,26 @@ TT_INLINE tt_vf tt_vsoftplus(tt_vf x)
     return tt_vmax(x, (tt_vf){0}) + tt_vlog1p_unit(tt_vexp(-tt_vabs(x)));
 }
 
+/* e^x - 1 for x <= 0, also for tiny x: 2t / (1 - t), t = tanh(x/2). */
+TT_INLINE tt_vf tt_vexpm1_below(tt_vf x)
+{
+    const tt_vf t = tt_vtanh(x * 0.5f);
+    return (t + t) / (1.0f - t);
+}
+
+TT_INLINE tt_vf tt_vmish_slope(tt_vf x)
+{
+    const tt_vf t = tt_vtanh(tt_vsoftplus(x));
+    return t + x * (1.0f - t * t) * tt_vsigmoid(x);
+}
+
+TT_INLINE tt_vf tt_vbce_of_probability(tt_vf x, tt_vf target)
+{
+    const tt_vf least = tt_vsplat(-100.0f);
+    const tt_vf yes = tt_vmax(tt_vlog(x), least), no = tt_vmax(tt_vlog(1.0f - x), least);
+    return (target - 1.0f) * no - target * yes;
+}
+
 TT_INLINE tt_vf tt_vgelu(tt_vf x)
 {
     tt_vf bell;

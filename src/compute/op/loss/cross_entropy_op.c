@@ -15,6 +15,7 @@
 #include "compute/autograd/compose.h"
 #include "compute/op/math/elementwise.h"
 #include "compute/op/linear/dense.h"
+#include "compute/op/loss/class_loss.h"
 #include "compute/op/loss/loss_reduction.h"
 #include "compute/op/ops.h"
 #include "core/kernel/elementwise/map.h"
@@ -200,12 +201,16 @@ tutti_tensor_t *tutti_cross_entropy_with(tutti_scope_t *s, tutti_tensor_t *logit
                                          const tutti_cross_entropy_options_t *options)
 {
     const tutti_cross_entropy_options_t o =
-        options == NULL ? (tutti_cross_entropy_options_t){0} : *options;
+        options == NULL ? (tutti_cross_entropy_options_t){.weight = NULL} : *options;
     if (!(o.label_smoothing >= 0 && o.label_smoothing <= 1)) {
         return tutti_scope_fail(s, TT_FAIL(TUTTI_ERR_ARG,
                                            "cross_entropy: label_smoothing must be in [0, 1], "
                                            "not %g",
                                            (double)o.label_smoothing));
+    }
+    if (tutti_tensor_status(logits) >= 0 && tutti_tensor_status(targets) >= 0 &&
+        (o.weight != NULL || tutti_dtype_is_float(targets->dtype))) {
+        return tt_cross_entropy_composed(s, logits, targets, &o);
     }
     const cross_entropy_params_t params = {
         .reduction = o.reduction,

@@ -1,10 +1,12 @@
-/* mse_loss, smooth_l1_loss, huber_loss, bce_with_logits, kl_div: one loss per element of two
- * tensors of one shape, then reduced; and nll_loss, made of other operations. 16-bit inputs are
- * computed in f32. Cost: one pass forward, one backward; keeps x and y. Source: op_loss.h. */
+/* mse_loss, smooth_l1_loss, l1_loss, huber_loss, bce, bce_with_logits, kl_div: one loss per element
+ * of two tensors of one shape, then reduced. 16-bit inputs are computed in f32. Cost: one pass
+ * forward, one backward; keeps x and y. Source: op_loss.h. */
 #include <tutti/op_loss.h>
 #include <tutti/op_math.h>
 #include <tutti/op_reduce.h>
 #include <tutti/op_shape.h>
+
+#include <math.h>
 
 #include "compute/autograd/compose.h"
 #include "compute/op/math/elementwise.h"
@@ -141,6 +143,55 @@ static tutti_status_t bce_backward(tutti_op_backward_t *call)
     return tutti_scope_status(s);
 }
 
+static tutti_status_t bce_loss_forward(tutti_op_call_t *call)
+{
+    return pair_forward(call, TT_BINARY_BCE_LOSS);
+}
+
+/* The logarithm, at least -100. */
+static tutti_tensor_t *bounded_log(tutti_scope_t *s, tutti_tensor_t *x)
+{
+    return tutti_clamp(s, tutti_log(s, x), -100, (double)INFINITY);
+}
+
+/* To the target: log(1 - x) - log x. */
+static tutti_tensor_t *bce_loss_to_target(const tutti_op_backward_t *call, tutti_tensor_t *x,
+                                          tutti_tensor_t *dy)
+{
+    tutti_scope_t *s = call->scope;
+    tutti_tensor_t *no = bounded_log(s, tutti_scalar_sub(s, 1, x)), *yes = bounded_log(s, x);
+    return tutti_mul(s, tutti_sub(s, no, yes), dy);
+}
+
+static tutti_status_t bce_loss_backward(tutti_op_backward_t *call)
+{
+    tutti_tensor_t *dy = element_grad(call, 1);
+    TT_TRY(dy->status);
+    if (call->wanted[0]) {
+        TT_TRY(push_to_x(call, TT_TERNARY_BCE_LOSS_BACKWARD, dy));
+    }
+    if (call->wanted[1]) {
+        call->grads[1] = bce_loss_to_target(call, tt_wide(call->scope, call->saved[0]), dy);
+    }
+    return tutti_scope_status(call->scope);
+}
+
+static tutti_status_t bce_loss_grad(tutti_op_backward_t *call)
+{
+    tutti_scope_t *s = call->scope;
+    tutti_tensor_t *x = tt_wide(s, call->saved[0]), *dy = element_grad(call, 1);
+    if (call->wanted[0]) {
+        tutti_tensor_t *spread = tutti_mul(s, x, tutti_scalar_sub(s, 1, x));
+        spread = tutti_clamp(s, spread, 1e-12, (double)INFINITY);
+        tutti_tensor_t *away = tutti_sub(s, x, tt_wide(s, call->saved[1]));
+        call->grads[0] = tutti_div(s, tutti_mul(s, dy, away), spread);
+    }
+    if (call->wanted[1]) {
+        call->grads[1] = bce_loss_to_target(call, x, dy);
+    }
+    return tutti_scope_status(s);
+}
+
 static tutti_status_t smooth_l1_forward(tutti_op_call_t *call)
 {
     return pair_forward(call, TT_BINARY_SMOOTH_L1);
@@ -256,6 +307,27 @@ const tutti_op_t tt_op_bce_with_logits = {
     .grad = bce_grad,
 };
 
+const tutti_op_t tt_op_bce_loss = {
+    .name = "bce_loss",
+    .about =
+        "-(y log x + (1 - y) log(1 - x)); dx = (x - y) / (x (1 - x)) dy, dy' = log((1 - x)/x) dy",
+    .params_bytes = sizeof(pair_params_t),
+    .infer = pair_infer,
+    .forward = bce_loss_forward,
+    .backward = bce_loss_backward,
+    .grad = bce_loss_grad,
+};
+
+const tutti_op_t tt_op_l1_loss = {
+    .name = "l1_loss",
+    .about = "|x - y|; dx = dy sign(x - y), dy' = -dx",
+    .params_bytes = sizeof(pair_params_t),
+    .infer = pair_infer,
+    .forward = smooth_l1_forward,
+    .backward = smooth_l1_backward,
+    .grad = smooth_l1_grad,
+};
+
 const tutti_op_t tt_op_smooth_l1_loss = {
     .name = "smooth_l1_loss",
     .about =
@@ -302,6 +374,20 @@ tutti_tensor_t *tutti_bce_with_logits(tutti_scope_t *s, tutti_tensor_t *x, tutti
     return tutti_op_run(s, &tt_op_bce_with_logits, (tutti_tensor_t *[]){x, y}, 2, &params);
 }
 
+tutti_tensor_t *tutti_bce_loss(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *y,
+                               tutti_loss_reduction_t reduction)
+{
+    const pair_params_t params = {.reduction = reduction};
+    return tutti_op_run(s, &tt_op_bce_loss, (tutti_tensor_t *[]){x, y}, 2, &params);
+}
+
+tutti_tensor_t *tutti_l1_loss(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *y,
+                              tutti_loss_reduction_t reduction)
+{
+    const pair_params_t params = {.reduction = reduction, .q = 1};
+    return tutti_op_run(s, &tt_op_l1_loss, (tutti_tensor_t *[]){x, y}, 2, &params);
+}
+
 tutti_tensor_t *tutti_smooth_l1_loss(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *y,
                                      double beta, tutti_loss_reduction_t reduction)
 {
@@ -332,60 +418,4 @@ tutti_tensor_t *tutti_kl_div(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t
                                   .divides_by_rows = o.batch_mean,
                                   .is_log = o.log_target};
     return tutti_op_run(s, &tt_op_kl_div, (tutti_tensor_t *[]){x, target}, 2, &params);
-}
-
-/* ---- nll_loss: gather, mask, sum ------------------------------------------------------------- */
-
-static tutti_status_t check_nll(const tutti_tensor_t *log_probs, const tutti_tensor_t *targets,
-                                tutti_loss_reduction_t reduction)
-{
-    char first[192], second[192];
-    tutti_shape_t rows = log_probs->shape;
-    rows.rank -= rows.rank > 0;
-    TT_TRY(tt_tensor_status(log_probs));
-    TT_TRY(tt_tensor_status(targets));
-    TT_TRY(tt_loss_check("nll_loss", reduction));
-    const tutti_dtype_t dtype = targets->dtype;
-    if (!tutti_dtype_is_float(log_probs->dtype) ||
-        (dtype != TUTTI_I64 && dtype != TUTTI_I32 && dtype != TUTTI_U8)) {
-        return TT_FAIL(TUTTI_ERR_DTYPE,
-                       "nll_loss: want floating log-probabilities, and targets of i64, i32 or u8: "
-                       "%s and %s",
-                       tutti_tensor_describe(log_probs, first, sizeof first),
-                       tutti_tensor_describe(targets, second, sizeof second));
-    }
-    if (log_probs->shape.rank == 0 || !tutti_shape_equal(rows, targets->shape)) {
-        return TT_FAIL(TUTTI_ERR_SHAPE,
-                       "nll_loss: the targets must have the shape of the log-probabilities "
-                       "without the classes, which come last: %s and %s",
-                       tutti_tensor_describe(log_probs, first, sizeof first),
-                       tutti_tensor_describe(targets, second, sizeof second));
-    }
-    return TUTTI_OK;
-}
-
-tutti_tensor_t *tutti_nll_loss(tutti_scope_t *s, tutti_tensor_t *log_probs, tutti_tensor_t *targets,
-                               const tutti_nll_loss_options_t *options)
-{
-    const tutti_nll_loss_options_t o = options == NULL ? (tutti_nll_loss_options_t){0} : *options;
-    const tutti_status_t status = check_nll(log_probs, targets, o.reduction);
-    if (status < 0) {
-        return tutti_scope_fail(s, status);
-    }
-    const tutti_dtype_t dtype = tt_accum_dtype(log_probs->dtype);
-    targets = tutti_cast(s, targets, TUTTI_I64);
-    tutti_tensor_t *is_ignored =
-        tutti_eq_scalar(s, targets, o.has_ignore_index ? (double)o.ignore_index : -100);
-    tutti_tensor_t *index = tutti_unsqueeze(s, tutti_masked_fill(s, targets, is_ignored, 0), -1);
-    tutti_tensor_t *picked = tutti_gather_along(s, tutti_cast(s, log_probs, dtype), -1, index);
-    tutti_tensor_t *losses = tutti_neg(s, tutti_squeeze(s, picked, -1));
-    losses = tutti_masked_fill(s, losses, is_ignored, 0);
-    if (o.reduction == TUTTI_LOSS_NONE) {
-        return losses;
-    }
-    tutti_tensor_t *sum = tutti_sum(s, losses);
-    if (o.reduction == TUTTI_LOSS_SUM) {
-        return sum;
-    }
-    return tutti_div(s, sum, tutti_cast(s, tutti_sum(s, tutti_logical_not(s, is_ignored)), dtype));
 }

@@ -41,6 +41,63 @@ static wide_t sign(wide_t x)
     return (wide_t)((x > 0) - (x < 0));
 }
 
+static wide_t within(wide_t x, wide_t low, wide_t high)
+{
+    return isnan(x) ? x : fminl(fmaxl(x, low), high);
+}
+
+static const wide_t selu_scale = 1.0507009873554804934193349852946L,
+                    selu_alpha = 1.6732632423543772848170429916717L;
+
+static wide_t mish_slope(wide_t x)
+{
+    const wide_t t = tanhl(softplus(x));
+    return t + x * (1 - t * t) * sigmoid(x);
+}
+
+/* Logarithms of what is no probability are NaN. */
+static wide_t bce(wide_t x, wide_t target)
+{
+    const wide_t yes = logl(x), no = logl(1 - x);
+    return -(target * (yes < -100 ? -100 : yes) + (1 - target) * (no < -100 ? -100 : no));
+}
+
+/* Activations with corners. */
+static wide_t cornered(tt_unary_t kind, wide_t x)
+{
+    const wide_t p = params.p, q = params.q;
+    switch (kind) {
+    case TT_UNARY_LEAKY_RELU:
+        return x > 0 ? x : p * x;
+    case TT_UNARY_ELU:
+        return x > 0 ? x : p * expm1l(q * x);
+    case TT_UNARY_SELU:
+        return selu_scale * (x > 0 ? x : selu_alpha * expm1l(x));
+    case TT_UNARY_SOFTPLUS_STEEP:
+        return p * x > q ? x : softplus(p * x) / p;
+    case TT_UNARY_LOGSIGMOID:
+        return -softplus(-x);
+    case TT_UNARY_MISH:
+        return x * tanhl(softplus(x));
+    case TT_UNARY_HARDSWISH:
+        return x * within(x + 3, 0, 6) / 6;
+    case TT_UNARY_HARDSIGMOID:
+        return within(x + 3, 0, 6) / 6;
+    case TT_UNARY_SOFTSIGN:
+        return x / (1 + fabsl(x));
+    case TT_UNARY_TANHSHRINK:
+        return x - tanhl(x);
+    case TT_UNARY_THRESHOLD:
+        return x <= p ? q : x;
+    case TT_UNARY_HARDSHRINK:
+        return fabsl(x) <= p ? 0 : x;
+    case TT_UNARY_SOFTSHRINK:
+        return x > p ? x - p : x < -p ? x + p : 0 * x;
+    default:
+        return NAN;
+    }
+}
+
 static wide_t unary(tt_unary_t kind, wide_t x)
 {
     const wide_t p = params.p, q = params.q;
@@ -99,10 +156,47 @@ static wide_t unary(tt_unary_t kind, wide_t x)
         return isnan(x);
     case TT_UNARY_IS_FINITE:
         return isfinite(x);
-    case TT_UNARY_COUNT:
-        break;
+    default:
+        return cornered(kind, x);
     }
-    return NAN;
+}
+
+/* Gradients of those with corners. */
+static wide_t cornered_backward(tt_binary_t kind, wide_t a, wide_t b)
+{
+    const wide_t p = params.p, q = params.q, t = tanhl(b);
+    switch (kind) {
+    case TT_BINARY_LEAKY_RELU_BACKWARD:
+        return b > 0 ? a : p * a;
+    case TT_BINARY_ELU_BACKWARD:
+        return b > 0 ? a : a * p * q * expl(q * b);
+    case TT_BINARY_SELU_BACKWARD:
+        return a * selu_scale * (b > 0 ? 1 : selu_alpha * expl(b));
+    case TT_BINARY_SOFTPLUS_STEEP_BACKWARD:
+        return p * b > q ? a : a * sigmoid(p * b);
+    case TT_BINARY_LOGSIGMOID_BACKWARD:
+        return a * sigmoid(-b);
+    case TT_BINARY_MISH_BACKWARD:
+        return a * mish_slope(b);
+    case TT_BINARY_HARDSWISH_BACKWARD:
+        return b <= -3 ? 0 : b >= 3 ? a : a * (b / 3 + 0.5L);
+    case TT_BINARY_HARDSIGMOID_BACKWARD:
+        return b > -3 && b < 3 ? a / 6 : 0;
+    case TT_BINARY_HARDTANH_BACKWARD:
+        return b <= p || b >= q ? 0 : a;
+    case TT_BINARY_SOFTSIGN_BACKWARD:
+        return a / ((1 + fabsl(b)) * (1 + fabsl(b)));
+    case TT_BINARY_TANHSHRINK_BACKWARD:
+        return a * t * t;
+    case TT_BINARY_THRESHOLD_BACKWARD:
+        return b <= p ? 0 : a;
+    case TT_BINARY_SHRINK_BACKWARD:
+        return fabsl(b) <= p ? 0 : a;
+    case TT_BINARY_PRELU_BACKWARD_WEIGHT:
+        return b > 0 ? 0 : a * b;
+    default:
+        return NAN;
+    }
 }
 
 /* Gradients: a is what comes in. */
@@ -147,7 +241,7 @@ static wide_t binary_backward(tt_binary_t kind, wide_t a, wide_t b)
     case TT_BINARY_MASK_BACKWARD:
         return b != 0 ? 0 : a;
     default:
-        return NAN;
+        return cornered_backward(kind, a, b);
     }
 }
 
@@ -199,6 +293,12 @@ static wide_t binary(tt_binary_t kind, wide_t a, wide_t b)
         return b == 0 ? 0 : b * (logl(b) - a);
     case TT_BINARY_KL_DIV_LOG:
         return expl(b) * (b - a);
+    case TT_BINARY_BCE_LOSS:
+        return bce(a, b);
+    case TT_BINARY_PRELU:
+        return a > 0 ? a : a * b;
+    case TT_BINARY_GLU:
+        return a * sigmoid(b);
     default:
         return binary_backward(kind, a, b);
     }
@@ -228,6 +328,12 @@ static wide_t ternary(tt_ternary_t kind, wide_t a, wide_t b, wide_t c)
         return b < c ? a : b == c ? a / 2 : 0;
     case TT_TERNARY_SMOOTH_L1_BACKWARD:
         return a * q * (fabsl(d) < p ? d / p : sign(d));
+    case TT_TERNARY_PRELU_BACKWARD:
+        return b > 0 ? a : a * c;
+    case TT_TERNARY_GLU_BACKWARD_GATE:
+        return a * b * sigmoid(c) * (1 - sigmoid(c));
+    case TT_TERNARY_BCE_LOSS_BACKWARD:
+        return a * d / fmaxl(b * (1 - b), 1e-12L);
     case TT_TERNARY_BCE_BACKWARD:
         return a * (sigmoid(b) - c);
     case TT_TERNARY_COUNT:
@@ -314,11 +420,13 @@ static void element_kinds_keep_their_digits_far_out(void **state)
         tt_unary_t kind;
         double x;
     } cases[] = {
-        {TT_UNARY_GELU, -20},         {TT_UNARY_GELU_TANH, -8}, {TT_UNARY_SILU, -300},
-        {TT_UNARY_SIGMOID, -700},     {TT_UNARY_SOFTPLUS, -40}, {TT_UNARY_SOFTPLUS, 800},
-        {TT_UNARY_TANH, 1e-9},        {TT_UNARY_ERF, 1e-9},     {TT_UNARY_EXP, -708},
-        {TT_UNARY_LOG, 1 + 1e-9},     {TT_UNARY_SIN, 1e6},      {TT_UNARY_COS, -1e6},
-        {TT_UNARY_FLOOR, 1e15 + 0.5}, {TT_UNARY_SQRT, 1e-300},
+        {TT_UNARY_GELU, -20},         {TT_UNARY_GELU_TANH, -8},  {TT_UNARY_SILU, -300},
+        {TT_UNARY_SIGMOID, -700},     {TT_UNARY_SOFTPLUS, -40},  {TT_UNARY_SOFTPLUS, 800},
+        {TT_UNARY_TANH, 1e-9},        {TT_UNARY_ERF, 1e-9},      {TT_UNARY_EXP, -708},
+        {TT_UNARY_LOG, 1 + 1e-9},     {TT_UNARY_SIN, 1e6},       {TT_UNARY_COS, -1e6},
+        {TT_UNARY_FLOOR, 1e15 + 0.5}, {TT_UNARY_SQRT, 1e-300},   {TT_UNARY_ELU, -1e-9},
+        {TT_UNARY_SELU, -1e-12},      {TT_UNARY_LOGSIGMOID, 40}, {TT_UNARY_ELU, -800},
+        {TT_UNARY_MISH, -30},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         in[0][0] = cases[i].x;

@@ -197,6 +197,17 @@ class Examples(unittest.TestCase):
         self.assertEqual(shown['step'], 12)
         self.assertEqual(shown['tensors'][0]['shape'], [6, 8])
 
+    def test_19_has_the_same_digest_at_every_stage(self):
+        outs = [launch(ranks, '19_sharded', str(stage)).stdout
+                for stage, ranks in [(0, 1), (1, 2), (2, 2), (3, 2), (3, 3)]]
+        digests = {re.search(r'digest (\w{32})', out)[1] for out in outs}
+        self.assertEqual(len(digests), 1)
+        self.assertIn('the root unit: 0 parameters', outs[3])
+        whole = int(re.search(r'(\d+) bytes of parameters', outs[0])[1])
+        parts = [int(part) for part in re.findall(r'(\d+) bytes of parameters', outs[4])]
+        self.assertEqual(len(parts), 3)
+        self.assertLess(max(parts), whole)
+
     def test_20_has_one_digest_for_any_ranks_and_schedule(self):
         outs = [run('20_pipeline').stdout, launch(2, '20_pipeline', 'zb-v').stdout,
                 launch(3, '20_pipeline', 'gpipe').stdout]

@@ -262,8 +262,10 @@ typedef struct tutti_ddp_statistics {
     int64_t steps; /**< finished */
     int shards, local_shards, parameters, buckets;
     size_t parameter_bytes, bucket_bytes, largest_bucket_bytes;
-    bool is_rebuilt;    /**< buckets follow the order in which gradients come */
-    int early_steps;    /**< buckets whose parameters were stepped before backward had ended */
+    const char *unit_source; /**< where the parameters of a unit come from at stage 3: "share",
+                                ranks that share a host have them once, or "gather"; "" at others */
+    bool is_rebuilt;         /**< buckets follow the order in which gradients come */
+    int early_steps;         /**< buckets whose parameters were stepped before backward had ended */
     bool is_canonical;  /**< weights have the same bits on any number of ranks: options.exact, no
                              hook that changes them, and since DDP was made no uncanonical sum of
                              the group, by whomever (tutti_group_uncanonical_sums()) */
@@ -281,7 +283,8 @@ TUTTI_API tutti_ddp_stats_t tutti_ddp_stats(const tutti_ddp_t *ddp);
 /** Number of buckets. @thread any @errors none */
 TUTTI_API int tutti_ddp_bucket_count(const tutti_ddp_t *ddp);
 
-/** The buckets as text, a line each, and at stage 3 the units, at most `bytes`; returns text. @thread any @errors none */
+/** The buckets as text, a line each, and at stage 3 the units, at most `bytes`; returns text.
+ * @thread any @errors none */
 TUTTI_API char *tutti_ddp_describe(const tutti_ddp_t *ddp, char *text, size_t bytes);
 
 /* ---- other ways for a bucket to become an average -------------------------------------------- */

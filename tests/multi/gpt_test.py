@@ -122,8 +122,8 @@ class Pipelines(unittest.TestCase):
 
     def test_what_a_pipeline_cannot_do_is_told(self):
         for options, said in (
-                (("--mesh", "pp=2"), "--mesh pp=2 is of 2 ranks, and there are 1"),
-                (("--mesh", "rows=2"), "--mesh rows=2: want pp=P"),
+                (("--mesh", "pp=2"), "--mesh pp=2: want sizes such as dp=2,tp=2 or pp=4, whose product"),
+                (("--mesh", "rows=2"), "--mesh rows=2: want sizes such as"),
                 (("--pipeline", "gpipe"), "need --mesh pp=P or --micro-batches M"),
                 (("--micro-batches", "2", "--accumulate", "2"), "give one of them"),
                 (("--micro-batches", "2", "--pipeline", "1f1c"), "1f1b"),

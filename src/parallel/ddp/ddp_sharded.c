@@ -19,13 +19,13 @@ static tutti_status_t check_between_steps(const tutti_ddp_t *ddp, const char *wh
 /* In memory of this rank: what all have is read by others while this one writes. */
 static tutti_status_t unshard_to_write(tutti_ddp_t *ddp, const char *unit, int first, int end)
 {
-    tt_unit_source_t *source = &ddp->units.source;
+    const tt_unit_source_t *source = &ddp->units.source;
     for (int u = first; u < end && tt_ddp_has_units(ddp) && source->ops->is_common; u++) {
         TT_TRY(tt_ddp_unit_leave(ddp, u, TT_UNIT_FULL));
     }
-    source->copies = true;
+    tt_ddp_units_copy(ddp, true);
     const tutti_status_t status = tutti_ddp_unshard(ddp, unit);
-    source->copies = false;
+    tt_ddp_units_copy(ddp, false);
     return status;
 }
 

@@ -78,7 +78,9 @@ tutti_ddp_stats_t tutti_ddp_stats(const tutti_ddp_t *ddp)
 {
     const tt_ddp_times_t *t = &ddp->last_times;
     const double ms = 1e-6;
+    const tt_unit_source_ops_t *source = ddp->units.source.ops;
     tutti_ddp_stats_t stats = {.steps = ddp->step.finished,
+                               .unit_source = source != NULL ? source->name : "",
                                .shards = ddp->options.shards,
                                .local_shards = tt_ddp_shard_count(ddp),
                                .parameters = ddp->param_count,

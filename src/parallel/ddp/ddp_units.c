@@ -179,6 +179,11 @@ void tt_ddp_unit_write_back(tutti_ddp_t *ddp, int index)
     }
 }
 
+void tt_ddp_units_copy(tutti_ddp_t *ddp, bool is_on)
+{
+    ddp->units.source.copies = is_on;
+}
+
 /* ---- other values ---------------------------------------------------------------------------- */
 
 tutti_status_t tt_ddp_units_claim(tutti_ddp_t *ddp)

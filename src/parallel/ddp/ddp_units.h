@@ -105,6 +105,9 @@ void tt_ddp_unit_write_back(tutti_ddp_t *ddp, int unit);
 int tt_ddp_unit_of_flat(const tutti_ddp_t *ddp, int flat);
 size_t tt_ddp_unit_bytes(const tutti_ddp_t *ddp, int unit, tt_unit_kind_t kind);
 
+/* Whether the whole of what comes from now on is this rank's alone, to be written. */
+void tt_ddp_units_copy(tutti_ddp_t *ddp, bool is_on);
+
 /* Behind the optimizer's step: own slices have other values. */
 tutti_status_t tt_ddp_units_claim(tutti_ddp_t *ddp);
 tutti_status_t tt_ddp_units_publish(tutti_ddp_t *ddp);

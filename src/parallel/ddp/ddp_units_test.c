@@ -497,8 +497,10 @@ static void a_rank_without_memory_for_a_unit_stops_all(void **state)
     assert_true(failed > 20);
 }
 
+/* Units are gathered here; ddp_share_test looks at ranks that share them. */
 int main(void)
 {
+    setenv("TUTTI_SHARED_PARAMETERS", "0", 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_sends_what_the_formula_says),
         cmocka_unit_test(no_more_units_are_there_than_asked_for),

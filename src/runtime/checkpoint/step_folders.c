@@ -186,11 +186,18 @@ int tt_steps_hold(const char *path)
 tutti_status_t tt_steps_check_held(const char *path, int held)
 {
     struct stat now, then;
-    return held < 0 || (stat(path, &now) == 0 && fstat(held, &then) == 0 &&
-                        now.st_dev == then.st_dev && now.st_ino == then.st_ino)
+    if (held < 0) {
+        return TUTTI_OK;
+    }
+    if (stat(path, &now) != 0 || fstat(held, &then) != 0) {
+        return TT_FAIL_ERRNO(TUTTI_ERR_IO, "folder %s: cannot look at it", path);
+    }
+    return now.st_dev == then.st_dev && now.st_ino == then.st_ino
                ? TUTTI_OK
                : TT_FAIL(TUTTI_ERR_STATE,
-                         "folder %s: another save has removed it: this one came too late", path);
+                         "folder %s: another save has removed it, and begun anew: this one came "
+                         "too late",
+                         path);
 }
 
 /* Where two folders cannot be exchanged, the old one has a name of its own for a moment. */

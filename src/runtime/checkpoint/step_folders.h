@@ -47,7 +47,8 @@ void tt_steps_half(const char *folder, int64_t step, tt_path_t path);
  * there. To be closed by close(). */
 int tt_steps_hold(const char *half);
 
-/* Whether a half is the one that `held` holds; one that is not held always is. Errors: STATE. */
+/* Whether a half is the one that `held` holds; one that is not held always is. Errors:
+ * STATE; IO (there is none). */
 tutti_status_t tt_steps_check_held(const char *half, int held);
 
 /* Make it, empty, and `folder` with all above it. What a crash has left half written there goes. */

@@ -26,32 +26,43 @@ static tutti_status_t check_cell(tt_pipeline_walk_t *walk, int stage, int micro_
                              "%d%s%d is missing", stage, missing, micro_batch);
 }
 
-/* Messages that nobody receives. */
-static tutti_status_t check_messages(tt_pipeline_walk_t *walk, int stage, int micro_batch)
+static bool has_done(const tt_pipeline_walk_t *walk, int stage, int micro_batch,
+                     tutti_pipeline_kind_t kind)
 {
-    static const struct {
-        tutti_pipeline_kind_t sent, received;
-        int to;
-    } ways[] = {{TUTTI_PIPELINE_SEND_F, TUTTI_PIPELINE_RECV_F, 1},
-                {TUTTI_PIPELINE_SEND_B, TUTTI_PIPELINE_RECV_B, -1}};
-    for (int way = 0; way < 2; way++) {
-        const int other = stage + ways[way].to;
-        if (other < 0 || other >= walk->schedule->stages) {
-            continue;
-        }
-        const bool is_sent =
-            (tt_pipeline_cell(walk, stage, micro_batch)->done & 1u << ways[way].sent) != 0;
-        const bool is_received =
-            (tt_pipeline_cell(walk, other, micro_batch)->done & 1u << ways[way].received) != 0;
-        if (is_sent != is_received) {
-            const int rank = walk->schedule->rank_of_stage[is_sent ? other : stage];
-            return tt_pipeline_blame(
-                walk, (tt_pipeline_place_t){rank, walk->schedule->rows[rank].count},
-                "%d%s%d is missing", is_sent ? other : stage,
-                tt_pipeline_kind_name(is_sent ? ways[way].received : ways[way].sent), micro_batch);
+    return (tt_pipeline_cell(walk, stage, micro_batch)->done & 1u << kind) != 0;
+}
+
+/* A message has both ends or none. */
+static tutti_status_t check_message(tt_pipeline_walk_t *walk, const tutti_pipeline_action_t *send,
+                                    const tutti_pipeline_action_t *receive)
+{
+    const tutti_pipeline_action_t *ends[] = {send, receive};
+    const tutti_pipeline_action_t *missing = NULL;
+    int count = 0;
+    for (int i = 0; i < 2; i++) {
+        if (has_done(walk, ends[i]->stage, ends[i]->micro_batch, ends[i]->kind)) {
+            count++;
+        } else {
+            missing = ends[i];
         }
     }
-    return TUTTI_OK;
+    if (count != 1) {
+        return TUTTI_OK;
+    }
+    const int rank = walk->schedule->rank_of_stage[missing->stage];
+    return tt_pipeline_blame(walk, (tt_pipeline_place_t){rank, walk->schedule->rows[rank].count},
+                             "%s is missing", tt_pipeline_label(missing).text);
+}
+
+/* Between a stage and the next one. */
+static tutti_status_t check_messages(tt_pipeline_walk_t *walk, int stage, int micro_batch)
+{
+    const tutti_pipeline_action_t ends[] = {{TUTTI_PIPELINE_SEND_F, stage, micro_batch, 0},
+                                            {TUTTI_PIPELINE_RECV_F, stage + 1, micro_batch, 0},
+                                            {TUTTI_PIPELINE_SEND_B, stage + 1, micro_batch, 0},
+                                            {TUTTI_PIPELINE_RECV_B, stage, micro_batch, 0}};
+    TT_TRY(check_message(walk, &ends[0], &ends[1]));
+    return check_message(walk, &ends[2], &ends[3]);
 }
 
 static tutti_status_t check_completeness(tt_pipeline_walk_t *walk)
@@ -61,7 +72,7 @@ static tutti_status_t check_completeness(tt_pipeline_walk_t *walk)
             TT_TRY(check_cell(walk, stage, b));
         }
     }
-    for (int stage = 0; stage < walk->schedule->stages; stage++) {
+    for (int stage = 0; stage + 1 < walk->schedule->stages; stage++) {
         for (int b = 0; b < walk->total; b++) {
             TT_TRY(check_messages(walk, stage, b));
         }

@@ -7,7 +7,7 @@ import unittest
 from guide_lines import FULL, QUICK, SOURCE, Place, claimed, lines, sums
 
 # So that a training run is over at once; the flags of the guide come first.
-SMALL = (" --layers 1 --width 32 --heads 4 --context 16 --batch 2 --threads 1")
+SMALL = (" --layers 1 --width 32 --heads 4 --context 16 --batch 8 --threads 1")
 
 
 class Lines(unittest.TestCase):

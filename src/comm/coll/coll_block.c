@@ -86,12 +86,29 @@ static uint64_t failure_of(const tt_coll_t *coll, int rank)
     return tt_failure_status(failure) != TUTTI_END ? failure : 0;
 }
 
-/* The death that another rank has seen is seen here soon, and is the better explanation. */
-static bool is_seen_soon(tt_block_wait_t *wait, int64_t now)
+/* What another rank gave up for is seen here soon, if it is a death, and is the better explanation:
+ * it may have seen it in another group, and aborted this one. */
+static bool may_be_seen_soon(tt_block_wait_t *wait, tutti_status_t status, int64_t now)
 {
-    enum { SOON_MS = 1000 };
+    enum { PEER_MS = 1000, ABORTED_MS = 50 };
+    const int64_t patience_ms = status == TUTTI_ERR_PEER      ? PEER_MS
+                                : status == TUTTI_ERR_ABORTED ? ABORTED_MS
+                                                              : 0;
     wait->heard_ns = wait->heard_ns == 0 ? now : wait->heard_ns;
-    return now < tt_deadline_after(wait->heard_ns, SOON_MS);
+    return now < tt_deadline_after(wait->heard_ns, patience_ms);
+}
+
+/* The first rank that went without a word, or -1. */
+static int find_dead(const tt_coll_t *coll)
+{
+    for (int rank = 0; rank < coll->size; rank++) {
+        if (rank != coll->rank && failure_of(coll, rank) == 0 &&
+            tt_node_peers_state(coll->node_peers, coll->node_peer_ranks[rank]) ==
+                TT_NODE_PEER_DEAD) {
+            return rank;
+        }
+    }
+    return -1;
 }
 
 /* A rank has given the group up: the one that began is blamed, not the one that followed. */
@@ -101,14 +118,15 @@ static tt_verdict_t follow(const tt_coll_t *coll, tt_block_wait_t *wait, int ran
     tutti_status_t status = tt_failure_status(failure);
     const int blamed = tt_failure_rank(failure);
     const bool is_known = blamed >= 0 && blamed < coll->size && blamed != rank;
-    if (status == TUTTI_ERR_PEER && is_known) {
-        const how_t how = how_gone(coll, blamed);
-        if (how.text[0] != 0) {
-            return blame_gone(wait->what, blamed, &how);
-        }
-        if (is_seen_soon(wait, now)) {
-            return ALL_WELL;
-        }
+    const bool is_peer = status == TUTTI_ERR_PEER && is_known;
+    tt_node_peers_check(coll->node_peers);
+    const int dead = find_dead(coll), gone = dead < 0 && is_peer ? blamed : dead;
+    const how_t how = gone >= 0 ? how_gone(coll, gone) : (how_t){""};
+    if (how.text[0] != 0) {
+        return blame_gone(wait->what, gone, &how);
+    }
+    if ((is_peer || status == TUTTI_ERR_ABORTED) && may_be_seen_soon(wait, status, now)) {
+        return ALL_WELL;
     }
     if (status == TUTTI_ERR_TIMEOUT && is_known) {
         status =

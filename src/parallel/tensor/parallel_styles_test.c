@@ -3,6 +3,7 @@
 #include "comm/group/group_team.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -218,9 +219,13 @@ static void bad_plans_are_named_and_change_nothing(void **state)
         {{{.pattern = "up", .parts = 99}}, 1, 2, TUTTI_ERR_ARG, "99 parts; want 1 to 8"},
         {{{.pattern = "qkv"}}, 1, 2, TUTTI_ERR_ARG, "only one of qkv and proj is cut"},
         {{{.pattern = "up", .style = TUTTI_PARALLEL_STYLE_COUNT}}, 1, 2, TUTTI_ERR_ARG, "of style"},
-        {{{NULL}}, 1, 2, TUTTI_ERR_ARG, "without a pattern"},
-        {{{NULL}}, 0, 4, TUTTI_ERR_ARG, "6 units (heads) of 2 are not divisible by 4 shards"},
-        {{{NULL}}, 0, 1, TUTTI_ERR_ARG, "1 shards on 2 ranks"},
+        {{{.pattern = NULL}}, 1, 2, TUTTI_ERR_ARG, "without a pattern"},
+        {{{.pattern = NULL}},
+         0,
+         4,
+         TUTTI_ERR_ARG,
+         "6 units (heads) of 2 are not divisible by 4 shards"},
+        {{{.pattern = NULL}}, 0, 1, TUTTI_ERR_ARG, "1 shards on 2 ranks"},
         {{{.pattern = "up"}}, 1, 15, TUTTI_ERR_ARG, "too few for 15 shards"},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
@@ -290,6 +295,32 @@ static void inputs_and_results_are_prepared(void **state)
 {
     (void)state;
     tt_team_expect(2, 20000, run_prepared, NULL);
+}
+
+/* A row is a sum in which all but one summand is zero: -0 becomes 0, on one rank as on two. */
+static void look_up(tt_member_t *m)
+{
+    const tutti_embedding_options_t table = {.count = 4, .width = 3};
+    const tutti_parallel_rule_t rule = {.pattern = "", .style = TUTTI_PARALLEL_VOCABULARY};
+    const tutti_parallel_options_t options = {.shards = 2, .rules = &rule, .rule_count = 1};
+    const int64_t rows[] = {3, 0, 2, 1};
+    place_t p = {0};
+    TT_EXPECT(m, open_place(&p, &tutti_embedding_layer, &table) == TUTTI_OK);
+    TT_EXPECT(m, tutti_tensor_fill(tutti_module_find(p.net, "weight"), -0.0) == TUTTI_OK);
+    TT_EXPECT(m, tutti_parallelize(p.net, m->group, &options) == TUTTI_OK);
+    tutti_tensor_t *y =
+        tutti_forward(p.s, p.net, tutti_from_data(p.s, TUTTI_I64, TUTTI_SHAPE(4), rows));
+    for (int64_t i = 0; i < 12 && m->failure[0] == 0; i++) {
+        TT_EXPECT(m, tutti_tensor_at(y, i) == 0 && !signbit(tutti_tensor_at(y, i)));
+    }
+    TT_EXPECT(m, close_place(&p) == TUTTI_OK);
+}
+
+static void an_embedding_gives_no_negative_zero(void **state)
+{
+    (void)state;
+    tt_team_expect(1, 20000, look_up, NULL);
+    tt_team_expect(2, 20000, look_up, NULL);
 }
 
 /* ---- a rank that fails ----------------------------------------------------------------------- */
@@ -371,6 +402,7 @@ int main(void)
         cmocka_unit_test(bad_plans_are_named_and_change_nothing),
         cmocka_unit_test(ranks_with_other_values_are_told),
         cmocka_unit_test(inputs_and_results_are_prepared),
+        cmocka_unit_test(an_embedding_gives_no_negative_zero),
         cmocka_unit_test(nobody_waits_for_a_rank_that_failed),
         cmocka_unit_test(no_allocation_that_fails_is_lost),
     };

@@ -122,7 +122,7 @@ class Pipelines(unittest.TestCase):
 
     def test_what_a_pipeline_cannot_do_is_told(self):
         for options, said in (
-                (("--mesh", "pp=2"), "--mesh pp=2: want sizes such as dp=2,tp=2 or pp=4, whose product"),
+                (("--mesh", "pp=2"), "--mesh pp=2: want sizes such as dp=2,tp=2 or pp=4"),
                 (("--mesh", "rows=2"), "--mesh rows=2: want sizes such as"),
                 (("--pipeline", "gpipe"), "need --mesh pp=P or --micro-batches M"),
                 (("--micro-batches", "2", "--accumulate", "2"), "give one of them"),

@@ -596,6 +596,5 @@ int main(void)
         TEST(no_allocation_that_fails_is_lost),
         TEST(a_cast_that_fails_changes_nothing),
     };
-#undef TEST
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,7 +20,7 @@ typedef struct {
     double *sums;  /* [TUTTI_OPTIM_SUMS_MAX] of each */
 } job_t;
 
-tutti_optim_piece_t tt_optim_part_of(const tutti_optim_piece_t *piece, size_t first, size_t count)
+static tutti_optim_piece_t part_of(const tutti_optim_piece_t *piece, size_t first, size_t count)
 {
     tutti_optim_piece_t part = *piece;
     part.first += first;
@@ -36,16 +36,14 @@ tutti_optim_piece_t tt_optim_part_of(const tutti_optim_piece_t *piece, size_t fi
 static void measure_part(void *arg, size_t index)
 {
     const job_t *job = arg;
-    const tutti_optim_piece_t part =
-        tt_optim_part_of(&job->whole, index * job->length, job->length);
+    const tutti_optim_piece_t part = part_of(&job->whole, index * job->length, job->length);
     job->ops->measure(&part, job->sums + TUTTI_OPTIM_SUMS_MAX * index);
 }
 
 static void update_part(void *arg, size_t index)
 {
     const job_t *job = arg;
-    const tutti_optim_piece_t part =
-        tt_optim_part_of(&job->whole, index * job->length, job->length);
+    const tutti_optim_piece_t part = part_of(&job->whole, index * job->length, job->length);
     job->ops->update(&part);
 }
 

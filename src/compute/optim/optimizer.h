@@ -137,9 +137,6 @@ void tt_optim_add_sections(const double *sections, size_t count, double *sums);
 tutti_optim_piece_t tt_optim_piece_of(tutti_optim_t *opt, const tt_optim_slot_t *slot,
                                       const tutti_tensor_t *grad);
 
-/* Elements [first, first + count) of a piece, as far as it goes. */
-tutti_optim_piece_t tt_optim_part_of(const tutti_optim_piece_t *piece, size_t first, size_t count);
-
 /* The gradient as f32 in a row, borrowed; NULL if there is none. What is written to it is what is
  * stepped; a writer touches it. The parameter keeps the gradient that it has. */
 tutti_status_t tt_optim_flat_grad(tutti_optim_t *opt, tt_optim_slot_t *slot, tutti_tensor_t **out);

@@ -86,20 +86,6 @@ bool tt_parse_bytes(const char *text, uint64_t *out)
     return true;
 }
 
-tutti_status_t tt_config_bytes(tt_config_key_t key, uint64_t *out)
-{
-    const char *text = tt_config_text(key);
-    uint64_t value = 0;
-    if (*text != 0 && !tt_parse_bytes(text, &value)) {
-        char allowed[160];
-        tt_config_allowed(key, allowed, sizeof allowed);
-        return TT_FAIL(TUTTI_ERR_ARG, "%s=%.80s: want %s", tt_config_table[key].variable, text,
-                       allowed);
-    }
-    *out = value;
-    return TUTTI_OK;
-}
-
 /* ---- checking all of them -------------------------------------------------------------------- */
 
 static bool is_ours(const char *name)

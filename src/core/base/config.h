@@ -35,9 +35,6 @@ bool tt_config_is_set(tt_config_key_t key);
 /* The value as an integer within [min, max]; ARG names the variable otherwise. */
 tutti_status_t tt_config_int(tt_config_key_t key, int64_t min, int64_t max, int64_t *out);
 
-/* A size in bytes, of which 1K are 1024; 0: it is not set. ARG names the variable otherwise. */
-tutti_status_t tt_config_bytes(tt_config_key_t key, uint64_t *out);
-
 /* What the variable may hold, in words; cut to the room in text. */
 void tt_config_allowed(tt_config_key_t key, char *text, size_t bytes);
 

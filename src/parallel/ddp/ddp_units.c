@@ -30,7 +30,7 @@ tt_unit_kind_t tt_ddp_unit_kind(const tutti_ddp_t *ddp)
                : TT_UNIT_FULL;
 }
 
-int tt_ddp_unit_of_flat(const tutti_ddp_t *ddp, int flat)
+static int unit_of_flat(const tutti_ddp_t *ddp, int flat)
 {
     const tt_bucket_plan_t *plan = &ddp->reducer->plan;
     return flat < plan->bucket_count ? plan->buckets[flat].unit
@@ -43,7 +43,7 @@ size_t tt_ddp_unit_bytes(const tutti_ddp_t *ddp, int unit, tt_unit_kind_t kind)
     size_t bytes = 0;
     for (int f = 0; f < source->flat_count; f++) {
         const tt_unit_flat_t *flat = &source->flats[f];
-        bytes += tt_ddp_unit_of_flat(ddp, f) == unit
+        bytes += unit_of_flat(ddp, f) == unit
                      ? (size_t)flat->numel * tutti_dtype_bytes(flat->dtypes[kind])
                      : 0;
     }
@@ -56,7 +56,7 @@ static void leave_flats(tutti_ddp_t *ddp, int unit, tt_unit_kind_t kind)
 {
     tt_unit_source_t *source = &ddp->units.source;
     for (int f = 0; f < source->flat_count; f++) {
-        if (tt_ddp_unit_of_flat(ddp, f) == unit) {
+        if (unit_of_flat(ddp, f) == unit) {
             source->ops->leave(source, f, kind);
         }
     }
@@ -69,7 +69,7 @@ tutti_status_t tt_ddp_unit_start(tutti_ddp_t *ddp, int index, tt_unit_kind_t kin
     tutti_status_t status = TUTTI_OK;
     TT_ASSERT(unit->states[kind] == TT_UNIT_AWAY);
     for (int f = 0; f < source->flat_count && status >= 0; f++) {
-        if (tt_ddp_unit_of_flat(ddp, f) == index) {
+        if (unit_of_flat(ddp, f) == index) {
             status = source->ops->start(source, f, kind);
         }
     }
@@ -103,7 +103,7 @@ tutti_status_t tt_ddp_unit_wait(tutti_ddp_t *ddp, int index, tt_unit_kind_t kind
         return TUTTI_OK;
     }
     for (int f = 0; f < source->flat_count; f++) {
-        if (tt_ddp_unit_of_flat(ddp, f) == index) {
+        if (unit_of_flat(ddp, f) == index) {
             TT_TRY(source->ops->wait(source, f, kind));
         }
     }
@@ -168,8 +168,7 @@ void tt_ddp_unit_write_back(tutti_ddp_t *ddp, int index)
     for (int f = 0; f < units->source.flat_count; f++) {
         const tt_unit_flat_t *flat = &units->source.flats[f];
         const tutti_tensor_t *whole = flat->whole[TT_UNIT_FULL];
-        if (tt_ddp_unit_of_flat(ddp, f) == index &&
-            whole->storage->data != flat->own->storage->data) {
+        if (unit_of_flat(ddp, f) == index && whole->storage->data != flat->own->storage->data) {
             memcpy(tt_tensor_data(flat->own),
                    (const char *)tt_tensor_data(whole) +
                        flat->cuts[rank] * (int64_t)tutti_dtype_bytes(whole->dtype),

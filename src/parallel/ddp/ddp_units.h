@@ -101,8 +101,6 @@ tutti_status_t tt_ddp_unit_leave(tutti_ddp_t *ddp, int unit, tt_unit_kind_t kind
  */
 void tt_ddp_unit_write_back(tutti_ddp_t *ddp, int unit);
 
-/* Of a flat; the whole of a unit. */
-int tt_ddp_unit_of_flat(const tutti_ddp_t *ddp, int flat);
 size_t tt_ddp_unit_bytes(const tutti_ddp_t *ddp, int unit, tt_unit_kind_t kind);
 
 /* Whether the whole of what comes from now on is this rank's alone, to be written. */

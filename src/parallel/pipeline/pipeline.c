@@ -14,16 +14,6 @@
 #include "core/tensor/tensor_impl.h"
 #include "parallel/pipeline/pipeline_impl.h"
 
-tt_stage_t *tt_pipeline_stage(tutti_pipeline_t *p, int stage)
-{
-    for (int i = 0; i < p->own_count; i++) {
-        if (p->own[i].index == stage) {
-            return &p->own[i];
-        }
-    }
-    return NULL;
-}
-
 /* ---- the plan -------------------------------------------------------------------------------- */
 
 static bool is_asynchronous(const char *name)

@@ -23,14 +23,9 @@ typedef struct {
     tt_pipeline_text_t text;
 } picture_t;
 
-bool tt_pipeline_is_drawn(const tutti_pipeline_action_t *action, const tutti_pipeline_span_t *span)
-{
-    return (tt_pipeline_computes(action->kind) || action->kind == TUTTI_PIPELINE_STEP) &&
-           span->end > span->begin;
-}
-
-tt_pipeline_label_t tt_pipeline_short_label(const tutti_pipeline_schedule_t *schedule,
-                                            const tutti_pipeline_action_t *action)
+/* "F3", and "2F3" where ranks have several stages. */
+static tt_pipeline_label_t short_label(const tutti_pipeline_schedule_t *schedule,
+                                       const tutti_pipeline_action_t *action)
 {
     tt_pipeline_label_t label;
     const char *kind =
@@ -54,8 +49,7 @@ static void measure(picture_t *p)
                 continue;
             }
             const double length = span->end - span->begin;
-            const int width =
-                (int)strlen(tt_pipeline_short_label(p->schedule, &row->actions[i]).text);
+            const int width = (int)strlen(short_label(p->schedule, &row->actions[i]).text);
             p->unit = p->unit <= 0 || length < p->unit ? length : p->unit;
             p->width = width > p->width ? width : p->width;
         }
@@ -88,8 +82,7 @@ static int64_t draw_action(picture_t *p, int64_t at, const tutti_pipeline_action
     if (begin >= COLUMNS_MAX) {
         return begin;
     }
-    tt_pipeline_put_text(&p->text, " %-*s", p->width,
-                         tt_pipeline_short_label(p->schedule, action).text);
+    tt_pipeline_put_text(&p->text, " %-*s", p->width, short_label(p->schedule, action).text);
     put_columns(p, end - begin - 1, '-');
     return end;
 }

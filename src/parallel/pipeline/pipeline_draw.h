@@ -7,10 +7,6 @@
 /* F, B, I, W, STEP, if they take time. */
 bool tt_pipeline_is_drawn(const tutti_pipeline_action_t *action, const tutti_pipeline_span_t *span);
 
-/* "F3", and "2F3" where ranks have several stages. */
-tt_pipeline_label_t tt_pipeline_short_label(const tutti_pipeline_schedule_t *schedule,
-                                            const tutti_pipeline_action_t *action);
-
 tutti_status_t tt_pipeline_draw_svg(const tutti_pipeline_schedule_t *schedule,
                                     const tutti_pipeline_simulation_t *simulation,
                                     tutti_buffer_t *out);

@@ -182,7 +182,15 @@ static inline int tt_rank_of_stage(const tutti_pipeline_t *p, int stage)
 }
 
 /* This rank's stage of a number; NULL: another rank's. */
-tt_stage_t *tt_pipeline_stage(tutti_pipeline_t *p, int stage);
+static inline tt_stage_t *tt_pipeline_stage(tutti_pipeline_t *p, int stage)
+{
+    for (int i = 0; i < p->own_count; i++) {
+        if (p->own[i].index == stage) {
+            return &p->own[i];
+        }
+    }
+    return NULL;
+}
 
 /* ---- pipeline_cell.c ------------------------------------------------------------------------- */
 

@@ -26,7 +26,8 @@ bool tt_pipeline_has_messages(const tutti_pipeline_schedule_t *schedule)
            tt_pipeline_has(schedule, TUTTI_PIPELINE_RECV_B);
 }
 
-bool tt_pipeline_steps_early(const tutti_pipeline_schedule_t *schedule)
+/* Whether other actions of a stage follow a STEP. */
+static bool steps_early(const tutti_pipeline_schedule_t *schedule)
 {
     for (int rank = 0; rank < schedule->ranks; rank++) {
         const tutti_pipeline_row_t *row = &schedule->rows[rank];
@@ -132,7 +133,7 @@ tutti_status_t tt_pipeline_own_row(tt_pipeline_emit_t *emit, const tutti_pipelin
     const tutti_pipeline_row_t *from = &own->rows[emit->rank];
     const bool compute_only = !emit->adds_messages;
     TT_TRY(check_numbers(from, emit->shape));
-    emit->is_asynchronous = tt_pipeline_steps_early(own);
+    emit->is_asynchronous = steps_early(own);
     emit->adds_messages = emit->adds_messages && !tt_pipeline_has_messages(own);
     emit->adds_reductions = emit->adds_reductions && !tt_pipeline_has(own, TUTTI_PIPELINE_REDUCE);
     emit->adds_steps = emit->adds_steps && !tt_pipeline_has(own, TUTTI_PIPELINE_STEP);

@@ -11,9 +11,8 @@ tutti_status_t tt_pipeline_own_row(tt_pipeline_emit_t *emit, const tutti_pipelin
 /* Give the planned actions to the caller, in a block of their size. */
 tutti_status_t tt_pipeline_give_row(tt_pipeline_emit_t *emit, tutti_pipeline_row_t *row);
 
-/* Whether a schedule has actions of this kind; whether other actions of a stage follow a STEP. */
+/* Whether a schedule has actions of this kind; messages of any. */
 bool tt_pipeline_has(const tutti_pipeline_schedule_t *schedule, tutti_pipeline_kind_t kind);
 bool tt_pipeline_has_messages(const tutti_pipeline_schedule_t *schedule);
-bool tt_pipeline_steps_early(const tutti_pipeline_schedule_t *schedule);
 
 #endif

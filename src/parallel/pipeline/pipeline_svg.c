@@ -14,6 +14,12 @@ typedef struct {
     tt_pipeline_text_t text;
 } picture_t;
 
+bool tt_pipeline_is_drawn(const tutti_pipeline_action_t *action, const tutti_pipeline_span_t *span)
+{
+    return (tt_pipeline_computes(action->kind) || action->kind == TUTTI_PIPELINE_STEP) &&
+           span->end > span->begin;
+}
+
 static const char *colour_of(tutti_pipeline_kind_t kind, bool is_dark)
 {
     static const char *const colours[][2] = {[TUTTI_PIPELINE_F] = {"#93c5fd", "#3b82f6"},

@@ -18,8 +18,6 @@ typedef struct {
     int64_t begin, count;
 } tt_span_t;
 
-/* Where leaf `leaf` begins; its elements. */
-int64_t tt_cut_at(const tt_cut_t *cut, int leaf);
 tt_span_t tt_cut_leaf(const tt_cut_t *cut, int leaf);
 
 /* Those of a rank. */

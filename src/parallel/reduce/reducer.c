@@ -503,6 +503,13 @@ bool tt_reducer_is_back(tt_reducer_t *reducer, int index)
     return bucket->state >= TT_BUCKET_BACK;
 }
 
+void tt_reducer_collect(tt_reducer_t *reducer, int count)
+{
+    for (int b = 0; b < count && reducer->options.is_transient; b++) {
+        (void)tt_reducer_is_back(reducer, b);
+    }
+}
+
 /* A hook's call may be one of another group, whose ranks do not hear that this one was given up. */
 static tutti_status_t wait_for(const tt_reducer_t *reducer, tutti_work_t *work)
 {

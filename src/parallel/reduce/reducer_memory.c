@@ -107,10 +107,3 @@ void tt_reducer_let_go(const tt_bucket_t *bucket)
         evict(bucket->travel);
     }
 }
-
-void tt_reducer_collect(tt_reducer_t *reducer, int count)
-{
-    for (int b = 0; b < count && reducer->options.is_transient; b++) {
-        (void)tt_reducer_is_back(reducer, b);
-    }
-}

@@ -10,7 +10,9 @@
  * Descriptions, plan and reports are manifests. The ranks agree behind each of these steps, so that
  * all have the first failure, and nobody waits for one that has gone.
  */
+#include <errno.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "comm/group/agree.h"
@@ -18,6 +20,7 @@
 #include "core/base/buffer.h"
 #include "core/base/clock.h"
 #include "core/base/folder.h"
+#include "core/base/log.h"
 #include "runtime/checkpoint/checkpoint_impl.h"
 #include "runtime/checkpoint/checkpoint_texts.h"
 #include "runtime/checkpoint/folder_lock.h"
@@ -195,6 +198,18 @@ static tutti_status_t report_own(const tt_saving_t *save, tt_manifest_t **out)
     return status;
 }
 
+/* A rank that does not see it is told of when its files are missed. */
+static void hold(tt_saving_t *save)
+{
+    save->held = tt_steps_hold(save->half);
+    if (save->held < 0 && errno != ENOENT) {
+        tt_log(TT_LOG_WARN,
+               "checkpoint: folder %s: cannot hold it open: %s; whether it stays the same is not "
+               "checked",
+               save->half, strerror(errno));
+    }
+}
+
 tutti_status_t tt_saving_begin(tt_saving_t *save)
 {
     tutti_group_t *group = save->checkpoint->group;
@@ -208,7 +223,7 @@ tutti_status_t tt_saving_begin(tt_saving_t *save)
         TT_TRY(tt_group_agree(group, is_first ? tt_steps_begin(folder, save->step) : TUTTI_OK));
         save->is_begun = true;
     }
-    save->held = tt_steps_hold(save->half);
+    hold(save);
     return TUTTI_OK;
 }
 

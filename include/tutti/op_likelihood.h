@@ -116,9 +116,9 @@ typedef struct tutti_ctc_options {
  * @param targets    [N, S] or [S], or of all samples one behind the other, with target_lengths; i64
  *                   or i32 in [0, V)
  * @param options    NULL for the defaults
- * @return           a scalar, or [N] (or [] without N) without reduction; the gradient is PyTorch's:
- *                   e^log_prob - the probability of being there, of which log_softmax's own
- *                   gradient cancels the first part
+ * @return           a scalar, or [N] (or [] without N) without reduction; the gradient is
+ *                   PyTorch's: e^log_prob - the probability of being there, of which
+ *                   log_softmax's own gradient cancels the first part
  * @thread           the scope's
  * @cost             T S for each sample, in f64; backward twice that
  * @errors           SHAPE, DTYPE, ARG (blank; a length or a target outside), NOMEM

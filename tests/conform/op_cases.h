@@ -20,7 +20,18 @@
 #define OP_CASE_FAMILIES(X)                                                                        \
     X(math)                                                                                        \
     X(activation)                                                                                  \
-    X(shape) X(index) X(pad) X(reduce) X(random) X(nn) X(channel) X(rnn) X(conv) X(pool) X(device)
+    X(shape)                                                                                       \
+    X(index)                                                                                       \
+    X(pad)                                                                                         \
+    X(reduce)                                                                                      \
+    X(random)                                                                                      \
+    X(nn)                                                                                          \
+    X(loss)                                                                                        \
+    X(channel)                                                                                     \
+    X(rnn)                                                                                         \
+    X(conv)                                                                                        \
+    X(pool)                                                                                        \
+    X(device)
 
 /* TUTTI_SHAPE as an initialiser of static tables. */
 #define SHAPE(...)                                                                                 \

@@ -1,7 +1,6 @@
 /* Cases of op_math.h, op_loss.h, op_nn.h and op_nn.h. Their references are golden values. */
 #include <math.h>
 
-#include <tutti/op_likelihood.h>
 #include <tutti/op_loss.h>
 #include <tutti/op_math.h>
 #include <tutti/op_nn.h>
@@ -89,36 +88,6 @@ static void call_smooth_l1(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_te
 static void call_huber(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
 {
     out[0] = tutti_huber_loss(s, in[0], in[1], 1.25, TUTTI_LOSS_MEAN);
-}
-
-static void call_l1_loss(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
-{
-    out[0] = tutti_l1_loss(s, in[0], in[1], TUTTI_LOSS_SUM);
-    out[1] = tutti_l1_loss(s, in[0], in[1], TUTTI_LOSS_NONE);
-}
-
-static void call_bce_loss(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
-{
-    out[0] = tutti_bce_loss(s, in[0], in[1], TUTTI_LOSS_SUM);
-    out[1] = tutti_bce_loss(s, in[0], in[1], TUTTI_LOSS_NONE);
-}
-
-static void call_bce_loss_each(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
-{
-    out[0] = tutti_bce_loss(s, in[0], in[1], TUTTI_LOSS_NONE);
-}
-
-/* Of logits: the gradient is PyTorch's, which is the true one together with log_softmax's. */
-static void call_ctc_loss(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
-{
-    const tutti_ctc_options_t options = {.reduction = TUTTI_LOSS_NONE, .input_lengths = in[2]};
-    out[0] = tutti_ctc_loss(s, tutti_log_softmax(s, in[0], -1), in[1], &options);
-}
-
-static void call_ctc_loss_dense(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
-{
-    const tutti_ctc_options_t options = {.blank = 0, .target_lengths = in[2]};
-    out[0] = tutti_ctc_loss(s, tutti_log_softmax(s, in[0], -1), in[1], &options);
 }
 
 static void call_kl_div(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
@@ -299,42 +268,6 @@ const op_case_t op_cases_nn[] = {
      .call = call_smooth_l1},
     {CASE("smooth_l1_loss", "empty"), .input_count = 2, .output_count = 2, .inputs = {X(0), X(0)},
      .call = call_smooth_l1, .has_no_gradient = true},
-    {CASE("l1_loss", ""), .input_count = 2, .output_count = 2, .inputs = {X(3, 4), X(3, 4)},
-     .call = call_l1_loss},
-    {CASE("l1_loss", "empty"), .input_count = 2, .output_count = 2, .inputs = {X(0), X(0)},
-     .call = call_l1_loss},
-    {CASE("bce_loss", ""), .input_count = 2, .output_count = 2,
-     .inputs = {{.shape = SHAPE(3, 4), .low = 0.1, .high = 0.9},
-                {.shape = SHAPE(3, 4), .low = 0.05, .high = 1}},
-     .call = call_bce_loss},
-    {CASE("bce_loss", "certain"), .input_count = 2,
-     .inputs = {{.shape = SHAPE(4), .values = VALUES(0, 1, 0, 1)},
-                {.shape = SHAPE(4), .values = VALUES(0, 1, 1, 0)}},
-     .call = call_bce_loss_each, .expected = VALUES(0, 0, 100, 100), .expected_shape = SHAPE(4),
-     .has_no_gradient = true},
-    {CASE("bce_loss", "empty"), .input_count = 2, .output_count = 2, .inputs = {X(0), X(0)},
-     .call = call_bce_loss},
-    {CASE("ctc_loss", ""), .input_count = 3,
-     .inputs = {X(5, 2, 4),
-                {.shape = SHAPE(2, 2), .dtype = TUTTI_I64, .values = VALUES(1, 1, 3, 2)},
-                {.shape = SHAPE(2), .dtype = TUTTI_I32, .values = VALUES(5, 4)}},
-     .call = call_ctc_loss},
-    {CASE("ctc_loss", "one behind the other"), .input_count = 3,
-     .inputs = {X(4, 2, 3),
-                {.shape = SHAPE(3), .dtype = TUTTI_I32, .values = VALUES(1, 2, 1)},
-                {.shape = SHAPE(2), .dtype = TUTTI_I64, .values = VALUES(1, 2)}},
-     .call = call_ctc_loss_dense},
-    {CASE("ctc_loss", "no path"), .input_count = 3,
-     .inputs = {X(2, 1, 3),
-                {.shape = SHAPE(1, 3), .dtype = TUTTI_I64, .values = VALUES(1, 2, 1)},
-                {.shape = SHAPE(1), .dtype = TUTTI_I64, .values = VALUES(2)}},
-     .call = call_ctc_loss, .expected = VALUES(INFINITY), .expected_shape = SHAPE(1),
-     .has_no_gradient = true},
-    {CASE("ctc_loss", "empty"), .input_count = 3,
-     .inputs = {X(3, 0, 4),
-                {.shape = SHAPE(0, 2), .dtype = TUTTI_I64},
-                {.shape = SHAPE(0), .dtype = TUTTI_I64}},
-     .call = call_ctc_loss},
     {CASE("kl_div", ""), .input_count = 2, .output_count = 3,
      .inputs = {X(3, 4), {.shape = SHAPE(3, 4), .low = 0.1, .high = 1}}, .call = call_kl_div},
     {CASE("kl_div", "logarithms"), .input_count = 2, .inputs = {X(5), X(5)},

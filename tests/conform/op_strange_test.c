@@ -12,7 +12,9 @@
 #include <tutti/op_activation.h>
 #include <tutti/op_conv.h>
 #include <tutti/op_index.h>
+#include <tutti/op_likelihood.h>
 #include <tutti/op_loss.h>
+#include <tutti/op_margin_loss.h>
 #include <tutti/op_math.h>
 #include <tutti/op_nn.h>
 #include <tutti/op_pad.h>
@@ -20,142 +22,9 @@
 #include <tutti/op_shape.h>
 #include <tutti/tensor.h>
 
-#include "core/base/rng.h"
-#include "core/tensor/device_testing.h"
+#include "op_strange_draw.h"
 
 enum { DRAWS = 12000 };
-
-typedef struct {
-    tutti_context_t *ctx;
-    tutti_scope_t *s;
-    tt_rng_t rng;
-    uint64_t drawn;
-} draw_t;
-
-static int64_t below(draw_t *d, int64_t bound)
-{
-    return (int64_t)tt_rng_below(d->rng, d->drawn++, (uint64_t)bound);
-}
-
-static bool one_in(draw_t *d, int64_t n)
-{
-    return below(d, n) == 0;
-}
-
-#define PICK(d, ...)                                                                               \
-    (((const int64_t[]){                                                                           \
-        __VA_ARGS__})[below(d, (int64_t)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)))])
-
-static int any_dim(draw_t *d)
-{
-    return (int)PICK(d, -1, -1, 0, 0, 1, 1, 2, 3, -2, -3, 7, 8, -8, -9, 9, INT32_MAX, INT32_MIN);
-}
-
-static int64_t any_index(draw_t *d)
-{
-    return PICK(d, 0, 0, 1, 1, 2, 3, 4, 17, -1, -2, -18, INT32_MAX, INT64_MAX, INT64_MIN,
-                INT64_MAX - 1);
-}
-
-static double any_number(draw_t *d)
-{
-    const double numbers[] = {0, 1, -1, 0.5, 2, 3, -0.5, NAN, INFINITY, -INFINITY, 1e300, 1e-300};
-    return numbers[below(d, (int64_t)(sizeof numbers / sizeof numbers[0]))];
-}
-
-static tutti_dtype_t any_dtype(draw_t *d)
-{
-    return one_in(d, 2) ? TUTTI_F32 : (tutti_dtype_t)below(d, TUTTI_DTYPE_COUNT);
-}
-
-/* Mostly small. With a zero among the sizes, others may be such that products overflow. */
-static tutti_shape_t any_shape(draw_t *d)
-{
-    tutti_shape_t shape = {.rank = (int)PICK(d, 0, 1, 1, 2, 2, 2, 3, 3, 4, 8)};
-    const bool is_empty = shape.rank > 0 && one_in(d, 4);
-    for (int i = 0; i < shape.rank; i++) {
-        shape.dims[i] = shape.rank == 8 ? PICK(d, 0, 1, 2) : PICK(d, 1, 1, 2, 2, 3, 3, 4, 17);
-    }
-    if (is_empty) {
-        shape.dims[below(d, shape.rank)] = one_in(d, 4) ? INT64_C(1) << (47 + below(d, 16)) : 2;
-        shape.dims[below(d, shape.rank)] = 0;
-    }
-    return shape;
-}
-
-static tutti_dims_t any_dims(draw_t *d)
-{
-    tutti_dims_t dims = {.count = (int)PICK(d, 0, 1, 1, 1, 2, 2, 3, 8, 9, -1, INT32_MAX)};
-    for (int i = 0; i < TUTTI_RANK_MAX; i++) {
-        dims.dims[i] = any_dim(d);
-    }
-    return dims;
-}
-
-/* Values of a sort; whole ones for indices and targets. */
-static void fill(draw_t *d, tutti_tensor_t *x)
-{
-    const bool is_strange = one_in(d, 8);
-    const int64_t count = tutti_tensor_numel(x);
-    double *values = calloc((size_t)count + 1, sizeof *values);
-    assert_non_null(values);
-    for (int64_t i = 0; i < count; i++) {
-        values[i] = is_strange ? any_number(d) : (double)PICK(d, 0, 1, 2, 3, -1);
-    }
-    tutti_tensor_t *wide = tutti_from_data(d->s, TUTTI_F64, tutti_tensor_shape(x), values);
-    free(values);
-    if (tutti_tensor_status(wide) >= 0) {
-        (void)tutti_tensor_copy(x, tutti_cast(d->s, wide, tutti_tensor_dtype(x)));
-    }
-}
-
-static tutti_tensor_t *make(draw_t *d, tutti_dtype_t dtype, tutti_shape_t shape)
-{
-    tutti_tensor_t *x = tutti_empty(d->s, dtype, shape);
-    if (tutti_tensor_status(x) < 0) {
-        return x;
-    }
-    fill(d, x);
-    if (tutti_dtype_is_float(dtype) && !one_in(d, 4)) {
-        (void)tutti_tensor_set_requires_grad(x, true);
-    }
-    if (shape.rank >= 2 && one_in(d, 4)) {
-        x = tutti_transpose(d->s, x, 0, -1);
-    }
-    if (shape.rank >= 1 && one_in(d, 6)) {
-        x = tutti_slice(d->s, x, -1, (tutti_range_t){below(d, 2), 100, 1 + below(d, 2)});
-    }
-    return x;
-}
-
-static tutti_tensor_t *any_tensor(draw_t *d)
-{
-    return make(d, any_dtype(d), any_shape(d));
-}
-
-/* A tensor that often goes with x. */
-static tutti_tensor_t *beside(draw_t *d, tutti_tensor_t *x)
-{
-    tutti_shape_t shape = tutti_tensor_shape(x);
-    if (one_in(d, 8)) {
-        return any_tensor(d);
-    }
-    if (shape.rank > 0 && one_in(d, 3)) {
-        shape.dims[below(d, shape.rank)] = 1;
-    }
-    if (shape.rank > 0 && one_in(d, 3)) {
-        shape.dims[0] = shape.dims[shape.rank - 1];
-        shape.rank = 1;
-    }
-    return make(d, one_in(d, 4) ? any_dtype(d) : tutti_tensor_dtype(x), shape);
-}
-
-static tutti_tensor_t *indices(draw_t *d, tutti_tensor_t *x, bool drops_last)
-{
-    tutti_shape_t shape = tutti_tensor_shape(x);
-    shape.rank -= drops_last && shape.rank > 0;
-    return make(d, one_in(d, 6) ? any_dtype(d) : TUTTI_I64, one_in(d, 6) ? any_shape(d) : shape);
-}
 
 /* ---- calls, a family each -------------------------------------------------------------------- */
 
@@ -498,6 +367,58 @@ static tutti_tensor_t *call_loss(draw_t *d, tutti_tensor_t *x)
     }
 }
 
+static tutti_tensor_t *call_ctc(draw_t *d, tutti_tensor_t *x)
+{
+    const int64_t samples = tutti_tensor_rank(x) == 3 ? tutti_tensor_dim(x, 1) : 1;
+    const tutti_shape_t each =
+        one_in(d, 6) ? any_shape(d) : TUTTI_SHAPE(samples > 17 ? 1 : samples);
+    const tutti_ctc_options_t options = {
+        .reduction = (tutti_loss_reduction_t)below(d, 3),
+        .blank = PICK(d, 0, 0, 1, -1, INT64_MAX),
+        .zero_infinity = one_in(d, 2),
+        .input_lengths = one_in(d, 3) ? make(d, TUTTI_I64, each) : NULL,
+        .target_lengths = one_in(d, 2) ? make(d, TUTTI_I32, each) : NULL};
+    return tutti_ctc_loss(
+        d->s, x, one_in(d, 2) ? indices(d, x, true) : make(d, TUTTI_I64, TUTTI_SHAPE(below(d, 4))),
+        &options);
+}
+
+static tutti_tensor_t *call_margin(draw_t *d, tutti_tensor_t *x)
+{
+    const tutti_loss_reduction_t reduction = (tutti_loss_reduction_t)below(d, 4);
+    const tutti_margin_options_t margin = {reduction, any_number(d)};
+    tutti_tensor_t *y = one_in(d, 2) ? x : beside(d, x);
+    switch (below(d, 11)) {
+    case 0:
+        return tutti_cosine_similarity(d->s, x, y, any_dim(d), any_number(d));
+    case 1:
+        return tutti_pairwise_distance(d->s, x, y, any_number(d), any_number(d));
+    case 2:
+        return tutti_triplet_margin_loss(
+            d->s, x, y, beside(d, x),
+            &(tutti_triplet_margin_options_t){reduction, true, any_number(d), any_number(d),
+                                              any_number(d), one_in(d, 2)});
+    case 3:
+        return tutti_cosine_embedding_loss(d->s, x, y, indices(d, x, true), &margin);
+    case 4:
+        return tutti_margin_ranking_loss(d->s, x, y, y, one_in(d, 2) ? NULL : &margin);
+    case 5:
+        return tutti_hinge_embedding_loss(d->s, x, y, one_in(d, 2) ? NULL : &margin);
+    case 6:
+        return tutti_multi_margin_loss(d->s, x, indices(d, x, true), NULL);
+    case 7:
+        return tutti_multilabel_soft_margin_loss(d->s, x, y, vector_for(d, x, -1), reduction);
+    case 8:
+        return tutti_gaussian_nll_loss(d->s, x, y, beside(d, x), NULL);
+    case 9:
+        return one_in(d, 2) ? tutti_poisson_nll_loss(d->s, x, y, NULL)
+                            : tutti_focal_loss(d->s, x, y, NULL);
+    default:
+        return tutti_bce_with_logits_with(
+            d->s, x, y, &(tutti_bce_options_t){reduction, beside(d, x), vector_for(d, x, -1)});
+    }
+}
+
 static tutti_tensor_t *call_pool(draw_t *d, tutti_tensor_t *x)
 {
     tutti_tensor_t *more = NULL, **indices = one_in(d, 2) ? &more : NULL;
@@ -558,9 +479,9 @@ static tutti_tensor_t *call_random(draw_t *d, tutti_tensor_t *x)
 static tutti_tensor_t *call_any(draw_t *d, tutti_tensor_t *x)
 {
     static tutti_tensor_t *(*const families[])(draw_t *, tutti_tensor_t *) = {
-        call_one,   call_two,    call_number, call_over,      call_view,
-        call_parts, call_layer,  call_layer,  call_attention, call_loss,
-        call_pool,  call_random, call_index,  call_places,    call_activation};
+        call_one,   call_two,    call_number,     call_over, call_view,  call_parts,
+        call_layer, call_layer,  call_attention,  call_loss, call_pool,  call_random,
+        call_index, call_places, call_activation, call_ctc,  call_margin};
     return families[below(d, (int64_t)(sizeof families / sizeof families[0]))](d, x);
 }
 

@@ -9,6 +9,7 @@
  *     ddp_slices.c  each rank steps slices of its own, and parameters are gathered
  *     ddp_units.h   parameters are there only while they are used
  *     ddp_mixed.c   parameters are 16-bit copies of themselves while a step lasts
+ *     ddp_fail.c    the first failure, which is for good
  *     ddp_stats.c   times, and events for a timeline
  *
  * and is prepared in these:

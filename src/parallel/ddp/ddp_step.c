@@ -11,18 +11,6 @@
 
 enum { WEIGHT_MAX = 1 << 24 }; /* that a f32 gradient is multiplied by exactly */
 
-tutti_status_t tt_ddp_fail(tutti_ddp_t *ddp, tutti_status_t status)
-{
-    tt_ddp_step_t *step = &ddp->step;
-    if (step->status >= 0) {
-        step->status = status;
-        snprintf(step->error, sizeof step->error, "%s", tutti_last_error());
-        tutti_group_abort(ddp->units.group);
-        tutti_group_abort(ddp->group); /* which leaves a text of its own */
-    }
-    return tt_fail_again(step->status, step->error);
-}
-
 /* ---- the end of a shard ---------------------------------------------------------------------- */
 
 /* The shard's gradients of a bucket are complete; its weight is known, for its backward has begun,

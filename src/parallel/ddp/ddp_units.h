@@ -7,7 +7,9 @@
  *     source             what brings the whole of a flat (unit_source.h)
  *
  *     ddp_unit_policy.c  which modules are units
- *     ddp_units.c        parameters move into flats, come, and go
+ *     ddp_unit_open.c    their parameters move into flats, and at the end out of them
+ *     ddp_units.c        they come and go
+ *     ddp_unit_values.c  they get other values behind a step
  *     ddp_unit_hooks.c   when: around a unit's forward and backward
  *     ddp_unit_order.c   all ranks start in one order, and know what comes next
  */
@@ -82,7 +84,7 @@ typedef struct {
 tutti_status_t tt_ddp_choose_units(tutti_ddp_t *ddp);
 void tt_ddp_forget_units(tutti_ddp_t *ddp);
 
-/* ddp_units.c: parameters move into flats; collective. */
+/* ddp_unit_open.c: parameters move into flats; collective. */
 tutti_status_t tt_ddp_open_units(tutti_ddp_t *ddp);
 void tt_ddp_close_units(tutti_ddp_t *ddp);
 
@@ -106,9 +108,12 @@ size_t tt_ddp_unit_bytes(const tutti_ddp_t *ddp, int unit, tt_unit_kind_t kind);
 /* Whether the whole of what comes from now on is this rank's alone, to be written. */
 void tt_ddp_units_copy(tutti_ddp_t *ddp, bool is_on);
 
-/* Behind the optimizer's step: own slices have other values. */
+/* ddp_unit_values.c: behind the optimizer's step own slices have other values. */
 tutti_status_t tt_ddp_units_claim(tutti_ddp_t *ddp);
 tutti_status_t tt_ddp_units_publish(tutti_ddp_t *ddp);
+
+/* The second half of that: as own slices are, everybody may read them. */
+tutti_status_t tt_ddp_units_show(tutti_ddp_t *ddp);
 
 /* A line for each, at most so many bytes. */
 void tt_ddp_describe_units(const tutti_ddp_t *ddp, char *text, size_t bytes);

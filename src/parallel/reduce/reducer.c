@@ -332,13 +332,6 @@ static tutti_status_t fill_empty_slots(tt_reducer_t *reducer, const tt_bucket_sp
     return TUTTI_OK;
 }
 
-bool tt_reducer_is_narrow(const tt_reducer_t *reducer, const tt_bucket_t *bucket)
-{
-    const tt_reducer_options_t *o = &reducer->options;
-    return bucket->travel != NULL && reducer->hook == NULL && !o->divides_late && !o->is_weighted &&
-           o->shards == tutti_group_size(o->group);
-}
-
 static tutti_status_t scale(tutti_tensor_t *x, int64_t weight)
 {
     if (weight == 0) {
@@ -485,31 +478,6 @@ tutti_status_t tt_reducer_start(tt_reducer_t *reducer, int index)
 
 /* ---- and comes back -------------------------------------------------------------------------- */
 
-static void take_back(tt_bucket_t *bucket)
-{
-    tutti_work_release(bucket->work);
-    bucket->work = NULL;
-    bucket->state = TT_BUCKET_BACK;
-    tt_reducer_let_go(bucket);
-}
-
-bool tt_reducer_is_back(tt_reducer_t *reducer, int index)
-{
-    tt_bucket_t *bucket = &reducer->buckets[index];
-    if (bucket->state == TT_BUCKET_SENT &&
-        (bucket->work == NULL || tutti_work_test(bucket->work) == TUTTI_OK)) {
-        take_back(bucket);
-    }
-    return bucket->state >= TT_BUCKET_BACK;
-}
-
-void tt_reducer_collect(tt_reducer_t *reducer, int count)
-{
-    for (int b = 0; b < count && reducer->options.is_transient; b++) {
-        (void)tt_reducer_is_back(reducer, b);
-    }
-}
-
 /* A hook's call may be one of another group, whose ranks do not hear that this one was given up. */
 static tutti_status_t wait_for(const tt_reducer_t *reducer, tutti_work_t *work)
 {
@@ -527,7 +495,7 @@ tutti_status_t tt_reducer_wait(tt_reducer_t *reducer, int index)
     TT_ASSERT(bucket->state != TT_BUCKET_FILLING);
     if (bucket->state == TT_BUCKET_SENT) {
         TT_TRY(bucket->work != NULL ? wait_for(reducer, bucket->work) : TUTTI_OK);
-        take_back(bucket);
+        tt_reducer_take_back(bucket);
     }
     return TUTTI_OK;
 }

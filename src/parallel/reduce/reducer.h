@@ -172,6 +172,9 @@ void tt_reducer_close_slices(tt_bucket_t *bucket);
 tutti_status_t tt_reducer_want(tt_reducer_t *reducer, int bucket);
 void tt_reducer_let_go(const tt_bucket_t *bucket);
 
+/* A bucket whose call has ended is back. */
+void tt_reducer_take_back(tt_bucket_t *bucket);
+
 /* Of the first `count` buckets, those that have come back let go. */
 void tt_reducer_collect(tt_reducer_t *reducer, int count);
 

@@ -107,3 +107,35 @@ void tt_reducer_let_go(const tt_bucket_t *bucket)
         evict(bucket->travel);
     }
 }
+
+bool tt_reducer_is_narrow(const tt_reducer_t *reducer, const tt_bucket_t *bucket)
+{
+    const tt_reducer_options_t *o = &reducer->options;
+    return bucket->travel != NULL && reducer->hook == NULL && !o->divides_late && !o->is_weighted &&
+           o->shards == tutti_group_size(o->group);
+}
+
+void tt_reducer_take_back(tt_bucket_t *bucket)
+{
+    tutti_work_release(bucket->work);
+    bucket->work = NULL;
+    bucket->state = TT_BUCKET_BACK;
+    tt_reducer_let_go(bucket);
+}
+
+bool tt_reducer_is_back(tt_reducer_t *reducer, int index)
+{
+    tt_bucket_t *bucket = &reducer->buckets[index];
+    if (bucket->state == TT_BUCKET_SENT &&
+        (bucket->work == NULL || tutti_work_test(bucket->work) == TUTTI_OK)) {
+        tt_reducer_take_back(bucket);
+    }
+    return bucket->state >= TT_BUCKET_BACK;
+}
+
+void tt_reducer_collect(tt_reducer_t *reducer, int count)
+{
+    for (int b = 0; b < count && reducer->options.is_transient; b++) {
+        (void)tt_reducer_is_back(reducer, b);
+    }
+}

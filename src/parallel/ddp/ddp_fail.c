@@ -1,0 +1,16 @@
+/* The first failure of a step is its own for good, and gives the groups up. */
+#include <stdio.h>
+
+#include "parallel/ddp/ddp_impl.h"
+
+tutti_status_t tt_ddp_fail(tutti_ddp_t *ddp, tutti_status_t status)
+{
+    tt_ddp_step_t *step = &ddp->step;
+    if (step->status >= 0) {
+        step->status = status;
+        snprintf(step->error, sizeof step->error, "%s", tutti_last_error());
+        tutti_group_abort(ddp->units.group);
+        tutti_group_abort(ddp->group); /* which leaves a text of its own */
+    }
+    return tt_fail_again(step->status, step->error);
+}

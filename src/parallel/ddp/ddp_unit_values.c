@@ -1,0 +1,60 @@
+/* Other values of units' parameters: slices are claimed, written, and published. */
+#include "parallel/ddp/ddp_impl.h"
+#include "parallel/ddp/ddp_units.h"
+
+tutti_status_t tt_ddp_units_claim(tutti_ddp_t *ddp)
+{
+    tt_unit_source_t *source = &ddp->units.source;
+    return source->ops->claim != NULL ? source->ops->claim(source) : TUTTI_OK;
+}
+
+static tutti_status_t leave_all(tutti_ddp_t *ddp)
+{
+    tutti_status_t status = TUTTI_OK;
+    for (int u = 0; u < ddp->units.count; u++) {
+        tt_unit_t *unit = &ddp->units.units[u];
+        unit->is_held = false;
+        for (tt_unit_kind_t kind = TT_UNIT_FULL; kind < TT_UNIT_KINDS; kind++) {
+            const tutti_status_t one = tt_ddp_unit_leave(ddp, u, kind);
+            status = status < 0 ? status : one;
+        }
+    }
+    return status;
+}
+
+static tutti_status_t bring_kept(tutti_ddp_t *ddp)
+{
+    const int last = ddp->units.count - 1;
+    return ddp->units.units[last].is_kept ? tt_ddp_unit_want(ddp, last) : TUTTI_OK;
+}
+
+tutti_status_t tt_ddp_units_show(tutti_ddp_t *ddp)
+{
+    tt_unit_source_t *source = &ddp->units.source;
+    TT_TRY(source->ops->publish != NULL ? source->ops->publish(source) : TUTTI_OK);
+    return bring_kept(ddp);
+}
+
+tutti_status_t tt_ddp_units_publish(tutti_ddp_t *ddp)
+{
+    TT_TRY(leave_all(ddp));
+    for (int i = 0; i < ddp->units.param_count; i++) {
+        ddp->units.params[i].storages[TT_UNIT_FULL]->version++;
+    }
+    return tt_ddp_units_show(ddp);
+}
+
+tutti_status_t tt_ddp_check_units(const tutti_ddp_t *ddp)
+{
+    for (int i = 0; i < ddp->units.param_count; i++) {
+        const tt_unit_param_t *param = &ddp->units.params[i];
+        if (param->tensor->storage != param->storages[TT_UNIT_FULL] &&
+            param->tensor->storage != param->storages[TT_UNIT_COMPUTE]) {
+            return TT_FAIL(TUTTI_ERR_STATE,
+                           "ddp: parameter %s has other memory than when ddp was made: move and "
+                           "cast the module before",
+                           param->name);
+        }
+    }
+    return TUTTI_OK;
+}

@@ -1,0 +1,159 @@
+/* Cases of op_loss.h's l1_loss and bce_loss, and of op_likelihood.h. */
+#include <math.h>
+
+#include <tutti/op_likelihood.h>
+#include <tutti/op_nn.h>
+
+#include "op_cases.h"
+
+static void call_l1_loss(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
+{
+    out[0] = tutti_l1_loss(s, in[0], in[1], TUTTI_LOSS_SUM);
+    out[1] = tutti_l1_loss(s, in[0], in[1], TUTTI_LOSS_NONE);
+}
+
+static void call_bce_loss(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
+{
+    out[0] = tutti_bce_loss(s, in[0], in[1], TUTTI_LOSS_SUM);
+    out[1] = tutti_bce_loss(s, in[0], in[1], TUTTI_LOSS_NONE);
+}
+
+static void call_bce_loss_each(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
+{
+    out[0] = tutti_bce_loss(s, in[0], in[1], TUTTI_LOSS_NONE);
+}
+
+/* Of logits: the gradient is PyTorch's, which is the true one together with log_softmax's. */
+static void call_ctc_loss(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
+{
+    const tutti_ctc_options_t options = {.reduction = TUTTI_LOSS_NONE, .input_lengths = in[2]};
+    out[0] = tutti_ctc_loss(s, tutti_log_softmax(s, in[0], -1), in[1], &options);
+}
+
+static void call_ctc_loss_dense(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
+{
+    const tutti_ctc_options_t options = {.blank = 0, .target_lengths = in[2]};
+    out[0] = tutti_ctc_loss(s, tutti_log_softmax(s, in[0], -1), in[1], &options);
+}
+
+#define CASE(name, about) .op = name, .what = about
+#define X(...)                                                                                     \
+    {                                                                                              \
+        .shape = SHAPE(__VA_ARGS__)                                                                \
+    }
+
+const op_case_t op_cases_loss[] = {
+    {CASE("l1_loss", ""), .input_count = 2, .output_count = 2, .inputs = {X(3, 4), X(3, 4)},
+     .call = call_l1_loss},
+    {CASE("l1_loss", "empty"), .input_count = 2, .output_count = 2, .inputs = {X(0), X(0)},
+     .call = call_l1_loss},
+    {CASE("bce_loss", ""), .input_count = 2, .output_count = 2,
+     .inputs = {{.shape = SHAPE(3, 4), .low = 0.1, .high = 0.9},
+                {.shape = SHAPE(3, 4), .low = 0.05, .high = 1}},
+     .call = call_bce_loss},
+    {CASE("bce_loss", "certain"), .input_count = 2,
+     .inputs = {{.shape = SHAPE(4), .values = VALUES(0, 1, 0, 1)},
+                {.shape = SHAPE(4), .values = VALUES(0, 1, 1, 0)}},
+     .call = call_bce_loss_each, .expected = VALUES(0, 0, 100, 100), .expected_shape = SHAPE(4),
+     .has_no_gradient = true},
+    {CASE("bce_loss", "empty"), .input_count = 2, .output_count = 2, .inputs = {X(0), X(0)},
+     .call = call_bce_loss},
+    {CASE("ctc_loss", ""), .input_count = 3,
+     .inputs = {X(5, 2, 4),
+                {.shape = SHAPE(2, 2), .dtype = TUTTI_I64, .values = VALUES(1, 1, 3, 2)},
+                {.shape = SHAPE(2), .dtype = TUTTI_I32, .values = VALUES(5, 4)}},
+     .call = call_ctc_loss},
+    {CASE("ctc_loss", "one behind the other"), .input_count = 3,
+     .inputs = {X(4, 2, 3),
+                {.shape = SHAPE(3), .dtype = TUTTI_I32, .values = VALUES(1, 2, 1)},
+                {.shape = SHAPE(2), .dtype = TUTTI_I64, .values = VALUES(1, 2)}},
+     .call = call_ctc_loss_dense},
+    {CASE("ctc_loss", "no path"), .input_count = 3,
+     .inputs = {X(2, 1, 3),
+                {.shape = SHAPE(1, 3), .dtype = TUTTI_I64, .values = VALUES(1, 2, 1)},
+                {.shape = SHAPE(1), .dtype = TUTTI_I64, .values = VALUES(2)}},
+     .call = call_ctc_loss, .expected = VALUES(INFINITY), .expected_shape = SHAPE(1),
+     .has_no_gradient = true},
+    {CASE("ctc_loss", "empty"), .input_count = 3,
+     .inputs = {X(3, 0, 4),
+                {.shape = SHAPE(0, 2), .dtype = TUTTI_I64},
+                {.shape = SHAPE(0), .dtype = TUTTI_I64}},
+     .call = call_ctc_loss},
+};
+
+/* ---- errors ---------------------------------------------------------------------------------- */
+
+/* log_probs [3, 2, 4], of two targets each. */
+static void call_ctc(tutti_scope_t *s, int64_t target, int64_t in, int64_t out, int64_t blank)
+{
+    tutti_tensor_t *x = tutti_zeros(s, TUTTI_F32, TUTTI_SHAPE(3, 2, 4));
+    const tutti_ctc_options_t options = {
+        .blank = blank,
+        .input_lengths = tutti_from_data(s, TUTTI_I64, TUTTI_SHAPE(2), (int64_t[]){3, in}),
+        .target_lengths = tutti_from_data(s, TUTTI_I64, TUTTI_SHAPE(2), (int64_t[]){2, out})};
+    (void)tutti_ctc_loss(
+        s, x, tutti_from_data(s, TUTTI_I64, TUTTI_SHAPE(2, 2), (int64_t[]){1, 2, target, 3}),
+        &options);
+}
+
+static void ctc_target(tutti_scope_t *s)
+{
+    call_ctc(s, 4, 3, 2, 0);
+}
+
+static void ctc_input_length(tutti_scope_t *s)
+{
+    call_ctc(s, 1, 4, 2, 0);
+}
+
+static void ctc_target_length(tutti_scope_t *s)
+{
+    call_ctc(s, 1, 3, 3, 0);
+}
+
+static void ctc_blank(tutti_scope_t *s)
+{
+    call_ctc(s, 1, 3, 2, 4);
+}
+
+static void ctc_dtype(tutti_scope_t *s)
+{
+    tutti_tensor_t *x = tutti_zeros(s, TUTTI_F32, TUTTI_SHAPE(3, 2, 4));
+    (void)tutti_ctc_loss(s, x, tutti_zeros(s, TUTTI_F32, TUTTI_SHAPE(2, 2)), NULL);
+}
+
+static void ctc_shape(tutti_scope_t *s)
+{
+    tutti_tensor_t *x = tutti_zeros(s, TUTTI_F32, TUTTI_SHAPE(3, 2, 4));
+    (void)tutti_ctc_loss(s, x, tutti_zeros(s, TUTTI_I64, TUTTI_SHAPE(3, 2)), NULL);
+}
+
+static void l1_shape(tutti_scope_t *s)
+{
+    tutti_tensor_t *x = tutti_zeros(s, TUTTI_F32, TUTTI_SHAPE(3));
+    (void)tutti_l1_loss(s, x, tutti_zeros(s, TUTTI_F32, TUTTI_SHAPE(1)), TUTTI_LOSS_MEAN);
+}
+
+static void bce_dtype(tutti_scope_t *s)
+{
+    tutti_tensor_t *x = tutti_zeros(s, TUTTI_F32, TUTTI_SHAPE(3));
+    (void)tutti_bce_loss(s, x, tutti_zeros(s, TUTTI_I64, TUTTI_SHAPE(3)), TUTTI_LOSS_MEAN);
+}
+
+const op_error_t op_errors_loss[] = {
+    {"ctc_loss", ctc_target, "ctc_loss: target 0 of sample 1 is 4, outside [0, 4)"},
+    {"ctc_loss", ctc_input_length, "ctc_loss: input length 4 of sample 1 is outside 0 to 3"},
+    {"ctc_loss", ctc_target_length, "ctc_loss: target length 3 of sample 1 is outside 0 to 2"},
+    {"ctc_loss", ctc_blank,
+     "ctc_loss: the blank 4 is outside [0, 4): f32[3, 2, 4], i64[2, 2], i64[2] and i64[2]"},
+    {"ctc_loss", ctc_dtype,
+     "ctc_loss: want floating log-probabilities; targets and lengths of i64 or i32: f32[3, 2, 4], "
+     "f32[2, 2], none and none"},
+    {"ctc_loss", ctc_shape,
+     "ctc_loss: want targets [N, S], or one behind the other with their lengths: f32[3, 2, 4], "
+     "i64[3, 2], none and none"},
+    {"l1_loss", l1_shape, "l1_loss: both inputs must have the same shape: f32[3] and f32[1]"},
+    {"bce_loss", bce_dtype, "bce_loss: both inputs must be of a floating dtype: f32[3] and i64[3]"},
+};
+
+OP_CASE_LISTS(loss);

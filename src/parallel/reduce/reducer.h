@@ -170,7 +170,6 @@ void tt_reducer_close_slices(tt_bucket_t *bucket);
  * those that are under way, so that not all of them are there at once. Errors: NOMEM; as the
  * group's. */
 tutti_status_t tt_reducer_want(tt_reducer_t *reducer, int bucket);
-void tt_reducer_let_go(const tt_bucket_t *bucket);
 
 /* A bucket whose call has ended is back. */
 void tt_reducer_take_back(tt_bucket_t *bucket);

@@ -82,21 +82,7 @@ static tutti_status_t refill_all(const tt_reducer_t *reducer, const tt_bucket_t 
     return TUTTI_OK;
 }
 
-tutti_status_t tt_reducer_want(tt_reducer_t *reducer, int index)
-{
-    const tt_bucket_t *bucket = &reducer->buckets[index];
-    if (!is_away(bucket->grad)) {
-        return TUTTI_OK;
-    }
-    TT_TRY(hold_back(reducer));
-    const tutti_status_t status = refill_all(reducer, bucket);
-    if (status < 0) {
-        tt_reducer_let_go(bucket); /* what has come */
-    }
-    return status;
-}
-
-void tt_reducer_let_go(const tt_bucket_t *bucket)
+static void let_go(const tt_bucket_t *bucket)
 {
     const bool comes_and_goes = bucket->own_result->storage != bucket->result->storage;
     for (int i = 0; i < TT_TREE_DEPTH_MAX && comes_and_goes; i++) {
@@ -106,6 +92,20 @@ void tt_reducer_let_go(const tt_bucket_t *bucket)
         evict(bucket->grad);
         evict(bucket->travel);
     }
+}
+
+tutti_status_t tt_reducer_want(tt_reducer_t *reducer, int index)
+{
+    const tt_bucket_t *bucket = &reducer->buckets[index];
+    if (!is_away(bucket->grad)) {
+        return TUTTI_OK;
+    }
+    TT_TRY(hold_back(reducer));
+    const tutti_status_t status = refill_all(reducer, bucket);
+    if (status < 0) {
+        let_go(bucket); /* what has come */
+    }
+    return status;
 }
 
 bool tt_reducer_is_narrow(const tt_reducer_t *reducer, const tt_bucket_t *bucket)
@@ -120,7 +120,7 @@ void tt_reducer_take_back(tt_bucket_t *bucket)
     tutti_work_release(bucket->work);
     bucket->work = NULL;
     bucket->state = TT_BUCKET_BACK;
-    tt_reducer_let_go(bucket);
+    let_go(bucket);
 }
 
 bool tt_reducer_is_back(tt_reducer_t *reducer, int index)

@@ -278,10 +278,12 @@ static tutti_status_t kl_div_backward(tutti_op_backward_t *call)
         call->grads[0] = tutti_neg(s, tutti_mul(s, p, dy));
     }
     if (call->wanted[1]) {
-        tutti_tensor_t *log_p = params->is_log ? target : tutti_log(s, target);
+        tutti_tensor_t *is_zero = tutti_eq_scalar(s, p, 0);
+        /* Of no probability 0 is not taken the logarithm: its slope would be NaN times 0. */
+        tutti_tensor_t *log_p =
+            params->is_log ? target : tutti_log(s, tutti_masked_fill(s, target, is_zero, 1));
         tutti_tensor_t *slope = tutti_add_scalar(s, tutti_sub(s, log_p, x), 1);
-        slope = params->is_log ? tutti_mul(s, slope, p)
-                               : tutti_masked_fill(s, slope, tutti_eq_scalar(s, p, 0), 0);
+        slope = params->is_log ? tutti_mul(s, slope, p) : tutti_masked_fill(s, slope, is_zero, 0);
         call->grads[1] = tutti_mul(s, slope, dy);
     }
     return tutti_scope_status(s);

@@ -10,6 +10,8 @@
 #include <tutti/modes.h>
 #include <tutti/nn.h>
 #include <tutti/nn_layers.h>
+#include <tutti/op_likelihood.h>
+#include <tutti/op_margin_loss.h>
 #include <tutti/op_math.h>
 #include <tutti/op_nn.h>
 #include <tutti/optim.h>
@@ -189,6 +191,39 @@ static tutti_status_t attention_scale(trial_t *t)
     tutti_tensor_t *x = tutti_mul_scalar(t->s, numbers(t->s, TUTTI_SHAPE(1, 2, 3, 4)), 1000);
     return keep_result(
         t, tutti_attention(t->s, x, x, x, &(tutti_attention_options_t){.scale = t->value}));
+}
+
+static tutti_status_t triplet(trial_t *t, const tutti_triplet_margin_options_t *o)
+{
+    tutti_tensor_t *x = numbers(t->s, TUTTI_SHAPE(6, 4));
+    tutti_tensor_t *near = tutti_add_scalar(t->s, x, 1e-3), *far = tutti_mul_scalar(t->s, x, -1);
+    return keep_result(t, tutti_triplet_margin_loss(t->s, x, near, far, o));
+}
+
+static tutti_status_t triplet_p(trial_t *t)
+{
+    return triplet(t, &(tutti_triplet_margin_options_t){.p = t->value});
+}
+
+static tutti_status_t triplet_eps(trial_t *t)
+{
+    return triplet(t, &(tutti_triplet_margin_options_t){.eps = t->value});
+}
+
+static tutti_status_t poisson_eps(trial_t *t)
+{
+    tutti_tensor_t *rate = tutti_add_scalar(t->s, numbers(t->s, TUTTI_SHAPE(6, 4)), 0.01);
+    const tutti_poisson_nll_options_t o = {.is_rate = true, .eps = t->value};
+    return keep_result(
+        t, tutti_poisson_nll_loss(t->s, rate, tutti_ones(t->s, TUTTI_F32, TUTTI_SHAPE(6, 4)), &o));
+}
+
+static tutti_status_t gaussian_eps(trial_t *t)
+{
+    tutti_tensor_t *x = numbers(t->s, TUTTI_SHAPE(6, 4));
+    tutti_tensor_t *var = tutti_full(t->s, TUTTI_F32, TUTTI_SHAPE(6, 4), 1e-7);
+    const tutti_gaussian_nll_options_t o = {.eps = t->value};
+    return keep_result(t, tutti_gaussian_nll_loss(t->s, x, tutti_mul_scalar(t->s, x, 2), var, &o));
 }
 
 static tutti_status_t rotary_base(trial_t *t)
@@ -430,6 +465,9 @@ static const row_t rows[] = {
     RUN("tutti_batch_norm_options_t.eps", batch_norm_eps),
     RUN("tutti_batch_norm_options_t.momentum", batch_norm_momentum),
     RUN("tutti_attention_options_t.scale", attention_scale),
+    RUN("tutti_triplet_margin_options_t.eps", triplet_eps),
+    RUN("tutti_poisson_nll_options_t.eps", poisson_eps),
+    RUN("tutti_gaussian_nll_options_t.eps", gaussian_eps),
     RUN("tutti_init_xavier_uniform(gain)", xavier_uniform),
     RUN("tutti_init_xavier_normal(gain)", xavier_normal),
     RUN("tutti_init_orthogonal(gain)", orthogonal),
@@ -440,6 +478,7 @@ static const row_t rows[] = {
     REFUSED("tutti_schedule_t.up_share", schedule_up_share, "up_share is "),
     REFUSED("tutti_schedule_t.div_factor", schedule_div_factor, "div_factor "),
     REFUSED("tutti_schedule_t.final_div_factor", schedule_final_div_factor, "final_div_factor "),
+    REFUSED("tutti_triplet_margin_options_t.p", triplet_p, "p must be above 0"),
     REFUSED("tutti_rotary_options_t.base", rotary_base, "base must be positive"),
     REFUSED("tutti_trunc_normal_options_t.std", trunc_normal_deviation, "deviation "),
     REFUSED("tutti_trunc_normal_options_t.low", trunc_normal_low, "nothing lies between "),

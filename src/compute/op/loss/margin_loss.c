@@ -10,6 +10,7 @@
 
 #include "compute/op/loss/loss_reduction.h"
 #include "compute/op/math/elementwise.h"
+#include "core/base/default.h"
 
 /* ---- distances ------------------------------------------------------------------------------- */
 
@@ -90,7 +91,7 @@ tutti_tensor_t *tutti_triplet_margin_loss(tutti_scope_t *s, tutti_tensor_t *anch
     static const char name[] = "triplet_margin_loss";
     const tutti_triplet_margin_options_t o =
         options == NULL ? (tutti_triplet_margin_options_t){.p = 0} : *options;
-    const double p = o.p == 0 ? 2 : o.p, eps = o.eps == 0 ? 1e-6 : o.eps;
+    const double p = tt_or_default(o.p, 2), eps = tt_or_default(o.eps, 1e-6);
     tutti_status_t status = tt_loss_check(name, o.reduction);
     if (status >= 0) {
         status = check_vectors(name, anchor, positive, "the positive");

@@ -80,6 +80,13 @@ class Bits(unittest.TestCase):
         self.assertEqual(train("--shards", "12", ranks=3, TUTTI_ALGO="pairwise"), expected,
                          "pairwise through shared memory")
 
+    def test_state_on_a_disk_changes_no_bit(self):
+        expected = train("--shards", "3")
+        for ranks, *stage in [(1,), (2, "--stage", "1"), (3, "--stage", "2"),
+                              (2, "--stage", "3", "--unit", "block")]:
+            self.assertEqual(train("--shards", "3", "--offload", path("disk"), *stage,
+                                   ranks=ranks), expected, stage)
+
     def test_threads_change_no_bit(self):
         expected = train("--shards", "2")
         for threads in (2, 4):

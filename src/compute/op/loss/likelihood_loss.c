@@ -10,6 +10,7 @@
 
 #include "compute/op/loss/loss_reduction.h"
 #include "compute/op/math/elementwise.h"
+#include "core/base/default.h"
 
 static tutti_status_t check(const char *name, const tutti_tensor_t *x, const tutti_tensor_t *y,
                             tutti_loss_reduction_t reduction)
@@ -41,7 +42,7 @@ tutti_tensor_t *tutti_poisson_nll_loss(tutti_scope_t *s, tutti_tensor_t *x, tutt
     x = tt_wide(s, x);
     y = tutti_cast(s, y, tutti_tensor_dtype(x));
     tutti_tensor_t *log_rate =
-        o.is_rate ? tutti_log(s, tutti_add_scalar(s, x, o.eps == 0 ? 1e-8 : o.eps)) : x;
+        o.is_rate ? tutti_log(s, tutti_add_scalar(s, x, tt_or_default(o.eps, 1e-8))) : x;
     tutti_tensor_t *rate = o.is_rate ? x : tutti_exp(s, x);
     tutti_tensor_t *losses = tutti_sub(s, rate, tutti_mul(s, y, log_rate));
     losses = o.full ? tutti_add(s, losses, stirling(s, y)) : losses;
@@ -80,7 +81,7 @@ tutti_tensor_t *tutti_gaussian_nll_loss(tutti_scope_t *s, tutti_tensor_t *x, tut
     var = tt_wide(s, var);
     /* The bound is added as a constant: gradients pass as if there were none. */
     tutti_tensor_t *plain = tutti_detach(s, var);
-    tutti_tensor_t *bounded = tutti_clamp(s, plain, o.eps == 0 ? 1e-6 : o.eps, (double)INFINITY);
+    tutti_tensor_t *bounded = tutti_clamp(s, plain, tt_or_default(o.eps, 1e-6), (double)INFINITY);
     var = tutti_add(s, var, tutti_sub(s, bounded, plain));
     tutti_tensor_t *away = tutti_square(s, tutti_sub(s, x, tt_wide(s, y)));
     tutti_tensor_t *twice = tutti_add(s, tutti_log(s, var), tutti_div(s, away, var));
@@ -126,7 +127,7 @@ tutti_tensor_t *tutti_focal_loss(tutti_scope_t *s, tutti_tensor_t *x, tutti_tens
 {
     const tutti_focal_options_t o =
         options == NULL ? (tutti_focal_options_t){.alpha = 0} : *options;
-    const double alpha = o.has_alpha ? o.alpha : 0.25, gamma = o.has_gamma ? o.gamma : 2;
+    const double alpha = tt_or_default(o.alpha, 0.25), gamma = tt_or_default(o.gamma, 2);
     const tutti_status_t status = check("focal_loss", x, y, o.reduction);
     if (status < 0) {
         return tutti_scope_fail(s, status);

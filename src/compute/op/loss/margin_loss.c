@@ -10,6 +10,7 @@
 
 #include "compute/op/loss/loss_reduction.h"
 #include "compute/op/math/elementwise.h"
+#include "core/base/default.h"
 
 /* ---- distances ------------------------------------------------------------------------------- */
 
@@ -90,7 +91,7 @@ tutti_tensor_t *tutti_triplet_margin_loss(tutti_scope_t *s, tutti_tensor_t *anch
     static const char name[] = "triplet_margin_loss";
     const tutti_triplet_margin_options_t o =
         options == NULL ? (tutti_triplet_margin_options_t){.p = 0} : *options;
-    const double p = o.p == 0 ? 2 : o.p, eps = o.eps == 0 ? 1e-6 : o.eps;
+    const double p = tt_or_default(o.p, 2), eps = tt_or_default(o.eps, 1e-6);
     tutti_status_t status = tt_loss_check(name, o.reduction);
     if (status >= 0) {
         status = check_vectors(name, anchor, positive, "the positive");
@@ -110,7 +111,7 @@ tutti_tensor_t *tutti_triplet_margin_loss(tutti_scope_t *s, tutti_tensor_t *anch
         far = tutti_minimum(s, far, distance(s, positive, negative, p, eps));
     }
     tutti_tensor_t *beyond =
-        tutti_add_scalar(s, tutti_sub(s, near, far), o.has_margin ? o.margin : 1);
+        tutti_add_scalar(s, tutti_sub(s, near, far), tt_or_default(o.margin, 1));
     return tt_loss_reduce(s, tutti_relu(s, beyond), o.reduction);
 }
 
@@ -254,7 +255,7 @@ tutti_tensor_t *tutti_multi_margin_loss(tutti_scope_t *s, tutti_tensor_t *x, tut
     if (status < 0) {
         return tutti_scope_fail(s, status);
     }
-    const double margin = o.has_margin ? o.margin : 1;
+    const double margin = tt_or_default(o.margin, 1);
     x = tt_wide(s, x);
     tutti_tensor_t *index = tutti_unsqueeze(s, target, -1);
     tutti_tensor_t *ahead = tutti_sub(s, x, tutti_gather_along(s, x, -1, index));

@@ -383,7 +383,7 @@ static const tt_kernel_t add_kernel =
     TT_KERNEL("index_add", along_t, run_index_add, along_pointers);
 static const tt_kernel_t gather_kernel = TT_KERNEL("gather", along_t, run_gather, along_pointers);
 static const tt_kernel_t scatter_kernel =
-    TT_KERNEL("scatter_add", along_t, run_scatter_add, along_pointers);
+    TT_KERNEL("scatter_along_add", along_t, run_scatter_add, along_pointers);
 static const tt_kernel_t put_kernel =
     TT_KERNEL("scatter_along", along_t, run_scatter, along_pointers);
 static const tt_kernel_t one_hot_kernel =

@@ -79,10 +79,9 @@ TUTTI_API tutti_tensor_t *tutti_bce_with_logits_with(tutti_scope_t *s, tutti_ten
 
 typedef struct tutti_focal_options {
     tutti_loss_reduction_t reduction;
-    bool has_alpha; /**< false: 0.25 */
-    double alpha;   /**< the weight of y = 1, 1 - alpha that of y = 0; negative: neither */
-    bool has_gamma; /**< false: 2 */
-    double gamma;   /**< how much less what is right counts */
+    double alpha; /**< the weight of y = 1, and 1 - alpha that of y = 0; negative: neither;
+                       0: 0.25 */
+    double gamma; /**< how much less what is right counts; 0: 2 */
 } tutti_focal_options_t;
 
 /**

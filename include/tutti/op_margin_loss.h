@@ -48,11 +48,10 @@ TUTTI_API tutti_tensor_t *tutti_cosine_similarity(tutti_scope_t *s, tutti_tensor
 
 typedef struct tutti_triplet_margin_options {
     tutti_loss_reduction_t reduction;
-    bool has_margin; /**< false: 1 */
-    double margin;
-    double p;   /**< of the distance; 0: 2 */
-    double eps; /**< of the distance; 0: 1e-6 */
-    bool swap; /**< the other one's distance is from the anchor or from the positive: the smaller */
+    double margin; /**< 0: 1 */
+    double p;      /**< of the distance; 0: 2 */
+    double eps;    /**< of the distance; 0: 1e-6 */
+    bool swap;     /**< the negative's distance is the smaller one of those from both others */
 } tutti_triplet_margin_options_t;
 
 /**
@@ -114,8 +113,7 @@ TUTTI_API tutti_tensor_t *tutti_soft_margin_loss(tutti_scope_t *s, tutti_tensor_
 
 typedef struct tutti_multi_margin_options {
     tutti_loss_reduction_t reduction;
-    bool has_margin; /**< false: 1 */
-    double margin;
+    double margin;          /**< 0: 1 */
     int p;                  /**< the power: 1 or 2; 0: 1 */
     tutti_tensor_t *weight; /**< [V] of each class, counted where it is the target; NULL: all 1 */
 } tutti_multi_margin_options_t;

@@ -396,7 +396,7 @@ static tutti_tensor_t *call_margin(draw_t *d, tutti_tensor_t *x)
     case 2:
         return tutti_triplet_margin_loss(
             d->s, x, y, beside(d, x),
-            &(tutti_triplet_margin_options_t){reduction, true, any_number(d), any_number(d),
+            &(tutti_triplet_margin_options_t){reduction, any_number(d), any_number(d),
                                               any_number(d), one_in(d, 2)});
     case 3:
         return tutti_cosine_embedding_loss(d->s, x, y, indices(d, x, true), &margin);

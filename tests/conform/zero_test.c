@@ -10,8 +10,6 @@
 #include <tutti/modes.h>
 #include <tutti/nn.h>
 #include <tutti/nn_layers.h>
-#include <tutti/op_likelihood.h>
-#include <tutti/op_margin_loss.h>
 #include <tutti/op_math.h>
 #include <tutti/op_nn.h>
 #include <tutti/optim.h>
@@ -20,17 +18,11 @@
 #include "compute/optim/optimizer.h"
 #include "core/tensor/device_testing.h"
 #include "core/tensor/tensor_impl.h"
+#include "zero_losses.h"
 
-enum { N = 24, OPTIONS_BYTES = 256 };
+enum { OPTIONS_BYTES = 256 };
 
 #define NEXT_TO_NOTHING 1e-300
-
-typedef struct {
-    tutti_context_t *ctx;
-    tutti_scope_t *s;
-    double value;
-    double out[2 * N]; /* what came of it */
-} trial_t;
 
 /* What an option belongs to; one of the pointers is set. */
 typedef struct {
@@ -42,27 +34,6 @@ typedef struct {
     tutti_status_t (*run)(trial_t *t);
     const char *refused; /* in the text of the error; NULL: 0 is a value */
 } row_t;
-
-enum { NUMBERS_MAX = 1024 };
-
-/* Rows of small numbers, so that an eps counts. */
-static tutti_tensor_t *numbers(tutti_scope_t *s, tutti_shape_t shape)
-{
-    float values[NUMBERS_MAX];
-    const int64_t n = tutti_shape_numel(shape);
-    assert_in_range(n, 1, NUMBERS_MAX);
-    for (int64_t i = 0; i < n; i++) {
-        values[i] = 1e-3F * (float)((i * 7 + 3) % 11 - 5);
-    }
-    return tutti_from_data(s, TUTTI_F32, shape, values);
-}
-
-static void keep(trial_t *t, int first, const tutti_tensor_t *x)
-{
-    for (int64_t i = 0; i < N && i < tutti_tensor_numel(x); i++) {
-        t->out[first + i] = tutti_tensor_at(x, i);
-    }
-}
 
 /* ---- optimizers and layers ------------------------------------------------------------------- */
 
@@ -142,13 +113,6 @@ static tutti_status_t try_layer(const row_t *row, trial_t *t)
 
 /* ---- others ---------------------------------------------------------------------------------- */
 
-static tutti_status_t keep_result(trial_t *t, const tutti_tensor_t *y)
-{
-    TUTTI_CHECK(tutti_scope_status(t->s));
-    keep(t, 0, y);
-    return TUTTI_OK;
-}
-
 static tutti_status_t layer_norm(trial_t *t)
 {
     return keep_result(
@@ -191,39 +155,6 @@ static tutti_status_t attention_scale(trial_t *t)
     tutti_tensor_t *x = tutti_mul_scalar(t->s, numbers(t->s, TUTTI_SHAPE(1, 2, 3, 4)), 1000);
     return keep_result(
         t, tutti_attention(t->s, x, x, x, &(tutti_attention_options_t){.scale = t->value}));
-}
-
-static tutti_status_t triplet(trial_t *t, const tutti_triplet_margin_options_t *o)
-{
-    tutti_tensor_t *x = numbers(t->s, TUTTI_SHAPE(6, 4));
-    tutti_tensor_t *near = tutti_add_scalar(t->s, x, 1e-3), *far = tutti_mul_scalar(t->s, x, -1);
-    return keep_result(t, tutti_triplet_margin_loss(t->s, x, near, far, o));
-}
-
-static tutti_status_t triplet_p(trial_t *t)
-{
-    return triplet(t, &(tutti_triplet_margin_options_t){.p = t->value});
-}
-
-static tutti_status_t triplet_eps(trial_t *t)
-{
-    return triplet(t, &(tutti_triplet_margin_options_t){.eps = t->value});
-}
-
-static tutti_status_t poisson_eps(trial_t *t)
-{
-    tutti_tensor_t *rate = tutti_add_scalar(t->s, numbers(t->s, TUTTI_SHAPE(6, 4)), 0.01);
-    const tutti_poisson_nll_options_t o = {.is_rate = true, .eps = t->value};
-    return keep_result(
-        t, tutti_poisson_nll_loss(t->s, rate, tutti_ones(t->s, TUTTI_F32, TUTTI_SHAPE(6, 4)), &o));
-}
-
-static tutti_status_t gaussian_eps(trial_t *t)
-{
-    tutti_tensor_t *x = numbers(t->s, TUTTI_SHAPE(6, 4));
-    tutti_tensor_t *var = tutti_full(t->s, TUTTI_F32, TUTTI_SHAPE(6, 4), 1e-7);
-    const tutti_gaussian_nll_options_t o = {.eps = t->value};
-    return keep_result(t, tutti_gaussian_nll_loss(t->s, x, tutti_mul_scalar(t->s, x, 2), var, &o));
 }
 
 static tutti_status_t rotary_base(trial_t *t)
@@ -465,9 +396,14 @@ static const row_t rows[] = {
     RUN("tutti_batch_norm_options_t.eps", batch_norm_eps),
     RUN("tutti_batch_norm_options_t.momentum", batch_norm_momentum),
     RUN("tutti_attention_options_t.scale", attention_scale),
+    RUN("tutti_triplet_margin_options_t.margin", triplet_margin),
     RUN("tutti_triplet_margin_options_t.eps", triplet_eps),
-    RUN("tutti_poisson_nll_options_t.eps", poisson_eps),
-    RUN("tutti_gaussian_nll_options_t.eps", gaussian_eps),
+    RUN("tutti_multi_margin_options_t.margin", multi_margin),
+    RUN("tutti_poisson_nll_options_t.eps", poisson),
+    RUN("tutti_gaussian_nll_options_t.eps", gaussian),
+    RUN("tutti_focal_options_t.alpha", focal_alpha),
+    RUN("tutti_focal_options_t.gamma", focal_gamma),
+    REFUSED("tutti_triplet_margin_options_t.p", triplet_norm, "p must be above 0"),
     RUN("tutti_init_xavier_uniform(gain)", xavier_uniform),
     RUN("tutti_init_xavier_normal(gain)", xavier_normal),
     RUN("tutti_init_orthogonal(gain)", orthogonal),
@@ -478,7 +414,6 @@ static const row_t rows[] = {
     REFUSED("tutti_schedule_t.up_share", schedule_up_share, "up_share is "),
     REFUSED("tutti_schedule_t.div_factor", schedule_div_factor, "div_factor "),
     REFUSED("tutti_schedule_t.final_div_factor", schedule_final_div_factor, "final_div_factor "),
-    REFUSED("tutti_triplet_margin_options_t.p", triplet_p, "p must be above 0"),
     REFUSED("tutti_rotary_options_t.base", rotary_base, "base must be positive"),
     REFUSED("tutti_trunc_normal_options_t.std", trunc_normal_deviation, "deviation "),
     REFUSED("tutti_trunc_normal_options_t.low", trunc_normal_low, "nothing lies between "),

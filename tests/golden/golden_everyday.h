@@ -186,11 +186,6 @@ static tutti_tensor_t *call_softmin(golden_call_t *c)
 
 /* ---- op_margin_loss.h ----------------------------------------------------------------------- */
 
-static bool has(const golden_call_t *c, const char *name)
-{
-    return json_object_get(c->args, name) != NULL;
-}
-
 static tutti_tensor_t *call_pairwise_distance(golden_call_t *c)
 {
     const double p = number(c, "p");
@@ -205,7 +200,6 @@ static tutti_tensor_t *call_cosine_similarity(golden_call_t *c)
 static tutti_tensor_t *call_triplet_margin_loss(golden_call_t *c)
 {
     const tutti_triplet_margin_options_t options = {.reduction = reduction(c),
-                                                    .has_margin = has(c, "margin"),
                                                     .margin = number(c, "margin"),
                                                     .p = number(c, "p"),
                                                     .swap = truth(c, "swap")};
@@ -243,7 +237,6 @@ static tutti_tensor_t *call_soft_margin_loss(golden_call_t *c)
 static tutti_tensor_t *call_multi_margin_loss(golden_call_t *c)
 {
     const tutti_multi_margin_options_t options = {.reduction = reduction(c),
-                                                  .has_margin = true,
                                                   .margin = number(c, "margin"),
                                                   .p = (int)integer(c, "p"),
                                                   .weight = c->in[2]};
@@ -281,10 +274,9 @@ static tutti_tensor_t *call_bce_with_logits_with(golden_call_t *c)
 static tutti_tensor_t *call_focal_loss(golden_call_t *c)
 {
     const tutti_focal_options_t options = {.reduction = reduction(c),
-                                           .has_alpha = true,
                                            .alpha = number(c, "alpha"),
-                                           .has_gamma = true,
-                                           .gamma = number(c, "gamma")};
+                                           .gamma = number(c, "gamma") == 0 ? TUTTI_ZERO
+                                                                            : number(c, "gamma")};
     return tutti_focal_loss(c->s, c->in[0], c->in[1], &options);
 }
 

@@ -127,7 +127,7 @@ tutti_tensor_t *tutti_focal_loss(tutti_scope_t *s, tutti_tensor_t *x, tutti_tens
 {
     const tutti_focal_options_t o =
         options == NULL ? (tutti_focal_options_t){.alpha = 0} : *options;
-    const double alpha = o.has_alpha ? o.alpha : 0.25, gamma = o.has_gamma ? o.gamma : 2;
+    const double alpha = tt_or_default(o.alpha, 0.25), gamma = tt_or_default(o.gamma, 2);
     const tutti_status_t status = check("focal_loss", x, y, o.reduction);
     if (status < 0) {
         return tutti_scope_fail(s, status);

@@ -111,7 +111,7 @@ tutti_tensor_t *tutti_triplet_margin_loss(tutti_scope_t *s, tutti_tensor_t *anch
         far = tutti_minimum(s, far, distance(s, positive, negative, p, eps));
     }
     tutti_tensor_t *beyond =
-        tutti_add_scalar(s, tutti_sub(s, near, far), o.has_margin ? o.margin : 1);
+        tutti_add_scalar(s, tutti_sub(s, near, far), tt_or_default(o.margin, 1));
     return tt_loss_reduce(s, tutti_relu(s, beyond), o.reduction);
 }
 
@@ -255,7 +255,7 @@ tutti_tensor_t *tutti_multi_margin_loss(tutti_scope_t *s, tutti_tensor_t *x, tut
     if (status < 0) {
         return tutti_scope_fail(s, status);
     }
-    const double margin = o.has_margin ? o.margin : 1;
+    const double margin = tt_or_default(o.margin, 1);
     x = tt_wide(s, x);
     tutti_tensor_t *index = tutti_unsqueeze(s, target, -1);
     tutti_tensor_t *ahead = tutti_sub(s, x, tutti_gather_along(s, x, -1, index));

@@ -41,7 +41,7 @@ class Folder:
             file.write("".join(lines))
 
     def run(self, again, *arguments):
-        environment = dict(os.environ, TUTTI_CHECK_AGAIN=again)
+        environment = dict(os.environ, CHECK_AGAIN=again)
         done = subprocess.run(["tools/run_tests", self.place.name, *arguments], cwd=SOURCE,
                               env=environment, capture_output=True, text=True, check=False)
         return done.returncode, done.stdout
@@ -127,7 +127,7 @@ class DrawTests(unittest.TestCase):
         self.assertEqual(first, again)
         self.assertNotEqual(first[1], other[1])
         self.assertTrue(4 <= first[1].count("test_") <= 32, first[0])
-        self.assertIn("TUTTI_CHECK_SEED=5", first[0])
+        self.assertIn("CHECK_SEED=5", first[0])
 
 
 if __name__ == "__main__":

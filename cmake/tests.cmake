@@ -70,15 +70,16 @@ foreach(name group_test group_calls_test group_fault_test group_hang_test group_
 endforeach()
 
 # Suites whose tensors lie where TUTTI_TEST_DEVICE says (src/core/tensor/device_testing.h): once
-# more on the strict device. A random share of the operations' cases is quick, all of them are
-# full; so is what takes seconds. Of the collectives' cases all are long.
+# more on the strict device. A random share of the cases is quick, a larger one is full, all of them
+# are long. What takes seconds is full.
 function(tutti_test_on_strict name program)
   tutti_test(${name} ${program})
   set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_DEVICE=strict:0" ${ARGN})
 endfunction()
 
 tutti_test_on_strict(op_conform_on_strict op_conform_test "TUTTI_TEST_SHARE=32")
-tutti_test_on_strict(op_conform_on_strict_full op_conform_test)
+tutti_test_on_strict(op_conform_on_strict_full op_conform_test "TUTTI_TEST_SHARE=8")
+tutti_test_on_strict(op_conform_on_strict_long op_conform_test)
 tutti_test_on_strict(backend_conform_on_strict backend_conform_test "TUTTI_TEST_SHARE=16")
 tutti_test_on_strict(backend_conform_on_strict_full backend_conform_full_test "TUTTI_TEST_SHARE=8")
 tutti_test_on_strict(backend_conform_on_strict_long backend_conform_full_test)

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "core/base/alloc.h"
+#include "parallel/pipeline/pipeline_form.h"
 #include "parallel/pipeline/pipeline_grid.h"
 #include "parallel/pipeline/pipeline_own.h"
 
@@ -260,6 +261,7 @@ tutti_status_t tutti_pipeline_check(const tutti_pipeline_schedule_t *schedule,
     if (grid != NULL) {
         *grid = (tutti_buffer_t){0};
     }
+    TT_TRY(tt_pipeline_check_form(schedule));
     tt_pipeline_walk_t walk;
     tutti_pipeline_report_t found;
     const tutti_status_t status = check(schedule, &walk, &found, grid);

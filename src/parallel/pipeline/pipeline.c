@@ -34,9 +34,10 @@ static tutti_status_t check_plan(tutti_pipeline_t *p)
         return TT_FAIL(TUTTI_ERR_ARG, "pipeline: a plan of %d ranks, and the group has %d",
                        plan->ranks, p->ranks);
     }
-    if (plan->shards > 1) {
+    const int shards = plan->own != NULL && plan->shards == 0 ? plan->own->shards : plan->shards;
+    if (shards > 1) {
         return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
-                       "pipeline: a plan of %d shards: one is performed at a time", plan->shards);
+                       "pipeline: a plan of %d shards: one is performed at a time", shards);
     }
     if (is_asynchronous(plan->schedule)) {
         return TT_FAIL(TUTTI_ERR_UNSUPPORTED,

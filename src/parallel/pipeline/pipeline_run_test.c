@@ -411,26 +411,51 @@ static void what_cannot_be_is_refused_on_all_ranks(void **state)
     for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
         tt_team_expect(3, 0, be_refused, (void *)(uintptr_t)&refusals[i]);
     }
+    tutti_pipeline_schedule_release(&two_shards);
+}
+
+enum { BATCHES, SCHEDULE, SUM, MODULE, OWN, FROZEN, DTYPE, DIFFERENCES };
+
+static const char *const rows_of_own[] = {"0F0,0B0,0F1,0B1\n1F0,1B0,1F1,1B1\n",
+                                          "0F1,0B1,0F0,0B0\n1F1,1B1,1F0,1B0\n"};
+
+static tutti_module_t *make_different(tutti_context_t *ctx, int what)
+{
+    tutti_module_t *net = NULL;
+    (void)tt_make_model(ctx, what == MODULE ? "norm" : "mlp", &net);
+    if (net != NULL && what == FROZEN) {
+        (void)tutti_tensor_set_requires_grad(tutti_module_find(net, "0.weight"), false);
+    } else if (net != NULL && what == DTYPE) {
+        (void)tutti_module_cast(net, TUTTI_BF16);
+    }
+    return net;
 }
 
 /* Ranks that want different things; rank 1's wish is its own. */
 static void differ(tt_member_t *m)
 {
     tutti_context_t *ctx;
-    tutti_module_t *net;
     tutti_pipeline_t *pipeline = NULL;
+    tutti_pipeline_schedule_t own;
     const int what = *(const int *)m->user;
     const bool is_odd = m->rank == 1;
-    const tutti_pipeline_run_options_t options = {
-        .plan = {.schedule = is_odd && what == 1 ? "gpipe" : "1f1b",
-                 .micro_batches = is_odd && what == 0 ? 5 : 4},
+    const char *rows = rows_of_own[is_odd];
+    tutti_pipeline_run_options_t options = {
+        .plan = {.schedule = is_odd && what == SCHEDULE ? "gpipe" : "1f1b",
+                 .micro_batches = is_odd && what == BATCHES ? 5 : 4},
         .loss = tt_pipeline_loss,
-        .loss_is_sum = is_odd && what == 2};
+        .loss_is_sum = is_odd && what == SUM};
+    TT_EXPECT(m, tutti_pipeline_read(rows, strlen(rows), 0, &own) == 0);
+    if (what == OWN) {
+        options.plan = (tutti_pipeline_options_t){.own = &own};
+    }
     TT_EXPECT(m, tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx) == 0);
-    TT_EXPECT(m, tt_make_model(ctx, is_odd && what == 3 ? "norm" : "mlp", &net) == 0);
+    tutti_module_t *net = make_different(ctx, is_odd ? what : DIFFERENCES);
+    TT_EXPECT(m, net != NULL);
     TT_EXPECT(m,
               tutti_pipeline_create(ctx, net, m->group, &options, &pipeline) == TUTTI_ERR_MISMATCH);
     TT_EXPECT(m, strstr(tutti_last_error(), "ranks have different modules") != NULL);
+    tutti_pipeline_schedule_release(&own);
     tutti_module_release(net);
     tutti_context_release(ctx);
 }
@@ -438,7 +463,7 @@ static void differ(tt_member_t *m)
 static void ranks_that_differ_are_told(void **state)
 {
     (void)state;
-    for (int what = 0; what < 4; what++) {
+    for (int what = 0; what < DIFFERENCES; what++) {
         tt_team_expect(2, 0, differ, &what);
     }
 }

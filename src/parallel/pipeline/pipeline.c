@@ -187,7 +187,7 @@ static uint64_t mix_module(const tutti_pipeline_t *p, uint64_t hash)
         hash = mix(hash, p->chain.parts[i].name, strlen(p->chain.parts[i].name) + 1);
         hash = mix(hash, &p->chain.parts[i].stage, sizeof(int));
     }
-    for (int i = 0; i < p->param_count; i++) {
+    for (int i = 0; i < p->tensor_count; i++) {
         const tutti_tensor_t *x = p->params[i].tensor;
         const int kind[] = {x->dtype, tutti_tensor_requires_grad(x), x->shape.rank};
         hash = mix(hash, p->params[i].name, strlen(p->params[i].name) + 1);

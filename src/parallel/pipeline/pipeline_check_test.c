@@ -190,7 +190,9 @@ static void reports_say_what_is_held(void **state)
     (void)state;
     assert_false(check_text("0F0,0F1,0B1,0B0\n").is_canonical);
     assert_false(check_text("0F0,0I0,0F1,0I1,0W1,0W0\n").is_canonical);
-    assert_true(check_text("0F1,0F0,0I1,0I0,0W0,0W1\n").is_canonical);
+    assert_true(check_text("0F0,0F1,0I1,0I0,0W0,0W1\n").is_canonical);
+    assert_false(check_text("0F1,0F0,0I1,0I0,0W0,0W1\n").is_canonical);
+    assert_false(check_text("0F0,0F1,0B0,0B1\n1F1,1F0,1B0,1B1\n").is_canonical);
     assert_int_equal(check_text("0F0,0F1,0I0,0I1,0W0,0W1\n").activations_max, 2);
     assert_int_equal(check_text("0F0,0B0,0F1,0B1\n").activations_max, 1);
     assert_int_equal(check_text("0F0,0F1,0B0,0STEP0,0B1,0STEP1\n").versions_max, 2);

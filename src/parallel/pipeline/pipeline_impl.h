@@ -95,6 +95,7 @@ typedef struct {
     tutti_work_t *head_work;
     tutti_work_t *work; /* of the tensors */
     tutti_tensor_t *tensors[TT_WIDTH];
+    bool is_posted; /* the head has come, and there is room for the tensors, if there are any */
     bool is_taken;
 } tt_letter_t;
 

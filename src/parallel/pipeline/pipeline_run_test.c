@@ -4,6 +4,8 @@
 
 #include <math.h>
 
+#include <tutti/tensor_parallel.h>
+
 /* ---- a plain loop ---------------------------------------------------------------------------- */
 
 /* Micro-batch after micro-batch, backward behind each forward. */
@@ -431,6 +433,61 @@ static tutti_module_t *make_different(tutti_context_t *ctx, int what)
     return net;
 }
 
+/* ---- parts of tensors, and buffers of several ranks ------------------------------------------ */
+
+static void refuse_parts(tt_member_t *m)
+{
+    tutti_context_t *ctx;
+    tutti_module_t *net;
+    tutti_pipeline_t *pipeline = NULL;
+    const tutti_pipeline_run_options_t options = {.plan = {.micro_batches = 2},
+                                                  .loss = tt_pipeline_loss};
+    TT_EXPECT(m, tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx) == 0);
+    TT_EXPECT(m, tt_make_model(ctx, "gpt", &net) == 0);
+    TT_EXPECT(m, tutti_parallelize(net, m->group, NULL) == 0);
+    TT_EXPECT(m, tutti_pipeline_create(ctx, net, m->group, &options, &pipeline) ==
+                     TUTTI_ERR_UNSUPPORTED);
+    TT_EXPECT(m, strstr(tutti_last_error(), "is a part by tensor parallelism") != NULL);
+    tutti_module_release(net);
+    tutti_context_release(ctx);
+}
+
+static void parts_of_tensors_are_refused(void **state)
+{
+    (void)state;
+    tt_team_expect(2, 0, refuse_parts, NULL);
+}
+
+/* One batch norm in front and behind. */
+static void refuse_buffer(tt_member_t *m)
+{
+    tutti_context_t *ctx;
+    tutti_module_t *net, *norm;
+    tutti_pipeline_t *pipeline = NULL;
+    const tutti_batch_norm_layer_options_t o = {.width = TT_PIPELINE_WIDTH};
+    const tutti_pipeline_run_options_t options = {.plan = {.micro_batches = 2},
+                                                  .loss = tt_pipeline_loss};
+    TT_EXPECT(m, tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx) == 0);
+    TT_EXPECT(m, tutti_module_create(ctx, &tutti_sequential_layer, NULL, &net) == 0);
+    TT_EXPECT(m, tutti_sequential_add(net, &tutti_batch_norm_layer, &o, &norm) == 0);
+    TT_EXPECT(m, tt_add_linear(net, TT_PIPELINE_WIDTH, TT_PIPELINE_WIDTH) == 0);
+    TT_EXPECT(m, tutti_module_add_child(net, "2", norm) == 0);
+    TT_EXPECT(m, tutti_pipeline_create(ctx, net, m->group, &options, &pipeline) ==
+                     TUTTI_ERR_UNSUPPORTED);
+    TT_EXPECT(m, strstr(tutti_last_error(), "the buffer 0.running_mean is of parts on rank 0 and "
+                                            "on rank 1") != NULL);
+    tutti_module_release(net);
+    tutti_context_release(ctx);
+}
+
+static void a_buffer_of_two_ranks_is_refused(void **state)
+{
+    (void)state;
+    tt_team_expect(2, 0, refuse_buffer, NULL);
+}
+
+/* ---- ranks that differ ----------------------------------------------------------------------- */
+
 /* Ranks that want different things; rank 1's wish is its own. */
 static void differ(tt_member_t *m)
 {
@@ -606,6 +663,8 @@ int main(void)
         cmocka_unit_test(a_schedule_of_ones_own_runs),
         cmocka_unit_test(a_tied_weight_that_nobody_reduces_is_refused),
         cmocka_unit_test(what_cannot_be_is_refused_on_all_ranks),
+        cmocka_unit_test(parts_of_tensors_are_refused),
+        cmocka_unit_test(a_buffer_of_two_ranks_is_refused),
         cmocka_unit_test(ranks_that_differ_are_told),
         cmocka_unit_test(a_failure_in_a_step_ends_it_everywhere),
     };

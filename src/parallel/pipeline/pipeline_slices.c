@@ -1,6 +1,6 @@
-/* Who has and who steps which parameter. Each is one slice, whole, of the rank of the first part
- * that has it, and an empty one of all others (slice.h), so that optimizers, clipping and scaling
- * make the same calls everywhere and add up what one process would.
+/* Who has and who steps which parameter, and who has which buffer. Each is one slice, whole, of the
+ * rank of the first part that has it, and an empty one of all others (slice.h), so that optimizers,
+ * clipping and scaling make the same calls everywhere and add up what one process would.
  *
  *     parameter        0.weight   1.weight   2.weight
  *     rank 0           whole      empty      empty

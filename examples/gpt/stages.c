@@ -13,8 +13,20 @@ bool gpt_is_pipeline(const settings_t *settings)
            (settings->mesh != NULL && strstr(settings->mesh, "pp=") != NULL);
 }
 
+static bool has_tensor_parallelism(const settings_t *settings)
+{
+    return !gpt_is_pipeline(settings) &&
+           (settings->tp_shards > 0 ||
+            (settings->mesh != NULL && strstr(settings->mesh, "tp=") != NULL));
+}
+
 const char *gpt_check_pipeline(const settings_t *settings)
 {
+    if (settings->sequence_parallel && !has_tensor_parallelism(settings)) {
+        return "gpt: --sequence-parallel cuts sequences between ranks of tensor parallelism: it "
+               "needs "
+               "--mesh tp=P or --tp-shards T, and there is none in a pipeline";
+    }
     if (!gpt_is_pipeline(settings)) {
         return settings->pipeline == NULL && settings->cut == NULL && settings->stages_per_rank == 0
                    ? NULL

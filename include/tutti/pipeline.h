@@ -226,8 +226,9 @@ TUTTI_API tutti_status_t tutti_pipeline_read(const void *text, size_t bytes, int
 
 /** What a check has found. */
 typedef struct tutti_pipeline_report {
-    bool is_canonical;   /**< per stage and shard, B or W come in ascending order: so the sums have
-                          *   one process's bits */
+    bool is_canonical;   /**< per stage and shard, B or W come in ascending order, and F do: so the
+                          *   sums have one process's bits, and so have the running statistics of
+                          *   batch norm, which F moves */
     int64_t messages;    /**< between ranks, in all */
     int activations_max; /**< micro-batches of stages that a rank holds at once, the most of all */
     int versions_max;    /**< weights that a stage holds at once, from the oldest that it still

@@ -25,6 +25,7 @@
  *     TUTTI_CHECK(tutti_optim_create(ctx, &tutti_adamw, NULL, &opt));
  *     TUTTI_CHECK(tutti_optim_add_module(opt, net, NULL, NULL));
  *     double loss;
+ *     tutti_context_set_step(ctx, 0); // the step's number, which names its random numbers
  *     TUTTI_CHECK(tutti_pipeline_step(
  *         pipeline, &(tutti_pipeline_batch_t){.inputs = &x, .input_count = 1, .targets = &y,
  *                                             .target_count = 1}, &loss));
@@ -48,8 +49,15 @@
  * Bits: gradients are those of one rank that has all stages, for every schedule that steps at the
  * end of a batch, and every cut. Backward goes through the micro-batches in ascending order; a
  * parameter that several parts have (a tied one) has a gradient for each part, and they are added
- * in the order of forward at the end of a step; random numbers (dropout) are named by micro-batch
- * and part. Running statistics of batch norm see the micro-batches in ascending order.
+ * in the order of forward at the end of a step; random numbers (dropout) are named by step,
+ * micro-batch and part: tutti_context_set_step() before each step, or every step has the same ones.
+ * Running statistics of batch norm see the micro-batches in ascending order. Schedules of one's own
+ * have these orders if tutti_pipeline_check() calls them canonical; others run, and have other
+ * bits.
+ *
+ * Checkpoints of the module and its optimizer are written and read by all ranks together, and are
+ * those of one rank: they may be loaded on any number of ranks, and with any cut. A buffer
+ * is of the rank whose stage has it, as a parameter is; one of parts on several ranks is refused.
  *
  * A failure on one rank ends the step on all, with a text that names rank, action and micro-batch:
  * which one failed, or which one was awaited. The pipeline is of no use then, but to be released.
@@ -110,7 +118,8 @@ typedef struct tutti_pipeline_run_options {
  * @errors         on every rank: ARG (more stages than parts; a name in `cut` that is no part's, or
  *                 not behind the one before; no loss; a parameter that no part has; a tied weight
  *                 that nobody reduces), MISMATCH (ranks differ), UNSUPPORTED (an asynchronous
- *                 schedule; several shards), STATE (a parameter is dealt out already), NOMEM; as
+ *                 schedule; several shards; a part by tensor parallelism; a buffer of parts on
+ *                 several ranks), STATE (a parameter is dealt out already), NOMEM; as
  *                 tutti_pipeline_plan_row() and tutti_pipeline_check()
  * @source         Huang et al., "GPipe" (2019); torch.distributed.pipelining
  */
@@ -143,7 +152,7 @@ typedef struct tutti_pipeline_batch {
  * @param batch  borrowed
  * @param loss   out, on every rank: of the batch; NULL: not wanted
  * @thread       the context's; blocks until this rank's row is done and the loss has come
- * @cost         a message for each tensor at each cut, each way, with 3 KiB ahead of it for all
+ * @cost         a message for each tensor at each cut, each way, with 1.4 KiB ahead of it for all
  *               tensors of the cut; an all_reduce of 8 bytes and a number for each parameter
  * @errors       SHAPE (inputs, targets, too few rows; a stage's outputs), ARG, those of the modules
  *               and of the loss; PEER, TIMEOUT, ABORTED; what failed before

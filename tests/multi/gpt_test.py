@@ -134,6 +134,8 @@ class Pipelines(unittest.TestCase):
                 (("--pipeline", "gpipe"), "need --mesh pp=P or --micro-batches M"),
                 (("--micro-batches", "2", "--accumulate", "2"), "give one of them"),
                 (("--micro-batches", "2", "--pipeline", "1f1c"), "1f1b"),
+                (("--micro-batches", "2", "--sequence-parallel"), "--sequence-parallel cuts"),
+                (("--sequence-parallel",), "--sequence-parallel cuts"),
                 (("--micro-batches", "2", "--stage", "1"), "no --shards, --stage, --hook"),
                 (("--micro-batches", "2", "--save", path("none")), "no --checkpoint, --save")):
             done = run("--data", text, *ODD, "--steps", "1", *options, check=False)

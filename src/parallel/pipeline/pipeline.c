@@ -34,9 +34,10 @@ static tutti_status_t check_plan(tutti_pipeline_t *p)
         return TT_FAIL(TUTTI_ERR_ARG, "pipeline: a plan of %d ranks, and the group has %d",
                        plan->ranks, p->ranks);
     }
-    if (plan->shards > 1) {
+    const int shards = plan->own != NULL && plan->shards == 0 ? plan->own->shards : plan->shards;
+    if (shards > 1) {
         return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
-                       "pipeline: a plan of %d shards: one is performed at a time", plan->shards);
+                       "pipeline: a plan of %d shards: one is performed at a time", shards);
     }
     if (is_asynchronous(plan->schedule)) {
         return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
@@ -180,23 +181,46 @@ static uint64_t mix(uint64_t hash, const void *bytes, size_t count)
     return XXH3_64bits_withSeed(bytes, count, hash);
 }
 
+static uint64_t mix_module(const tutti_pipeline_t *p, uint64_t hash)
+{
+    for (int i = 0; i < p->chain.count; i++) {
+        hash = mix(hash, p->chain.parts[i].name, strlen(p->chain.parts[i].name) + 1);
+        hash = mix(hash, &p->chain.parts[i].stage, sizeof(int));
+    }
+    for (int i = 0; i < p->tensor_count; i++) {
+        const tutti_tensor_t *x = p->params[i].tensor;
+        const int kind[] = {x->dtype, tutti_tensor_requires_grad(x), x->shape.rank};
+        hash = mix(hash, p->params[i].name, strlen(p->params[i].name) + 1);
+        hash = mix(hash, kind, sizeof kind);
+        hash = mix(hash, x->shape.dims, (size_t)x->shape.rank * sizeof *x->shape.dims);
+    }
+    return hash;
+}
+
+/* A schedule's name and numbers make its rows; of one's own they are what is given. */
+static uint64_t mix_plan(const tutti_pipeline_options_t *plan, uint64_t hash)
+{
+    const int numbers[] = {plan->stages_per_rank, plan->accumulate, plan->vertical_sync,
+                           plan->sharded, plan->own != NULL};
+    const char *name = plan->schedule == NULL ? "" : plan->schedule;
+    hash = mix(hash, numbers, sizeof numbers);
+    hash = mix(hash, &plan->costs, sizeof plan->costs);
+    for (int rank = 0; plan->own != NULL && rank < plan->own->ranks; rank++) {
+        const tutti_pipeline_row_t *row = &plan->own->rows[rank];
+        hash = mix(hash, &row->count, sizeof row->count);
+        hash = mix(hash, row->actions, (size_t)row->count * sizeof *row->actions);
+    }
+    return mix(hash, name, strlen(name));
+}
+
 /* Of all that ranks must have in common. */
 static uint64_t fingerprint(const tutti_pipeline_t *p)
 {
     const int numbers[] = {p->stages, p->micro_batches, p->options.loss_is_sum, p->param_count};
     uint64_t hash = mix(0, numbers, sizeof numbers);
     hash = mix(hash, p->rank_of_stage, (size_t)p->stages * sizeof(int));
-    for (int i = 0; i < p->chain.count; i++) {
-        hash = mix(hash, p->chain.parts[i].name, strlen(p->chain.parts[i].name));
-        hash = mix(hash, &p->chain.parts[i].stage, sizeof(int));
-    }
-    for (int i = 0; i < p->param_count; i++) {
-        const tutti_shape_t shape = tutti_tensor_shape(p->params[i].tensor);
-        hash = mix(hash, p->params[i].name, strlen(p->params[i].name));
-        hash = mix(hash, shape.dims, (size_t)shape.rank * sizeof *shape.dims);
-    }
-    const char *name = p->options.plan.schedule == NULL ? "" : p->options.plan.schedule;
-    return mix(hash, name, strlen(name)) >> 2; /* a positive i64 */
+    hash = mix_module(p, hash);
+    return mix_plan(&p->options.plan, hash) >> 2; /* a positive i64 */
 }
 
 static tutti_status_t compare_ranks(tutti_pipeline_t *p)

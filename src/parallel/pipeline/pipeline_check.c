@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "core/base/alloc.h"
+#include "parallel/pipeline/pipeline_form.h"
 #include "parallel/pipeline/pipeline_grid.h"
 #include "parallel/pipeline/pipeline_own.h"
 
@@ -96,6 +97,7 @@ typedef struct {
     stage_t *stages; /* [stages] */
     int *closed;     /* [stages][shards] B or W so far */
     int *last;       /* [stages][shards] the micro-batch of the last one, from 1 */
+    int *forward;    /* [stages][shards] the same of F */
     int *oldest;     /* [actions of the longest row] the oldest version that is still used */
     bool steps;      /* there are STEPs */
     int activations; /* of a rank */
@@ -112,6 +114,14 @@ static void most(int *maximum, int value)
     *maximum = value > *maximum ? value : *maximum;
 }
 
+/* Sums come in the order of B or W, running statistics in that of F. */
+static void note_order(rows_t *rows, const tutti_pipeline_action_t *action, int *last)
+{
+    int *before = &last[shard_index(rows, action)];
+    rows->report.is_canonical &= action->micro_batch + 1 > *before;
+    *before = action->micro_batch + 1;
+}
+
 static void close_micro_batch(rows_t *rows, const tutti_pipeline_action_t *action)
 {
     const size_t shard = shard_index(rows, action);
@@ -119,8 +129,7 @@ static void close_micro_batch(rows_t *rows, const tutti_pipeline_action_t *actio
     stage->open_shards += rows->closed[shard]++ == 0;
     most(&rows->report.open_shards_max, stage->open_shards);
     stage->open_shards -= rows->closed[shard] == rows->schedule->micro_batches;
-    rows->report.is_canonical &= action->micro_batch + 1 > rows->last[shard];
-    rows->last[shard] = action->micro_batch + 1;
+    note_order(rows, action, rows->last);
     stage->has_sums = true;
 }
 
@@ -130,6 +139,7 @@ static void look_at_action(rows_t *rows, const tutti_pipeline_action_t *action, 
     switch (action->kind) {
     case TUTTI_PIPELINE_F:
         most(&rows->report.activations_max, ++rows->activations);
+        note_order(rows, action, rows->forward);
         break;
     case TUTTI_PIPELINE_B:
     case TUTTI_PIPELINE_W:
@@ -200,9 +210,10 @@ static tutti_status_t make_rows(rows_t *rows)
     rows->stages = tt_alloc_array(stages, sizeof *rows->stages, "checked stages");
     rows->closed = tt_alloc_array(stages * shards, sizeof *rows->closed, "checked shards");
     rows->last = tt_alloc_array(stages * shards, sizeof *rows->last, "checked shards");
+    rows->forward = tt_alloc_array(stages * shards, sizeof *rows->forward, "checked shards");
     rows->oldest = tt_alloc_array((size_t)longest, sizeof *rows->oldest, "checked versions");
     return rows->stages != NULL && rows->closed != NULL && rows->last != NULL &&
-                   rows->oldest != NULL
+                   rows->forward != NULL && rows->oldest != NULL
                ? TUTTI_OK
                : TUTTI_ERR_NOMEM;
 }
@@ -220,6 +231,7 @@ static tutti_status_t look_at_rows(tt_pipeline_walk_t *walk, tutti_pipeline_repo
     tt_free(rows.stages);
     tt_free(rows.closed);
     tt_free(rows.last);
+    tt_free(rows.forward);
     tt_free(rows.oldest);
     *report = rows.report;
     return status;
@@ -260,6 +272,7 @@ tutti_status_t tutti_pipeline_check(const tutti_pipeline_schedule_t *schedule,
     if (grid != NULL) {
         *grid = (tutti_buffer_t){0};
     }
+    TT_TRY(tt_pipeline_check_form(schedule));
     tt_pipeline_walk_t walk;
     tutti_pipeline_report_t found;
     const tutti_status_t status = check(schedule, &walk, &found, grid);

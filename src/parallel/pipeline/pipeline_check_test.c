@@ -121,12 +121,78 @@ static void versions_must_be_there(void **state)
     tutti_pipeline_schedule_release(&schedule);
 }
 
+/* ---- schedules of a wrong form ---- */
+
+/* Two stages, one action each way. */
+typedef struct {
+    int ranks, stages, micro_batches, shards, rank_of_stage;
+    bool has_no_stages, has_no_rows, has_no_actions;
+    const char *says;
+} form_t;
+
+static const form_t forms[] = {
+    {2, 2, 1, 1, 99999999, .says = "rank_of_stage[1] is 99999999; there are 2 ranks"},
+    {2, 2, 1, 1, 2, .says = "rank_of_stage[1] is 2; there are 2 ranks"},
+    {2, 2, 1, 1, -2, .says = "rank_of_stage[1] is -2; there are 2 ranks"},
+    {2, 2, 0, 1, 1, .says = "micro_batches is 0; want 1 to"},
+    {2, 2, -1, -1, 1, .says = "shards is -1; want 1 to"},
+    {2, 2, 1, 0, 1, .says = "shards is 0; want 1 to"},
+    {2, 2, 1 << 16, 1 << 16, 1, .says = "micro_batches is 65536; want 1 to 2048"},
+    {2, 1 << 30, 1, 1, 1, .says = "stages is 1073741824; want 1 to"},
+    {2, 0, 1, 1, 1, .says = "stages is 0; want 1 to"},
+    {0, 2, 1, 1, -1, .says = "ranks is 0; want 1 to"},
+    {2, 2, 1, 1, 1, .has_no_stages = true, .says = "rank_of_stage is NULL"},
+    {2, 2, 1, 1, 1, .has_no_rows = true, .says = "rows are NULL"},
+    {2, 2, 1, 1, 1, .has_no_actions = true, .says = "row of rank 1 has 2 actions, which are NULL"},
+};
+
+/* By everything that takes a schedule. */
+static void refuse_form(const form_t *form, const tutti_pipeline_schedule_t *schedule)
+{
+    tutti_pipeline_report_t report;
+    tutti_pipeline_row_t row;
+    tutti_pipeline_simulation_t simulation = {.ranks = schedule->ranks};
+    tutti_buffer_t text = {0};
+    const tutti_pipeline_options_t options = {.own = schedule};
+    assert_int_equal(tutti_pipeline_check(schedule, &report, &text), TUTTI_ERR_ARG);
+    tt_expect_error(form->says);
+    assert_int_equal(tutti_pipeline_simulate(schedule, NULL, 1, &simulation), TUTTI_ERR_ARG);
+    tt_expect_error(form->says);
+    assert_int_equal(tutti_pipeline_draw(schedule, &simulation, false, &text), TUTTI_ERR_ARG);
+    tt_expect_error(form->says);
+    assert_int_equal(tutti_pipeline_write(schedule, &text), TUTTI_ERR_ARG);
+    tt_expect_error(form->says);
+    assert_int_equal(tutti_pipeline_plan_row(&options, 0, &row), TUTTI_ERR_ARG);
+    tt_expect_error(form->says);
+}
+
+static void schedules_of_a_wrong_form_are_refused(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
+        const form_t *form = &forms[i];
+        tutti_pipeline_action_t actions[] = {{TUTTI_PIPELINE_F, 0, 0, 0},
+                                             {TUTTI_PIPELINE_B, 0, 0, 0}};
+        tutti_pipeline_row_t rows[] = {{actions, 2}, {form->has_no_actions ? NULL : actions, 2}};
+        int rank_of_stage[] = {0, form->rank_of_stage};
+        refuse_form(form, &(tutti_pipeline_schedule_t){
+                              .ranks = form->ranks,
+                              .stages = form->stages,
+                              .micro_batches = form->micro_batches,
+                              .shards = form->shards,
+                              .rank_of_stage = form->has_no_stages ? NULL : rank_of_stage,
+                              .rows = form->has_no_rows ? NULL : rows});
+    }
+}
+
 static void reports_say_what_is_held(void **state)
 {
     (void)state;
     assert_false(check_text("0F0,0F1,0B1,0B0\n").is_canonical);
     assert_false(check_text("0F0,0I0,0F1,0I1,0W1,0W0\n").is_canonical);
-    assert_true(check_text("0F1,0F0,0I1,0I0,0W0,0W1\n").is_canonical);
+    assert_true(check_text("0F0,0F1,0I1,0I0,0W0,0W1\n").is_canonical);
+    assert_false(check_text("0F1,0F0,0I1,0I0,0W0,0W1\n").is_canonical);
+    assert_false(check_text("0F0,0F1,0B0,0B1\n1F1,1F0,1B0,1B1\n").is_canonical);
     assert_int_equal(check_text("0F0,0F1,0I0,0I1,0W0,0W1\n").activations_max, 2);
     assert_int_equal(check_text("0F0,0B0,0F1,0B1\n").activations_max, 1);
     assert_int_equal(check_text("0F0,0F1,0B0,0STEP0,0B1,0STEP1\n").versions_max, 2);
@@ -318,6 +384,7 @@ int main(void)
         cmocka_unit_test(what_is_missing_is_named),
         cmocka_unit_test(messages_have_both_ends),
         cmocka_unit_test(versions_must_be_there),
+        cmocka_unit_test(schedules_of_a_wrong_form_are_refused),
         cmocka_unit_test(reports_say_what_is_held),
         cmocka_unit_test(shards_may_mix),
         cmocka_unit_test(options_are_refused_by_name),

@@ -12,6 +12,7 @@
 
 #include "core/base/alloc.h"
 #include "parallel/pipeline/pipeline_draw.h"
+#include "parallel/pipeline/pipeline_form.h"
 
 enum { COLUMNS_MAX = 400, WIDTH_MAX = 24 };
 
@@ -137,6 +138,7 @@ tutti_status_t tutti_pipeline_draw(const tutti_pipeline_schedule_t *schedule,
     TT_WANT("pipeline_draw", schedule);
     TT_WANT("pipeline_draw", simulation);
     TT_WANT("pipeline_draw", out);
+    TT_TRY(tt_pipeline_check_form(schedule));
     if (simulation->ranks != schedule->ranks) {
         return TT_FAIL(TUTTI_ERR_ARG, "pipeline: a simulation of %d ranks, a schedule of %d",
                        simulation->ranks, schedule->ranks);

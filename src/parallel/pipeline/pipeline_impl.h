@@ -95,6 +95,7 @@ typedef struct {
     tutti_work_t *head_work;
     tutti_work_t *work; /* of the tensors */
     tutti_tensor_t *tensors[TT_WIDTH];
+    bool is_posted; /* the head has come, and there is room for the tensors, if there are any */
     bool is_taken;
 } tt_letter_t;
 
@@ -161,8 +162,9 @@ struct tutti_pipeline {
     tt_mail_t mail;
     tt_tie_t *ties; /* [tie_count] */
     int tie_count;
-    tt_pipeline_param_t *params; /* [param_count] in the order of registration */
-    int param_count, param_capacity;
+    tt_pipeline_param_t *params; /* [tensor_count] in the order of registration: parameters, of
+                                    which there are param_count, then buffers */
+    int param_count, tensor_count, tensor_capacity;
     tt_slicer_t slicer;
     tutti_idle_t idle;
     bool has_idle;

@@ -62,6 +62,7 @@ static void empty_letter(tt_letter_t *letter)
     tutti_tensor_release(letter->head);
     letter->head_work = letter->work = NULL;
     letter->head = NULL;
+    letter->is_posted = false;
     tt_tensors_release(letter->tensors, TT_WIDTH);
 }
 
@@ -159,6 +160,7 @@ static tutti_status_t post_tensors(tutti_pipeline_t *p, tt_letter_t *letter)
     int count = 0;
     tutti_transfer_t transfers[TT_WIDTH];
     TT_TRY(check_head(letter));
+    tt_tensors_release(letter->tensors, TT_WIDTH);
     for (int i = 0; i < head_of(letter)->count; i++) {
         TT_TRY(make_room(p, letter, i));
         if (letter->tensors[i] != NULL && tutti_tensor_numel(letter->tensors[i]) > 0) {
@@ -169,6 +171,7 @@ static tutti_status_t post_tensors(tutti_pipeline_t *p, tt_letter_t *letter)
                 .tag = tag_of(p, letter->stage, letter->micro_batch, letter->is_backward)};
         }
     }
+    letter->is_posted = true;
     return count == 0 ? TUTTI_OK : tutti_batch_send_recv(p->group, transfers, count, &letter->work);
 }
 
@@ -180,7 +183,7 @@ static tutti_status_t advance_letter(tutti_pipeline_t *p, tt_letter_t *letter)
         return TUTTI_OK;
     }
     TT_TRY(tutti_work_wait(letter->head_work, 0));
-    return letter->tensors[0] == NULL ? post_tensors(p, letter) : TUTTI_OK;
+    return letter->is_posted ? TUTTI_OK : post_tensors(p, letter);
 }
 
 tutti_status_t tt_mail_advance(tutti_pipeline_t *p)
@@ -214,10 +217,7 @@ static tutti_status_t wait_for(tutti_pipeline_t *p, tt_letter_t *letter)
     p->place.peer = letter->peer;
     TT_TRY(post_head(p, letter));
     TT_TRY(tutti_work_wait(letter->head_work, 0));
-    if (letter->work == NULL) {
-        tt_tensors_release(letter->tensors, TT_WIDTH);
-        TT_TRY(post_tensors(p, letter));
-    }
+    TT_TRY(letter->is_posted ? TUTTI_OK : post_tensors(p, letter));
     TT_TRY(letter->work == NULL ? TUTTI_OK : tutti_work_wait(letter->work, 0));
     p->place.peer = -1;
     return TUTTI_OK;

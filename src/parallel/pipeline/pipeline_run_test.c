@@ -1,5 +1,5 @@
-/* Running a pipeline: against a plain loop in one process, on devices, what is refused, and what
- * becomes of a step in which something fails. */
+/* Running a pipeline: against a plain loop in one process, on devices, and what becomes of a step
+ * in which something fails. */
 #include "parallel/pipeline/pipeline_testing.h"
 
 #include <math.h>
@@ -329,111 +329,6 @@ static void a_tied_weight_that_nobody_reduces_is_refused(void **state)
     run_own("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1,1REDUCE_GRAD1\n", refuse_own);
 }
 
-/* ---- what create refuses --------------------------------------------------------------------- */
-
-typedef struct {
-    tutti_pipeline_run_options_t options;
-    const char *model;
-    tutti_status_t want;
-    const char *says;
-} refusal_t;
-
-static const char *const unknown[] = {"2", "nine"};
-static const char *const backwards[] = {"5", "2"};
-static const char *const few[] = {"5"};
-
-static const refusal_t refusals[] = {
-    {{.plan = {.micro_batches = 4}}, "mlp", TUTTI_ERR_ARG, "no loss function"},
-    {{.plan = {.schedule = "interleaved", .stages_per_rank = 5, .micro_batches = 6},
-      .loss = tt_pipeline_loss},
-     "mlp",
-     TUTTI_ERR_ARG,
-     "15 stages, and the module has 9 parts: 0, 1, 2"},
-    {{.plan = {.micro_batches = 4}, .loss = tt_pipeline_loss, .cut = unknown, .cut_count = 2},
-     "mlp",
-     TUTTI_ERR_ARG,
-     "no part is called \"nine\": there are 0, 1, 2"},
-    {{.plan = {.micro_batches = 4}, .loss = tt_pipeline_loss, .cut = few, .cut_count = 1},
-     "mlp",
-     TUTTI_ERR_ARG,
-     "1 cuts make 2 stages, and there are 3"},
-    {{.plan = {.micro_batches = 4}, .loss = tt_pipeline_loss, .cut = backwards, .cut_count = 2},
-     "mlp",
-     TUTTI_ERR_ARG,
-     "stage 2 cannot begin with 2: stage 1 begins with 5, which is not before it"},
-    {{.plan = {.micro_batches = 4, .ranks = 2}, .loss = tt_pipeline_loss},
-     "mlp",
-     TUTTI_ERR_ARG,
-     "a plan of 2 ranks, and the group has 3"},
-    {{.plan = {.micro_batches = 4, .shards = 2}, .loss = tt_pipeline_loss},
-     "mlp",
-     TUTTI_ERR_UNSUPPORTED,
-     "a plan of 2 shards"},
-    {{.plan = {.schedule = "pipedream", .micro_batches = 4}, .loss = tt_pipeline_loss},
-     "mlp",
-     TUTTI_ERR_UNSUPPORTED,
-     "pipedream steps while micro-batches are under way"},
-    {{.plan = {.schedule = "1f2b", .micro_batches = 4}, .loss = tt_pipeline_loss},
-     "mlp",
-     TUTTI_ERR_ARG,
-     "1f1b"},
-};
-
-static void be_refused(tt_member_t *m)
-{
-    tutti_context_t *ctx;
-    tutti_module_t *net;
-    tutti_pipeline_t *pipeline = NULL;
-    const refusal_t *r = m->user;
-    TT_EXPECT(m, tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx) == 0);
-    TT_EXPECT(m, tt_make_model(ctx, r->model, &net) == 0);
-    TT_EXPECT(m, tutti_pipeline_create(ctx, net, m->group, &r->options, &pipeline) == r->want);
-    TT_EXPECT(m, strstr(tutti_last_error(), r->says) != NULL);
-    TT_EXPECT(m, pipeline == NULL);
-    char digest[TUTTI_DIGEST_BYTES];
-    TT_EXPECT(m, tutti_module_digest(net, digest) == 0); /* it has its values still */
-    tutti_module_release(net);
-    tutti_context_release(ctx);
-}
-
-static void what_cannot_be_is_refused_on_all_ranks(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
-        tt_team_expect(3, 0, be_refused, (void *)(uintptr_t)&refusals[i]);
-    }
-}
-
-/* Ranks that want different things; rank 1's wish is its own. */
-static void differ(tt_member_t *m)
-{
-    tutti_context_t *ctx;
-    tutti_module_t *net;
-    tutti_pipeline_t *pipeline = NULL;
-    const int what = *(const int *)m->user;
-    const bool is_odd = m->rank == 1;
-    const tutti_pipeline_run_options_t options = {
-        .plan = {.schedule = is_odd && what == 1 ? "gpipe" : "1f1b",
-                 .micro_batches = is_odd && what == 0 ? 5 : 4},
-        .loss = tt_pipeline_loss,
-        .loss_is_sum = is_odd && what == 2};
-    TT_EXPECT(m, tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx) == 0);
-    TT_EXPECT(m, tt_make_model(ctx, is_odd && what == 3 ? "norm" : "mlp", &net) == 0);
-    TT_EXPECT(m,
-              tutti_pipeline_create(ctx, net, m->group, &options, &pipeline) == TUTTI_ERR_MISMATCH);
-    TT_EXPECT(m, strstr(tutti_last_error(), "ranks have different modules") != NULL);
-    tutti_module_release(net);
-    tutti_context_release(ctx);
-}
-
-static void ranks_that_differ_are_told(void **state)
-{
-    (void)state;
-    for (int what = 0; what < 4; what++) {
-        tt_team_expect(2, 0, differ, &what);
-    }
-}
-
 /* ---- a failure in a step --------------------------------------------------------------------- */
 
 enum { NO_INPUTS, FEW_ROWS, OTHER_TARGETS, OTHER_SHAPE, BAD_LOSS, LOST_LOSS, FAILURES };
@@ -571,8 +466,6 @@ int main(void)
         cmocka_unit_test(stages_skip_a_step_together),
         cmocka_unit_test(a_schedule_of_ones_own_runs),
         cmocka_unit_test(a_tied_weight_that_nobody_reduces_is_refused),
-        cmocka_unit_test(what_cannot_be_is_refused_on_all_ranks),
-        cmocka_unit_test(ranks_that_differ_are_told),
         cmocka_unit_test(a_failure_in_a_step_ends_it_everywhere),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

@@ -9,9 +9,9 @@
 
 #include "core/base/default.h"
 #include "core/base/fail.h"
+#include "parallel/pipeline/pipeline_form.h"
 
-/* Numbers of actions fit into an int with all that is added to them. */
-enum { STAGES_MAX = 1 << 20, COMPUTATIONS_MAX = 1 << 28 };
+enum { STAGES_MAX = TT_PIPELINE_STAGES_MAX, COMPUTATIONS_MAX = TT_PIPELINE_COMPUTATIONS_MAX };
 
 const tt_pipeline_ops_t *const tt_pipeline_schedules[] = {
 #define X(symbol) &tt_pipeline_##symbol,
@@ -154,6 +154,7 @@ static tutti_status_t check_own(const tutti_pipeline_options_t *options)
 static tutti_status_t shape_own(const tutti_pipeline_options_t *options, tt_pipeline_plan_t *plan)
 {
     const tutti_pipeline_schedule_t *own = options->own;
+    TT_TRY(tt_pipeline_check_form(own));
     TT_TRY(check_own(options));
     *plan = (tt_pipeline_plan_t){.shape = {.ranks = own->ranks,
                                            .per_rank = own->stages,

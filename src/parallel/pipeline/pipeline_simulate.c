@@ -1,5 +1,6 @@
 /* Simulation: a walk with costs, and what each rank has done with its time and memory. */
 #include "core/base/alloc.h"
+#include "parallel/pipeline/pipeline_form.h"
 #include "parallel/pipeline/pipeline_grid.h"
 #include "parallel/pipeline/pipeline_own.h"
 #include "parallel/pipeline/pipeline_shape.h"
@@ -128,6 +129,7 @@ tutti_status_t tutti_pipeline_simulate(const tutti_pipeline_schedule_t *schedule
 {
     TT_WANT("pipeline_simulate", schedule);
     TT_WANT("pipeline_simulate", out);
+    TT_TRY(tt_pipeline_check_form(schedule));
     const int wanted = costs != NULL ? count : 1;
     if (wanted != 1 && wanted != schedule->stages) {
         return TT_FAIL(TUTTI_ERR_ARG, "pipeline: costs of %d stages; there are %d", count,

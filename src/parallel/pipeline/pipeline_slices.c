@@ -1,6 +1,6 @@
-/* Who has and who steps which parameter. Each is one slice, whole, of the rank of the first part
- * that has it, and an empty one of all others (slice.h), so that optimizers, clipping and scaling
- * make the same calls everywhere and add up what one process would.
+/* Who has and who steps which parameter, and who has which buffer. Each is one slice, whole, of the
+ * rank of the first part that has it, and an empty one of all others (slice.h), so that optimizers,
+ * clipping and scaling make the same calls everywhere and add up what one process would.
  *
  *     parameter        0.weight   1.weight   2.weight
  *     rank 0           whole      empty      empty
@@ -27,25 +27,36 @@
 
 /* ---- names and owners ------------------------------------------------------------------------ */
 
-static tutti_status_t add_param(void *user, const char *name, tutti_tensor_t *x)
+static tutti_status_t check_tensor(const char *name, const tutti_tensor_t *x)
 {
-    tutti_pipeline_t *p = user;
-    if (p->param_count == p->param_capacity) {
-        const int capacity = p->param_capacity == 0 ? 16 : 2 * p->param_capacity;
-        tt_pipeline_param_t *params =
-            tt_realloc(p->params, (size_t)capacity * sizeof *params, "pipeline parameters");
-        TT_TRY_ALLOC(params);
-        p->params = params;
-        p->param_capacity = capacity;
-    }
     if (x->slice != NULL) {
         return TT_FAIL(TUTTI_ERR_STATE,
                        "pipeline: %s is dealt out by another pipeline or a DDP: release that first",
                        name);
     }
+    return x->spread == NULL
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_UNSUPPORTED,
+                         "pipeline: %s is a part by tensor parallelism: a pipeline takes modules "
+                         "of which each rank has the whole",
+                         name);
+}
+
+static tutti_status_t add_tensor(void *user, const char *name, tutti_tensor_t *x)
+{
+    tutti_pipeline_t *p = user;
+    if (p->tensor_count == p->tensor_capacity) {
+        const int capacity = p->tensor_capacity == 0 ? 16 : 2 * p->tensor_capacity;
+        tt_pipeline_param_t *params =
+            tt_realloc(p->params, (size_t)capacity * sizeof *params, "pipeline parameters");
+        TT_TRY_ALLOC(params);
+        p->params = params;
+        p->tensor_capacity = capacity;
+    }
+    TT_TRY(check_tensor(name, x));
     char *copy = tt_strdup(name, "parameter's name");
     TT_TRY_ALLOC(copy);
-    p->params[p->param_count++] =
+    p->params[p->tensor_count++] =
         (tt_pipeline_param_t){.name = copy, .tensor = tutti_tensor_retain(x), .owner = -1};
     return TUTTI_OK;
 }
@@ -60,19 +71,28 @@ static tutti_status_t note_owner(void *user, const char *name, tutti_tensor_t *x
     (void)name;
     const owners_t *at = user;
     const int rank = tt_rank_of_stage(at->p, at->p->chain.parts[at->part].stage);
-    for (int i = 0; i < at->p->param_count; i++) {
+    for (int i = 0; i < at->p->tensor_count; i++) {
         tt_pipeline_param_t *param = &at->p->params[i];
-        if (param->tensor == x) {
-            param->owner = param->owner < 0 ? rank : param->owner;
-            param->is_mine |= rank == at->p->rank;
+        if (param->tensor != x) {
+            continue;
         }
+        if (i >= at->p->param_count && param->owner >= 0 && param->owner != rank) {
+            return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
+                           "pipeline: the buffer %s is of parts on rank %d and on rank %d, which "
+                           "would change it apart: cut so that one rank has all of them",
+                           param->name, param->owner, rank);
+        }
+        param->owner = param->owner < 0 ? rank : param->owner;
+        param->is_mine |= rank == at->p->rank;
     }
     return TUTTI_OK;
 }
 
 tutti_status_t tt_params_open(tutti_pipeline_t *p)
 {
-    TT_TRY(tutti_module_each_parameter(p->module, add_param, p));
+    TT_TRY(tutti_module_each_parameter(p->module, add_tensor, p));
+    p->param_count = p->tensor_count;
+    TT_TRY(tutti_module_each_buffer(p->module, add_tensor, p));
     for (int i = 0; i < p->chain.count; i++) {
         owners_t at = {p, i};
         TT_TRY(tutti_module_each_tensor(p->chain.parts[i].module, note_owner, &at));
@@ -214,7 +234,7 @@ static tutti_status_t open_slice(tutti_pipeline_t *p, tt_pipeline_param_t *param
 {
     tutti_tensor_t *x = param->tensor;
     if (!tutti_tensor_is_contiguous(x)) {
-        return TT_FAIL(TUTTI_ERR_ARG, "pipeline: parameter %s is not contiguous", param->name);
+        return TT_FAIL(TUTTI_ERR_ARG, "pipeline: %s is not contiguous", param->name);
     }
     TT_TRY(open_row(p, x, x, param->owner == p->rank, &param->seen.values));
     param->seen.slicer = &p->slicer;
@@ -226,7 +246,7 @@ static tutti_status_t open_slice(tutti_pipeline_t *p, tt_pipeline_param_t *param
 tutti_status_t tt_slices_open(tutti_pipeline_t *p)
 {
     p->slicer = (tt_slicer_t){.agree = agree, .sum = sum, .begin = begin, .stepped = stepped};
-    for (int i = 0; i < p->param_count && p->ranks > 1; i++) {
+    for (int i = 0; i < p->tensor_count && p->ranks > 1; i++) {
         TT_TRY(open_slice(p, &p->params[i]));
     }
     return TUTTI_OK;
@@ -234,7 +254,7 @@ tutti_status_t tt_slices_open(tutti_pipeline_t *p)
 
 void tt_slices_close(tutti_pipeline_t *p)
 {
-    for (int i = 0; i < p->param_count; i++) {
+    for (int i = 0; i < p->tensor_count; i++) {
         tt_pipeline_param_t *param = &p->params[i];
         if (param->is_sliced && param->tensor->slice == &param->seen) {
             param->tensor->slice = NULL;
@@ -246,7 +266,7 @@ void tt_slices_close(tutti_pipeline_t *p)
     }
     tt_free(p->params);
     p->params = NULL;
-    p->param_count = 0;
+    p->param_count = p->tensor_count = 0;
 }
 
 /* ---- in a step ------------------------------------------------------------------------------- */

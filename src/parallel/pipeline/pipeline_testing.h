@@ -21,7 +21,7 @@ enum { TT_PIPELINE_STEPS = 3, TT_PIPELINE_WIDTH = 8, TT_PIPELINE_CLASSES = 5 };
 
 /* What a training is. */
 typedef struct {
-    const char *model;    /* "mlp", "dropout", "norm", "tied", "gpt", "skip" */
+    const char *model;    /* "mlp", "dropout", "norm", "tied", "gpt", "skip", "short" */
     const char *schedule; /* NULL: 1f1b */
     int stages_per_rank, micro_batches;
     int64_t rows;                         /* of a batch; 0: 2 for each micro-batch, and one */
@@ -161,6 +161,10 @@ static inline tutti_status_t tt_make_model(tutti_context_t *ctx, const char *mod
         return tutti_module_create(ctx, &tt_skip, NULL, out);
     }
     TT_TRY(tutti_module_create(ctx, &tutti_sequential_layer, NULL, out));
+    if (strcmp(model, "short") == 0) { /* two parts, the second without parameters */
+        TT_TRY(tt_add_linear(*out, TT_PIPELINE_WIDTH, TT_PIPELINE_CLASSES));
+        return tutti_sequential_add(*out, &tutti_activation_layer, NULL, NULL);
+    }
     return strcmp(model, "tied") == 0 ? tt_fill_tied(*out) : tt_fill_stack(*out, model);
 }
 

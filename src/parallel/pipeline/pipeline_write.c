@@ -1,5 +1,6 @@
 /* A schedule as CSV: a line for each rank, a cell for each action. */
 #include "core/base/alloc.h"
+#include "parallel/pipeline/pipeline_form.h"
 #include "parallel/pipeline/pipeline_text.h"
 
 static void write_action(tt_pipeline_text_t *text, const tutti_pipeline_action_t *action,
@@ -30,6 +31,7 @@ tutti_status_t tutti_pipeline_write(const tutti_pipeline_schedule_t *schedule, t
 {
     TT_WANT("pipeline_write", schedule);
     TT_WANT("pipeline_write", text);
+    TT_TRY(tt_pipeline_check_form(schedule));
     TT_TRY(check_stages(schedule));
     int *steps = tt_alloc_array((size_t)schedule->stages, sizeof *steps, "pipeline steps");
     TT_TRY_ALLOC(steps);

@@ -208,48 +208,6 @@ tutti_status_t tt_checkpoint_state_wanted(const tutti_checkpoint_t *c, const tt_
     return status < 0 ? tt_checkpoint_state_end(out, status) : TUTTI_OK;
 }
 
-/* ---- who must know of what is read ----------------------------------------------------------- */
-
-typedef struct {
-    bool is_begin;
-    tt_slicer_t *told; /* the last one */
-    tutti_status_t status;
-} telling_t;
-
-/* Parameters of one slicer follow each other, mostly; to be told twice is no harm. */
-static tutti_status_t tell(void *user, const char *name, tutti_tensor_t *x)
-{
-    (void)name;
-    telling_t *telling = user;
-    if (!is_elsewhere(x) || x->slice->slicer == telling->told) {
-        return TUTTI_OK;
-    }
-    tt_slicer_t *slicer = telling->told = x->slice->slicer;
-    telling->status = telling->is_begin ? slicer->agree(slicer, telling->status)
-                                        : slicer->stepped(slicer, telling->status);
-    return TUTTI_OK;
-}
-
-static tutti_status_t tell_slicers(const tutti_checkpoint_t *c, bool is_begin,
-                                   tutti_status_t status)
-{
-    telling_t telling = {.is_begin = is_begin, .status = status};
-    if (c->module != NULL) {
-        (void)tutti_module_each_tensor(c->module, tell, &telling);
-    }
-    return telling.status;
-}
-
-tutti_status_t tt_checkpoint_state_claim(const tutti_checkpoint_t *c)
-{
-    return tell_slicers(c, true, TUTTI_OK);
-}
-
-tutti_status_t tt_checkpoint_state_publish(const tutti_checkpoint_t *c)
-{
-    return tell_slicers(c, false, TUTTI_OK);
-}
-
 /* One that has several names has left meta with the first. */
 static tutti_status_t end_tensor(const tt_checkpoint_state_t *state, size_t number)
 {

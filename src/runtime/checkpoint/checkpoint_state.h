@@ -27,11 +27,6 @@ tutti_status_t tt_checkpoint_state_saved(const tutti_checkpoint_t *checkpoint,
 tutti_status_t tt_checkpoint_state_wanted(const tutti_checkpoint_t *checkpoint,
                                           const tt_loaded_t *from, tt_checkpoint_state_t *out);
 
-/* Parameters that are dealt out will be written on this rank, have been. All ranks call it. Errors:
- * as their slicer's (slice.h). */
-tutti_status_t tt_checkpoint_state_claim(const tutti_checkpoint_t *checkpoint);
-tutti_status_t tt_checkpoint_state_publish(const tutti_checkpoint_t *checkpoint);
-
 /* How reading went: if well, module and optimizer have what was read. Releases the list in any
  * case. Errors: that status; FORMAT (no state of an optimizer). */
 tutti_status_t tt_checkpoint_state_end(tt_checkpoint_state_t *state, tutti_status_t status);

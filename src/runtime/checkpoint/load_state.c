@@ -3,6 +3,7 @@
 
 #include "comm/group/agree.h"
 #include "core/tensor/tensor_impl.h"
+#include "runtime/checkpoint/checkpoint_slicers.h"
 #include "runtime/checkpoint/checkpoint_state.h"
 #include "runtime/checkpoint/checkpoint_texts.h"
 #include "runtime/checkpoint/host_slices.h"
@@ -75,28 +76,45 @@ static tutti_status_t read_into(const tutti_checkpoint_t *c, const tt_checkpoint
                                  : tt_host_slices_read(load);
 }
 
+/* Between a claim and what is published: the same status on all ranks, or on none. */
+static tutti_status_t read_claimed(const tutti_checkpoint_t *c, const tt_loaded_t *from,
+                                   tt_checkpoint_state_t *state)
+{
+    tt_slices_load_t load = {.what = from->what,
+                             .group = c->group,
+                             .slices = state->slices,
+                             .slice_count = state->slice_count,
+                             .folder = from->folder,
+                             .manifest = from->manifest,
+                             .holders = from->holders,
+                             .options = from->options};
+    tutti_status_t status = read_into(c, state, &load);
+    tt_slices_end(&load);
+    const bool is_read = status >= 0;
+    status = tt_checkpoint_state_end(state, status);
+    return is_read ? tt_group_agree(c->group, status) : status;
+}
+
+static tutti_status_t want(const tutti_checkpoint_t *c, const tt_loaded_t *from,
+                           tt_checkpoint_slicers_t *slicers, tt_checkpoint_state_t *state)
+{
+    TT_TRY(tt_checkpoint_slicers_find(c->module, slicers));
+    return tt_checkpoint_state_wanted(c, from, state);
+}
+
 tutti_status_t tt_load_state(const tutti_checkpoint_t *c, const tt_loaded_t *from)
 {
     tt_checkpoint_state_t state = {0};
-    tutti_status_t status = tt_group_agree(c->group, tt_checkpoint_state_wanted(c, from, &state));
-    status = status < 0 ? status : tt_checkpoint_state_claim(c);
+    tt_checkpoint_slicers_t slicers = {0};
+    tutti_status_t status = tt_group_agree(c->group, want(c, from, &slicers, &state));
     if (status >= 0) {
-        tt_slices_load_t load = {.what = from->what,
-                                 .group = c->group,
-                                 .slices = state.slices,
-                                 .slice_count = state.slice_count,
-                                 .folder = from->folder,
-                                 .manifest = from->manifest,
-                                 .holders = from->holders,
-                                 .options = from->options};
-        status = read_into(c, &state, &load);
-        tt_slices_end(&load);
+        status = tt_checkpoint_slicers_claim(&slicers);
+        status =
+            status < 0 ? tt_checkpoint_state_end(&state, status) : read_claimed(c, from, &state);
+        status = tt_checkpoint_slicers_publish(&slicers, status);
+    } else {
+        status = tt_checkpoint_state_end(&state, status);
     }
-    const bool is_read = status >= 0; /* on all ranks, or on none */
-    status = tt_checkpoint_state_end(&state, status);
-    if (!is_read) {
-        return status;
-    }
-    TT_TRY(tt_group_agree(c->group, status));
-    return tt_checkpoint_state_publish(c);
+    tt_checkpoint_slicers_release(&slicers);
+    return status;
 }

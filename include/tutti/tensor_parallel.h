@@ -160,7 +160,7 @@ tutti_parallel_cross_entropy(tutti_scope_t *s, tutti_tensor_t *logits, tutti_ten
  * @param text  out, 32 hexadecimal digits and a final 0
  * @thread      the context's, and the group's; a call of all ranks
  * @cost        one parameter after another is gathered
- * @errors      STATE (it is not cut), NOMEM; PEER, TIMEOUT, ABORTED
+ * @errors      NOMEM; PEER, TIMEOUT, ABORTED. After a failure the group is given up
  */
 TUTTI_API tutti_status_t tutti_parallel_digest(tutti_module_t *m, char text[TUTTI_DIGEST_BYTES]);
 
@@ -170,12 +170,14 @@ TUTTI_API tutti_status_t tutti_parallel_digest(tutti_module_t *m, char text[TUTT
  * @param x    of a module that is cut; any parameter
  * @return     in scope s: a new tensor, or x itself where it is whole already
  * @thread     the scope's, and the group's; a call of all ranks if it is cut
- * @errors     through the scope: NOMEM; PEER, TIMEOUT, ABORTED
+ * @errors     through the scope: ARG, NOMEM; PEER, TIMEOUT, ABORTED. After a failure the group of
+ *             a parameter that is cut is given up, so that no other rank waits
  */
 TUTTI_API tutti_tensor_t *tutti_parallel_whole(tutti_scope_t *s, tutti_tensor_t *x);
 
-/** The same of the gradient of x, which must have one. @thread as tutti_parallel_whole @errors as
- *  tutti_parallel_whole; STATE (it has no gradient) */
+/** The same of the gradient of x, which must have one on all ranks. @thread as tutti_parallel_whole
+ * @errors as tutti_parallel_whole; STATE (it has no gradient: if it is cut, the group is given up,
+ * too) */
 TUTTI_API tutti_tensor_t *tutti_parallel_whole_grad(tutti_scope_t *s, tutti_tensor_t *x);
 
 #ifdef __cplusplus

@@ -43,6 +43,25 @@ bool tt_tp_style_takes(tutti_parallel_style_t style, const tutti_module_t *m)
 
 /* ---- dimensions ------------------------------------------------------------------------------ */
 
+/* Sizes are given for all parts, or for none. */
+static tutti_status_t check_sizes(const tt_tp_item_t *item, int parts, bool *are_given)
+{
+    const int64_t *sizes = item->rule.part_sizes;
+    *are_given = false;
+    for (int i = 0; i < TUTTI_PARALLEL_PARTS_MAX; i++) {
+        *are_given = *are_given || sizes[i] != 0;
+    }
+    for (int i = 0; i < TUTTI_PARALLEL_PARTS_MAX && *are_given; i++) {
+        if (i < parts ? sizes[i] < 1 : sizes[i] != 0) {
+            return TT_FAIL(TUTTI_ERR_ARG,
+                           "parallelize: %s: the size of part %d is %lld, of %d parts: want a size "
+                           "of at least 1 for each of them, or 0 for all",
+                           item->name, i, (long long)sizes[i], parts);
+        }
+    }
+    return TUTTI_OK;
+}
+
 /* Parts as the rule has them: their sizes are those of the dimension. */
 static tutti_status_t take_parts(tt_tp_item_t *item, int64_t size)
 {
@@ -53,9 +72,11 @@ static tutti_status_t take_parts(tt_tp_item_t *item, int64_t size)
         return TT_FAIL(TUTTI_ERR_ARG, "parallelize: %s: %d parts; want 1 to %d", item->name, parts,
                        TT_TP_PARTS_MAX);
     }
+    bool are_given;
+    TT_TRY(check_sizes(item, parts, &are_given));
     item->dim.parts = parts;
     for (int i = 0; i < parts; i++) {
-        item->dim.sizes[i] = rule->part_sizes[0] == 0 ? size / parts : rule->part_sizes[i];
+        item->dim.sizes[i] = are_given ? rule->part_sizes[i] : size / parts;
         sum += item->dim.sizes[i];
     }
     return sum == size ? TUTTI_OK

@@ -111,6 +111,9 @@ typedef struct tutti_parallel_options {
  * "up" by columns, "proj" and "down" by rows, "tok" and "head" by the vocabulary, and norms by the
  * sequence. The logits of a gpt are parts then: tutti_parallel_cross_entropy().
  *
+ * Modules that share a parameter are cut by one call, each by a rule. With `sequence`, every
+ * module with parameters has a rule: a gradient would be of this rank's slices alone.
+ *
  * Make optimizers and DDP afterwards; gradients and hooks of the whole module do not stay.
  *
  * @param m        changed in place; its modules and parameters stay themselves
@@ -119,10 +122,11 @@ typedef struct tutti_parallel_options {
  * @thread         the context's, and the group's; waits
  * @cost           a digest of the module, a message, a copy of this rank's parts
  * @errors         ARG (shards, parts, units, heads that T does not divide, a dimension with fewer
- *                 indices than T), NOT_FOUND (a pattern that matches nothing: the nearest names),
- *                 UNSUPPORTED (a kind of module that a style does not take; meta), STATE (it is
- *                 cut already), MISMATCH (other values than rank 0's), NOMEM; on all ranks. The
- *                 module is as it was
+ *                 indices than T, a shared parameter that is cut in one of its modules alone,
+ *                 parameters without a rule under `sequence`), NOT_FOUND (a pattern that matches
+ *                 nothing: the nearest names), UNSUPPORTED (a kind of module that a style does not
+ *                 take; meta), STATE (it is cut already), MISMATCH (other values, rules or options
+ *                 than rank 0's), NOMEM; on all ranks. The module is as it was
  * @source         torch.distributed.tensor.parallel.parallelize_module; Shoeybi et al.,
  *                 "Megatron-LM" (2019); Korthikanti et al., "Reducing Activation Recomputation in
  *                 Large Transformer Models" (2022)

@@ -2,6 +2,7 @@
  *
  *     tp_plan.c     which modules: by rules, or by their kinds      items without dimensions
  *     tp_style.c    what a style does to a kind of module           dimensions, checked
+ *     tp_holders.c  who must not be left out                        an error
  *     tp_cut.c      this rank's part of each parameter              tensors
  *     tp_layers.c   forward of layers that are cut
  *     parallelize.c all of it, agreed upon by the ranks
@@ -52,6 +53,7 @@ typedef struct {
 typedef struct {
     tt_tp_item_t *items; /* [count] */
     size_t count, capacity;
+    bool is_sequence_cut;
 } tt_tp_plan_t;
 
 /* Which modules below m are cut: items with a rule each. Errors: NOT_FOUND, UNSUPPORTED, ARG,
@@ -60,8 +62,15 @@ tutti_status_t tt_tp_plan_open(tutti_module_t *m, const tt_tp_t *tp,
                                const tutti_parallel_options_t *o, tt_tp_plan_t *plan);
 void tt_tp_plan_close(tt_tp_plan_t *plan);
 
+/* Whether all modules below m can go on with the parameters that they will have, once styles were
+ * applied. Errors: ARG, STATE. */
+tutti_status_t tt_tp_plan_check(tutti_module_t *m, tt_tp_plan_t *plan);
+
 /* Whether a style takes a kind of module. */
 bool tt_tp_style_takes(tutti_parallel_style_t style, const tutti_module_t *m);
+
+/* Whether a style was applied to m before. */
+bool tt_tp_is_cut(const tutti_module_t *m);
 
 /* What the item's style does to its module. Errors: ARG, STATE, UNSUPPORTED. */
 tutti_status_t tt_tp_style_apply(tt_tp_item_t *item);

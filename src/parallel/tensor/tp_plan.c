@@ -309,7 +309,7 @@ tutti_status_t tt_tp_plan_open(tutti_module_t *m, const tt_tp_t *tp,
                                const tutti_parallel_options_t *o, tt_tp_plan_t *plan)
 {
     walk_t w = {.tp = tp, .options = o, .plan = plan};
-    *plan = (tt_tp_plan_t){0};
+    *plan = (tt_tp_plan_t){.is_sequence_cut = o->sequence};
     tutti_status_t status = tutti_module_apply(m, add_place, &w);
     if (status >= 0) {
         status = o->rules != NULL ? plan_rules(&w) : plan_kinds(&w);

@@ -31,6 +31,11 @@ static bool is_cut_kind(const tutti_module_ops_t *ops)
            ops == &tt_sequence_rms_norm_layer || ops == &tt_sequence_positions_layer;
 }
 
+bool tt_tp_is_cut(const tutti_module_t *m)
+{
+    return is_cut_kind(m->ops);
+}
+
 bool tt_tp_style_takes(tutti_parallel_style_t style, const tutti_module_t *m)
 {
     if (is_cut_kind(m->ops) || style == TUTTI_PARALLEL_INPUT || style == TUTTI_PARALLEL_OUTPUT) {
@@ -137,6 +142,15 @@ static tutti_status_t cut_along(tt_tp_item_t *item, int weight_dim, int bias_dim
 {
     add_parameter(item, "weight", weight_dim);
     add_parameter(item, "bias", bias_dim);
+    for (int i = 0; i < item->parameter_count; i++) {
+        if (item->parameters[i].tensor->spread != NULL) {
+            return TT_FAIL(
+                TUTTI_ERR_STATE,
+                "parallelize: %s.%s was cut by an earlier call, as another module's: cut "
+                "modules that share a parameter by one call",
+                item->name, item->parameters[i].name);
+        }
+    }
     TT_TRY(take_parts(item, item->parameters[0].tensor->shape.dims[weight_dim]));
     return check_shards(item);
 }

@@ -114,6 +114,11 @@ typedef struct tutti_parallel_options {
  * Modules that share a parameter are cut by one call, each by a rule. With `sequence`, every
  * module with parameters has a rule: a gradient would be of this rank's slices alone.
  *
+ * Dropout layers draw as the whole would: in a sequential behind a layer cut by columns,
+ * activations between, for its columns; elsewhere for what is whole, or a part of the sequence.
+ * Beside a layer cut by columns in a kind of your own they are refused; tutti_dropout() in a
+ * forward of your own draws by the index in what it is given: the same for every part.
+ *
  * Make optimizers and DDP afterwards; gradients and hooks of the whole module do not stay.
  *
  * @param m        changed in place; its modules and parameters stay themselves
@@ -125,8 +130,9 @@ typedef struct tutti_parallel_options {
  *                 indices than T, a shared parameter that is cut in one of its modules alone,
  *                 parameters without a rule under `sequence`), NOT_FOUND (a pattern that matches
  *                 nothing: the nearest names), UNSUPPORTED (a kind of module that a style does not
- *                 take; meta), STATE (it is cut already), MISMATCH (other values, rules or options
- *                 than rank 0's), NOMEM; on all ranks. The module is as it was
+ *                 take; a dropout layer whose part is not known; meta), STATE (it is cut already),
+ *                 MISMATCH (other values, rules or options than rank 0's), NOMEM; on all ranks.
+ *                 The module is as it was
  * @source         torch.distributed.tensor.parallel.parallelize_module; Shoeybi et al.,
  *                 "Megatron-LM" (2019); Korthikanti et al., "Reducing Activation Recomputation in
  *                 Large Transformer Models" (2022)

@@ -69,6 +69,16 @@ static tutti_status_t forget_grad(void *user, const char *name, tutti_tensor_t *
     return tutti_tensor_set_grad(x, NULL);
 }
 
+/* A dropout layer has the columns of the layer before it, which has one part. */
+static void take_columns(const tt_tp_plan_t *plan, tt_tp_item_t *item)
+{
+    if (item->columns_of != NULL) {
+        const tt_tp_dim_t *dim = &tt_tp_item_of(plan, item->columns_of, TUTTI_PARALLEL_COLUMN)->dim;
+        const tt_span_t own = tt_tp_part(&item->tp, dim, 0);
+        item->columns = (tt_share_t){own.begin, own.count, dim->sizes[0]};
+    }
+}
+
 static tutti_status_t make_all(tutti_module_t *m, const tt_tp_t *tp,
                                const tutti_parallel_options_t *o, tt_tp_plan_t *plan)
 {
@@ -82,6 +92,9 @@ static tutti_status_t make_all(tutti_module_t *m, const tt_tp_t *tp,
         }
     }
     TT_TRY(tt_tp_plan_check(m, plan));
+    for (size_t i = 0; i < plan->count; i++) {
+        take_columns(plan, &plan->items[i]);
+    }
     for (size_t i = 0; i < plan->count; i++) {
         TT_TRY(tt_tp_cut_make(&plan->items[i]));
     }

@@ -14,6 +14,17 @@ const char *tutti_parallel_style_name(tutti_parallel_style_t style)
     return style >= 0 && style < TUTTI_PARALLEL_STYLE_COUNT ? names[style] : "?";
 }
 
+tt_tp_item_t *tt_tp_item_of(const tt_tp_plan_t *plan, const tutti_module_t *m,
+                            tutti_parallel_style_t style)
+{
+    for (size_t i = 0; i < plan->count; i++) {
+        if (plan->items[i].m == m && plan->items[i].rule.style == style) {
+            return &plan->items[i];
+        }
+    }
+    return NULL;
+}
+
 /* ---- kinds ----------------------------------------------------------------------------------- */
 
 static const tutti_module_ops_t *sequence_kind(const tutti_module_ops_t *ops)

@@ -38,8 +38,8 @@
  * gradient is partial where each rank computes on with other parts of something else, so that each
  * has a summand of it.
  *
- * Parts may be uneven: they are those of torch.chunk. Sums are canonical: the same bits on every
- * rank, and over any wire.
+ * What is partial becomes no other partial: that is no row. Parts may be uneven: they are those of
+ * torch.chunk. Sums are canonical: the same bits on every rank, and over any wire.
  *
  * All ranks make these calls in the same order, forward and backward. One that fails in the call,
  * or is given a failed tensor, gives the group up, so that no other one waits for it; one that

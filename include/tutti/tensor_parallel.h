@@ -111,6 +111,14 @@ typedef struct tutti_parallel_options {
  * "up" by columns, "proj" and "down" by rows, "tok" and "head" by the vocabulary, and norms by the
  * sequence. The logits of a gpt are parts then: tutti_parallel_cross_entropy().
  *
+ * Modules that share a parameter are cut by one call, each by a rule. With `sequence`, every
+ * module with parameters has a rule: a gradient would be of this rank's slices alone.
+ *
+ * Dropout layers draw as the whole would: in a sequential behind a layer cut by columns,
+ * activations between, for its columns; elsewhere for what is whole, or a part of the sequence.
+ * Beside a layer cut by columns in a kind of your own they are refused; tutti_dropout() in a
+ * forward of your own draws by the index in what it is given: the same for every part.
+ *
  * Make optimizers and DDP afterwards; gradients and hooks of the whole module do not stay.
  *
  * @param m        changed in place; its modules and parameters stay themselves
@@ -119,10 +127,12 @@ typedef struct tutti_parallel_options {
  * @thread         the context's, and the group's; waits
  * @cost           a digest of the module, a message, a copy of this rank's parts
  * @errors         ARG (shards, parts, units, heads that T does not divide, a dimension with fewer
- *                 indices than T), NOT_FOUND (a pattern that matches nothing: the nearest names),
- *                 UNSUPPORTED (a kind of module that a style does not take; meta), STATE (it is
- *                 cut already), MISMATCH (other values than rank 0's), NOMEM; on all ranks. The
- *                 module is as it was
+ *                 indices than T, a shared parameter that is cut in one of its modules alone,
+ *                 parameters without a rule under `sequence`), NOT_FOUND (a pattern that matches
+ *                 nothing: the nearest names), UNSUPPORTED (a kind of module that a style does not
+ *                 take; a dropout layer whose part is not known; meta), STATE (it is cut already),
+ *                 MISMATCH (other values, rules or options than rank 0's), NOMEM; on all ranks.
+ *                 The module is as it was
  * @source         torch.distributed.tensor.parallel.parallelize_module; Shoeybi et al.,
  *                 "Megatron-LM" (2019); Korthikanti et al., "Reducing Activation Recomputation in
  *                 Large Transformer Models" (2022)
@@ -160,7 +170,7 @@ tutti_parallel_cross_entropy(tutti_scope_t *s, tutti_tensor_t *logits, tutti_ten
  * @param text  out, 32 hexadecimal digits and a final 0
  * @thread      the context's, and the group's; a call of all ranks
  * @cost        one parameter after another is gathered
- * @errors      STATE (it is not cut), NOMEM; PEER, TIMEOUT, ABORTED
+ * @errors      NOMEM; PEER, TIMEOUT, ABORTED. After a failure the group is given up
  */
 TUTTI_API tutti_status_t tutti_parallel_digest(tutti_module_t *m, char text[TUTTI_DIGEST_BYTES]);
 
@@ -170,12 +180,14 @@ TUTTI_API tutti_status_t tutti_parallel_digest(tutti_module_t *m, char text[TUTT
  * @param x    of a module that is cut; any parameter
  * @return     in scope s: a new tensor, or x itself where it is whole already
  * @thread     the scope's, and the group's; a call of all ranks if it is cut
- * @errors     through the scope: NOMEM; PEER, TIMEOUT, ABORTED
+ * @errors     through the scope: ARG, NOMEM; PEER, TIMEOUT, ABORTED. After a failure the group of
+ *             a parameter that is cut is given up, so that no other rank waits
  */
 TUTTI_API tutti_tensor_t *tutti_parallel_whole(tutti_scope_t *s, tutti_tensor_t *x);
 
-/** The same of the gradient of x, which must have one. @thread as tutti_parallel_whole @errors as
- *  tutti_parallel_whole; STATE (it has no gradient) */
+/** The same of the gradient of x, which must have one on all ranks. @thread as tutti_parallel_whole
+ * @errors as tutti_parallel_whole; STATE (it has no gradient: if it is cut, the group is given up,
+ * too) */
 TUTTI_API tutti_tensor_t *tutti_parallel_whole_grad(tutti_scope_t *s, tutti_tensor_t *x);
 
 #ifdef __cplusplus

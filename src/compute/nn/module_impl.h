@@ -36,6 +36,7 @@ typedef struct tt_module_cut {
     struct tt_module_cut *next; /* more that goes with the module, and nobody looks at */
     tt_share_t positions;       /* of the result's dimension but one from the last */
     tt_share_t heads;           /* of an attention's */
+    tt_share_t columns;         /* of the result's last dimension, as indices of the whole */
 } tt_module_cut_t;
 
 struct tutti_module {

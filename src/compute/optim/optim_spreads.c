@@ -134,10 +134,12 @@ static tutti_status_t measure_slot(tutti_optim_t *opt, size_t slot, bool is_larg
     const tutti_tensor_t *x = opt->slots[slot].tensor;
     tutti_tensor_t *grad;
     if (x->slice != NULL) {
-        return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
-                       "%s: parameter \"%s\" is a part by tensor parallelism, and dealt out by "
-                       "ZeRO: a norm of such gradients is not there yet; use stage 0",
-                       opt->ops->name, opt->slots[slot].name);
+        return TT_FAIL(
+            TUTTI_ERR_UNSUPPORTED,
+            "%s: parameter \"%s\" is a part by tensor parallelism, and dealt out to "
+            "ranks by a pipeline or DDP: a norm of such gradients is not there yet; clip "
+            "by value, or do without one of the two",
+            opt->ops->name, opt->slots[slot].name);
     }
     TT_TRY(tt_optim_flat_grad(opt, &opt->slots[slot], &grad));
     const leaf_t l = {opt, x->spread, grad, is_largest};

@@ -104,10 +104,11 @@ tutti_status_t tt_placed_check(const tutti_redistribution_t *how, int ranks)
     TT_TRY(check_one(from, ranks));
     TT_TRY(check_one(to, ranks));
     TT_TRY(check_one(grad, ranks));
-    if (to->kind == TUTTI_PLACEMENT_PARTIAL &&
-        (from->kind == TUTTI_PLACEMENT_PARTIAL ? from->op != to->op : to->op != TUTTI_SUM)) {
-        return fail_pair(how, "what is whole can become a sum alone, and what is partial no other "
-                              "reduction");
+    if (from->kind == TUTTI_PLACEMENT_PARTIAL && to->kind == TUTTI_PLACEMENT_PARTIAL) {
+        return fail_pair(how, "what is partial is reduced, or stays as it is without a call");
+    }
+    if (to->kind == TUTTI_PLACEMENT_PARTIAL && to->op != TUTTI_SUM) {
+        return fail_pair(how, "what is whole can become a sum alone");
     }
     if (grad->kind == TUTTI_PLACEMENT_PARTIAL && grad->op != TUTTI_SUM) {
         return fail_pair(how, "a gradient can be partial(sum) alone");

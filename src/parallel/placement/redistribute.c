@@ -102,11 +102,10 @@ static tutti_status_t move(const redistribute_t *r, tutti_scope_t *s, tutti_tens
     if (is_shard(&p->from) || is_shard(&p->to)) {
         return move_shard(r, s, x, out);
     }
-    if (is_partial(&p->from) && !is_partial(&p->to)) {
+    if (is_partial(&p->from)) {
         return reduce_all(r, s, x, out);
     }
-    return is_partial(&p->to) && !is_partial(&p->from) ? split_sum(r, x, out)
-                                                       : tt_tensor_alias(x, out);
+    return is_partial(&p->to) ? split_sum(r, x, out) : tt_tensor_alias(x, out);
 }
 
 static bool has_gradient(const tt_placed_t *p)
@@ -260,6 +259,8 @@ static tutti_status_t resolve(tutti_redistribution_t *how, const tutti_tensor_t 
 static tutti_status_t prepare(const tutti_tensor_t *x, tutti_group_t *group,
                               const tutti_redistribution_t *how, redistribute_t *r)
 {
+    TT_WANT("redistribute", x);
+    TT_WANT("redistribute", how);
     tutti_redistribution_t resolved = *how;
     TT_TRY(tt_tensor_status(x));
     TT_TRY(tt_placed_check(how, tutti_group_size(group)));
@@ -272,11 +273,8 @@ tutti_tensor_t *tutti_redistribute(tutti_scope_t *s, tutti_tensor_t *x, tutti_gr
                                    const tutti_redistribution_t *how)
 {
     redistribute_t r = {0};
-    if (x == NULL || group == NULL || how == NULL) {
-        return tutti_scope_fail(s, TT_FAIL(TUTTI_ERR_ARG, "redistribute: %s is NULL",
-                                           x == NULL       ? "x"
-                                           : group == NULL ? "group"
-                                                           : "how"));
+    if (group == NULL) {
+        return tutti_scope_fail(s, TT_FAIL(TUTTI_ERR_ARG, "redistribute: group is NULL"));
     }
     const tutti_status_t status = prepare(x, group, how, &r);
     if (status < 0) {

@@ -187,6 +187,9 @@ static void check_all_pairs(tt_member_t *m)
                                             .to = nth_placement(&p, i / 2 / (DIMS + 2)),
                                             .grad = i % 2 == 0 ? tutti_replicate()
                                                                : tutti_partial(TUTTI_SUM)};
+        if (is_partial(&how.from) && is_partial(&how.to)) {
+            continue; /* no pair: bad_input_is_named */
+        }
         if (i % 2 == 0 || how.to.kind == TUTTI_PLACEMENT_REPLICATE) {
             check_pair(m, &p, &how);
         }
@@ -300,6 +303,15 @@ static void bad_input_is_named(void **state)
         {{.to = tutti_shard_of(1, 4)}, TUTTI_ERR_SHAPE, "is to be cut from 4, but has 3"},
         {{.from = {.kind = 7}}, TUTTI_ERR_ARG, "7 is no kind of placement"},
         {{.to = tutti_partial(TUTTI_MAX)}, TUTTI_ERR_ARG, "can become a sum alone"},
+        {{.from = tutti_partial(TUTTI_SUM), .to = tutti_partial(TUTTI_SUM)},
+         TUTTI_ERR_ARG,
+         "partial(sum) to partial(sum) with a gradient that is replicate: what is partial is"},
+        {{.from = tutti_partial(TUTTI_AVG), .to = tutti_partial(TUTTI_AVG)},
+         TUTTI_ERR_ARG,
+         "partial(avg) to partial(avg)"},
+        {{.from = tutti_partial(TUTTI_MAX), .to = tutti_partial(TUTTI_SUM)},
+         TUTTI_ERR_ARG,
+         "partial(max) to partial(sum)"},
         {{.from = tutti_partial(TUTTI_CUSTOM)}, TUTTI_ERR_ARG, "needs no more than its name"},
         {{.from = tutti_shard(0), .to = tutti_replicate(), .grad = tutti_shard(0)},
          TUTTI_ERR_ARG,
@@ -353,10 +365,24 @@ static void fail_alone(tt_member_t *m)
     TT_EXPECT(m, close_place(&p) == status);
 }
 
+/* Rank 1 has no tensor at all; rank 0 waits for it. */
+static void pass_nothing(tt_member_t *m)
+{
+    place_t p = {.shape = TUTTI_SHAPE(2, 3)};
+    TT_EXPECT(m, open_place(m, &p) == TUTTI_OK);
+    const tutti_redistribution_t how = {.from = tutti_partial(TUTTI_SUM), .to = tutti_replicate()};
+    tutti_tensor_t *x = m->rank == 1 ? NULL : numbers(&p, 0);
+    const tutti_status_t status = tutti_tensor_status(tutti_redistribute(p.s, x, p.group, &how));
+    TT_EXPECT(m, status == (m->rank == 1 ? TUTTI_ERR_ARG : TUTTI_ERR_ABORTED));
+    TT_EXPECT(m, m->rank == 0 || strstr(tutti_last_error(), "redistribute: x is NULL") != NULL);
+    TT_EXPECT(m, close_place(&p) == status);
+}
+
 static void nobody_waits_for_a_rank_that_failed(void **state)
 {
     (void)state;
     bool in_backward = false;
+    tt_team_expect_quietly(2, 100000, pass_nothing, NULL);
     tt_team_expect_quietly(2, 100000, fail_alone, &in_backward);
     in_backward = true;
     tt_team_expect_quietly(2, 100000, fail_alone, &in_backward);

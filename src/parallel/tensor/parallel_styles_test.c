@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -215,6 +216,21 @@ static void bad_plans_are_named_and_change_nothing(void **state)
          TUTTI_ERR_ARG,
          "two rules are for up: column and row"},
         {{{.pattern = "up", .parts = 3}}, 1, 2, TUTTI_ERR_ARG, "3 parts of 18 rows together"},
+        {{{.pattern = "up", .parts = 3, .part_sizes = {0, 12, 8}}},
+         1,
+         2,
+         TUTTI_ERR_ARG,
+         "up: the size of part 0 is 0, of 3 parts"},
+        {{{.pattern = "up", .parts = 2, .part_sizes = {24, -4}}},
+         1,
+         2,
+         TUTTI_ERR_ARG,
+         "the size of part 1 is -4"},
+        {{{.pattern = "up", .part_sizes = {12, 8}}},
+         1,
+         2,
+         TUTTI_ERR_ARG,
+         "the size of part 1 is 8, of 1 parts"},
         {{{.pattern = "up", .unit = 7}}, 1, 2, TUTTI_ERR_ARG, "units of 7 do not divide 20"},
         {{{.pattern = "up", .parts = 99}}, 1, 2, TUTTI_ERR_ARG, "99 parts; want 1 to 8"},
         {{{.pattern = "qkv"}}, 1, 2, TUTTI_ERR_ARG, "only one of qkv and proj is cut"},
@@ -256,6 +272,37 @@ static void ranks_with_other_values_are_told(void **state)
 {
     (void)state;
     tt_team_expect_quietly(2, 20000, try_other_values, NULL);
+}
+
+/* Rank 1 has one thing else in its rules. */
+static void try_other_rules(tt_member_t *m)
+{
+    tutti_parallel_rule_t others[] = {
+        {.pattern = "up", .parts = 2},
+        {.pattern = "up", .unit = 5},
+        {.pattern = "up", .part_sizes = {8, 12}, .parts = 2},
+        {.pattern = "up"},
+        {.pattern = "down", .style = TUTTI_PARALLEL_ROW},
+        {.pattern = "", .style = TUTTI_PARALLEL_INPUT, .how = {.grad = tutti_partial(TUTTI_SUM)}},
+        {.pattern = "", .style = TUTTI_PARALLEL_INPUT},
+        {.pattern = "", .style = TUTTI_PARALLEL_OUTPUT},
+    };
+    place_t p = {0};
+    TT_EXPECT(m, open_place(&p, &tutti_mlp_layer, &mlp_options) == TUTTI_OK);
+    for (size_t i = 1; i < sizeof others / sizeof *others; i++) {
+        const tutti_parallel_options_t options = {.rules = &others[i - (size_t)m->rank],
+                                                  .rule_count = 1};
+        TT_EXPECT(m, tutti_parallelize(p.net, m->group, &options) == TUTTI_ERR_MISMATCH);
+        TT_EXPECT(m, strstr(tutti_last_error(), m->rank == 0 ? "rank 1: " : "the rules cut other"));
+    }
+    TT_EXPECT(m, tutti_parallelize(p.net, m->group, NULL) == TUTTI_OK);
+    TT_EXPECT(m, close_place(&p) == TUTTI_OK);
+}
+
+static void ranks_with_other_rules_are_told(void **state)
+{
+    (void)state;
+    tt_team_expect_quietly(2, 20000, try_other_rules, NULL);
 }
 
 /* An mlp by rules, whose input and result are parts of the last dimension outside. */
@@ -366,6 +413,67 @@ static void nobody_waits_for_a_rank_that_failed(void **state)
     tt_team_expect_quietly(2, 100000, fail_inside, &in_backward);
 }
 
+/* Rank 1 cannot look at the whole: it has no gradient, or no memory. Rank 0, which comes later so
+ * that it takes no memory meanwhile, hears of it. */
+typedef enum { WHOLE_GRAD, WHOLE, DIGEST, LOOKS } look_t;
+
+typedef struct {
+    look_t what;
+    pthread_barrier_t both;
+} looks_t;
+
+static tutti_status_t look(const place_t *p, look_t what)
+{
+    char text[TUTTI_DIGEST_BYTES];
+    tutti_tensor_t *weight = tutti_module_find(p->net, "up.weight");
+    return what == DIGEST  ? tutti_parallel_digest(p->net, text)
+           : what == WHOLE ? tutti_tensor_status(tutti_parallel_whole(p->s, weight))
+                           : tutti_tensor_status(tutti_parallel_whole_grad(p->s, weight));
+}
+
+static tutti_status_t look_without(const place_t *p, look_t what)
+{
+    if (what == WHOLE_GRAD) {
+        (void)tutti_tensor_set_grad(tutti_module_find(p->net, "up.weight"), NULL);
+    }
+    tt_alloc_fail_at(what == WHOLE_GRAD ? 0 : 1);
+    const tutti_status_t status = look(p, what);
+    tt_alloc_fail_at(0);
+    return status;
+}
+
+static void look_in_vain(tt_member_t *m)
+{
+    looks_t *looks = m->user;
+    place_t p = {0};
+    tutti_status_t status = TUTTI_OK;
+    TT_EXPECT(m, open_place(&p, &tutti_mlp_layer, &mlp_options) == TUTTI_OK);
+    TT_EXPECT(m, tutti_parallelize(p.net, m->group, NULL) == TUTTI_OK);
+    tutti_tensor_t *x = tutti_ones(p.s, TUTTI_F32, TUTTI_SHAPE(BATCH, LENGTH, WIDTH));
+    TT_EXPECT(m, tutti_backward(p.s, tutti_sum(p.s, tutti_forward(p.s, p.net, x))) == TUTTI_OK);
+    (void)pthread_barrier_wait(&looks->both);
+    if (m->rank == 1) {
+        status = look_without(&p, looks->what);
+        TT_EXPECT(m, status == (looks->what == WHOLE_GRAD ? TUTTI_ERR_STATE : TUTTI_ERR_NOMEM));
+    }
+    (void)pthread_barrier_wait(&looks->both);
+    if (m->rank == 0) {
+        TT_EXPECT(m, look(&p, looks->what) == TUTTI_ERR_ABORTED);
+    }
+    (void)close_place(&p);
+}
+
+static void nobody_waits_for_a_rank_that_cannot_look(void **state)
+{
+    (void)state;
+    for (int what = WHOLE_GRAD; what < LOOKS; what++) {
+        looks_t looks = {.what = (look_t)what};
+        assert_int_equal(pthread_barrier_init(&looks.both, NULL, 2), 0);
+        tt_team_expect_quietly(2, 100000, look_in_vain, &looks);
+        pthread_barrier_destroy(&looks.both);
+    }
+}
+
 /* Every allocation of a step on one rank, and of cutting the module, fails once. */
 static void fail_allocations(tt_member_t *m)
 {
@@ -401,9 +509,11 @@ int main(void)
         cmocka_unit_test(each_style_sends_what_its_formula_says),
         cmocka_unit_test(bad_plans_are_named_and_change_nothing),
         cmocka_unit_test(ranks_with_other_values_are_told),
+        cmocka_unit_test(ranks_with_other_rules_are_told),
         cmocka_unit_test(inputs_and_results_are_prepared),
         cmocka_unit_test(an_embedding_gives_no_negative_zero),
         cmocka_unit_test(nobody_waits_for_a_rank_that_failed),
+        cmocka_unit_test(nobody_waits_for_a_rank_that_cannot_look),
         cmocka_unit_test(no_allocation_that_fails_is_lost),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

@@ -13,6 +13,7 @@
 
 #include <stdio.h>
 
+#include "comm/group/agree.h"
 #include "compute/op/linear/dense.h"
 #include "core/base/alloc.h"
 #include "core/kernel/elementwise/copy.h"
@@ -144,7 +145,14 @@ static tutti_tensor_t *whole_of(tutti_scope_t *s, const tutti_tensor_t *x, tutti
         return values;
     }
     const tutti_status_t status = make_whole(s, x->spread, how, values, &whole);
-    return tt_scope_adopt(s, status, whole);
+    return tt_scope_adopt(s, status < 0 ? tt_group_give_up(how->tp.group, status) : status, whole);
+}
+
+/* No other rank waits for this one in the call. */
+static tutti_status_t give_up(const tutti_tensor_t *x, tutti_status_t status)
+{
+    const tt_tp_linear_t *how = tt_tp_spread_of(x);
+    return how != NULL ? tt_group_give_up(how->tp.group, status) : status;
 }
 
 tutti_tensor_t *tutti_parallel_whole(tutti_scope_t *s, tutti_tensor_t *x)
@@ -155,10 +163,16 @@ tutti_tensor_t *tutti_parallel_whole(tutti_scope_t *s, tutti_tensor_t *x)
 
 tutti_tensor_t *tutti_parallel_whole_grad(tutti_scope_t *s, tutti_tensor_t *x)
 {
-    tutti_tensor_t *grad = x != NULL ? tutti_tensor_grad(x) : NULL;
-    return grad == NULL ? tutti_scope_fail(s, TT_FAIL(TUTTI_ERR_STATE,
-                                                      "parallel_whole_grad: there is no gradient"))
-                        : whole_of(s, x, grad);
+    if (x == NULL) {
+        return tutti_scope_fail(s, TT_FAIL(TUTTI_ERR_ARG, "parallel_whole_grad: x is NULL"));
+    }
+    tutti_tensor_t *grad = tutti_tensor_grad(x);
+    if (grad == NULL) {
+        const tutti_status_t status =
+            TT_FAIL(TUTTI_ERR_STATE, "parallel_whole_grad: there is no gradient");
+        return tutti_scope_fail(s, give_up(x, status));
+    }
+    return whole_of(s, x, grad);
 }
 
 /* ---- digest ---------------------------------------------------------------------------------- */
@@ -192,6 +206,15 @@ static tutti_status_t add_parameter(void *user, const char *name, tutti_tensor_t
     return status < 0 ? status : closed;
 }
 
+/* Whoever is told of a failure gives its group up; needs no memory. */
+static tutti_status_t give_up_tensor(void *user, const char *name, tutti_tensor_t *x)
+{
+    tutti_status_t *status = user;
+    (void)name;
+    *status = give_up(x, *status);
+    return TUTTI_OK;
+}
+
 tutti_status_t tutti_parallel_digest(tutti_module_t *m, char text[TUTTI_DIGEST_BYTES])
 {
     digest_t d;
@@ -199,7 +222,11 @@ tutti_status_t tutti_parallel_digest(tutti_module_t *m, char text[TUTTI_DIGEST_B
     XXH3_INITSTATE(&d.state);
     (void)XXH3_128bits_reset(&d.state);
     d.ctx = m->ctx;
-    TT_TRY(tutti_module_each_parameter(m, add_parameter, &d));
+    tutti_status_t status = tutti_module_each_parameter(m, add_parameter, &d);
+    if (status < 0) {
+        (void)tutti_module_each_tensor(m, give_up_tensor, &status);
+        return status;
+    }
     XXH128_canonical_t digest;
     XXH128_canonicalFromHash(&digest, XXH3_128bits_digest(&d.state));
     for (size_t i = 0; i < sizeof digest.digest; i++) {

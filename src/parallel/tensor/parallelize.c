@@ -2,6 +2,9 @@
  *
  * What may fail is done before anything changes, and the ranks agree on how it went, twice: whether
  * all could plan and make their parts, and whether all had the same values. */
+#define XXH_STATIC_LINKING_ONLY /* the state as a value, so that nothing is allocated */
+#include <xxhash.h>
+
 #include "parallel/tensor/tp_item.h"
 
 #include <tutti/autograd.h>
@@ -66,6 +69,16 @@ static tutti_status_t forget_grad(void *user, const char *name, tutti_tensor_t *
     return tutti_tensor_set_grad(x, NULL);
 }
 
+/* A dropout layer has the columns of the layer before it, which has one part. */
+static void take_columns(const tt_tp_plan_t *plan, tt_tp_item_t *item)
+{
+    if (item->columns_of != NULL) {
+        const tt_tp_dim_t *dim = &tt_tp_item_of(plan, item->columns_of, TUTTI_PARALLEL_COLUMN)->dim;
+        const tt_span_t own = tt_tp_part(&item->tp, dim, 0);
+        item->columns = (tt_share_t){own.begin, own.count, dim->sizes[0]};
+    }
+}
+
 static tutti_status_t make_all(tutti_module_t *m, const tt_tp_t *tp,
                                const tutti_parallel_options_t *o, tt_tp_plan_t *plan)
 {
@@ -77,6 +90,10 @@ static tutti_status_t make_all(tutti_module_t *m, const tt_tp_t *tp,
         for (size_t k = 0; k < i; k++) {
             TT_TRY(check_shared(&plan->items[i], &plan->items[k]));
         }
+    }
+    TT_TRY(tt_tp_plan_check(m, plan));
+    for (size_t i = 0; i < plan->count; i++) {
+        take_columns(plan, &plan->items[i]);
     }
     for (size_t i = 0; i < plan->count; i++) {
         TT_TRY(tt_tp_cut_make(&plan->items[i]));
@@ -90,7 +107,48 @@ typedef struct {
     char digest[TUTTI_DIGEST_BYTES];
     int64_t shards;
     int64_t is_sequence_cut;
+    uint64_t rules;
 } creed_t;
+
+enum { PLACEMENTS = 3, ITEM_NUMBERS = 4 + TUTTI_PARALLEL_PARTS_MAX + 5 * PLACEMENTS };
+
+static void add_numbers(XXH3_state_t *state, const tt_tp_item_t *item)
+{
+    const tutti_parallel_rule_t *rule = &item->rule;
+    const tutti_placement_t *placements[PLACEMENTS] = {&rule->how.from, &rule->how.to,
+                                                       &rule->how.grad};
+    int64_t numbers[ITEM_NUMBERS] = {rule->style, rule->unit, item->dim.parts, item->drops};
+    for (int i = 0; i < item->dim.parts; i++) {
+        numbers[4 + i] = item->dim.sizes[i];
+    }
+    for (int i = 0; i < PLACEMENTS; i++) {
+        int64_t *to = &numbers[4 + TUTTI_PARALLEL_PARTS_MAX + 5 * i];
+        to[0] = placements[i]->kind;
+        to[1] = placements[i]->dim;
+        to[2] = placements[i]->size;
+        to[3] = placements[i]->leaves;
+        to[4] = placements[i]->op;
+    }
+    (void)XXH3_64bits_update(state, numbers, sizeof numbers);
+}
+
+/* What is cut, and how: the same number on ranks that have the same plan. */
+static uint64_t hash_plan(const tt_tp_plan_t *plan)
+{
+    XXH3_state_t state;
+    XXH3_INITSTATE(&state);
+    (void)XXH3_64bits_reset(&state);
+    for (size_t i = 0; i < plan->count; i++) {
+        const tt_tp_item_t *item = &plan->items[i];
+        (void)XXH3_64bits_update(&state, item->name, strlen(item->name) + 1);
+        add_numbers(&state, item);
+        for (int k = 0; k < item->parameter_count; k++) {
+            const int64_t dim = item->parameters[k].dim;
+            (void)XXH3_64bits_update(&state, &dim, sizeof dim);
+        }
+    }
+    return XXH3_64bits_digest(&state);
+}
 
 static tutti_status_t compare(const creed_t *mine, const creed_t *first)
 {
@@ -102,6 +160,13 @@ static tutti_status_t compare(const creed_t *mine, const creed_t *first)
                        (long long)first->shards,
                        first->is_sequence_cut ? " with the sequence" : "");
     }
+    if (mine->rules != first->rules) {
+        return TT_FAIL(
+            TUTTI_ERR_MISMATCH,
+            "parallelize: the rules cut other modules than on rank 0, or otherwise (plans "
+            "%016llx and %016llx): all ranks pass the same rules",
+            (unsigned long long)mine->rules, (unsigned long long)first->rules);
+    }
     return strcmp(mine->digest, first->digest) == 0
                ? TUTTI_OK
                : TT_FAIL(TUTTI_ERR_MISMATCH,
@@ -110,13 +175,14 @@ static tutti_status_t compare(const creed_t *mine, const creed_t *first)
                          mine->digest, first->digest);
 }
 
-static tutti_status_t check_ranks(tutti_module_t *m, const tt_tp_t *tp, bool is_sequence_cut)
+static tutti_status_t check_ranks(tutti_module_t *m, const tt_tp_t *tp, const tt_tp_plan_t *plan)
 {
     creed_t mine, first;
     memset(&mine, 0, sizeof mine);
     tutti_status_t status = tutti_module_digest(m, mine.digest);
     mine.shards = tp->shards;
-    mine.is_sequence_cut = is_sequence_cut;
+    mine.is_sequence_cut = plan->is_sequence_cut;
+    mine.rules = hash_plan(plan);
     first = mine;
     TT_TRY(tt_group_agree(tp->group, status));
     if (tutti_group_size(tp->group) == 1) {
@@ -182,7 +248,7 @@ static tutti_status_t parallelize(tutti_module_t *m, const tt_tp_t *tp,
     }
     status = tt_group_agree(tp->group, status);
     if (status >= 0) {
-        status = check_ranks(m, tp, o->sequence);
+        status = check_ranks(m, tp, plan);
     }
     if (status < 0) {
         if (guard != NULL) {

@@ -201,6 +201,7 @@ tutti_status_t tt_tp_cut_make(tt_tp_item_t *item)
     item->cut->how.dim = item->dim;
     item->cut->how.is_sequence_cut = item->is_sequence_cut;
     item->cut->base.heads = item->heads;
+    item->cut->base.columns = item->columns;
     if (item->drops) {
         item->cut->base.positions = (tt_share_t){own.begin, own.end - own.begin, item->tp.shards};
     }

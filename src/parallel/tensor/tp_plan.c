@@ -57,17 +57,6 @@ static tutti_status_t add_place(void *user, const char *name, tutti_module_t *m)
     return TUTTI_OK;
 }
 
-static tt_tp_item_t *find_item(const tt_tp_plan_t *plan, const tutti_module_t *m,
-                               tutti_parallel_style_t style)
-{
-    for (size_t i = 0; i < plan->count; i++) {
-        if (plan->items[i].m == m && plan->items[i].rule.style == style) {
-            return &plan->items[i];
-        }
-    }
-    return NULL;
-}
-
 static bool is_prepared(tutti_parallel_style_t style)
 {
     return style == TUTTI_PARALLEL_INPUT || style == TUTTI_PARALLEL_OUTPUT;
@@ -256,8 +245,8 @@ static tutti_status_t plan_rules(walk_t *w)
 static tutti_status_t add_attention(walk_t *w, const place_t *place)
 {
     const tt_self_attention_layer_t *a = place->m->state;
-    tt_tp_item_t *qkv = find_item(w->plan, a->qkv, TUTTI_PARALLEL_COLUMN);
-    tt_tp_item_t *proj = find_item(w->plan, a->proj, TUTTI_PARALLEL_ROW);
+    tt_tp_item_t *qkv = tt_tp_item_of(w->plan, a->qkv, TUTTI_PARALLEL_COLUMN);
+    tt_tp_item_t *proj = tt_tp_item_of(w->plan, a->proj, TUTTI_PARALLEL_ROW);
     const tutti_parallel_rule_t none = {.style = TUTTI_PARALLEL_STYLE_COUNT};
     const tt_leaves_t own = tt_tp_leaves(w->tp);
     if (qkv == NULL || proj == NULL) {
@@ -282,7 +271,7 @@ static tutti_status_t add_dropping(walk_t *w, const place_t *place, const char *
                                    tutti_parallel_style_t style)
 {
     const tutti_parallel_rule_t none = {.style = TUTTI_PARALLEL_STYLE_COUNT};
-    if (!w->options->sequence || find_item(w->plan, child_of(place->m, child), style) == NULL) {
+    if (!w->options->sequence || tt_tp_item_of(w->plan, child_of(place->m, child), style) == NULL) {
         return TUTTI_OK;
     }
     TT_TRY(add_item(w, place, &none));
@@ -305,17 +294,41 @@ static tutti_status_t add_owners(walk_t *w)
     return TUTTI_OK;
 }
 
+static const char *name_of(void *user, const tutti_module_t *m)
+{
+    return place_of(user, m)->name;
+}
+
+static tutti_status_t add_dropout(void *user, const tutti_module_t *m,
+                                  const tutti_module_t *columns_of)
+{
+    walk_t *w = user;
+    const tutti_parallel_rule_t none = {.style = TUTTI_PARALLEL_STYLE_COUNT};
+    if (tt_tp_item_of(w->plan, m, none.style) != NULL) {
+        return TUTTI_OK; /* it has two places: the first is as good */
+    }
+    TT_TRY(add_item(w, place_of(w, m), &none));
+    tt_tp_item_t *item = &w->plan->items[w->plan->count - 1];
+    item->columns_of = columns_of;
+    item->drops = columns_of == NULL;
+    return TUTTI_OK;
+}
+
 tutti_status_t tt_tp_plan_open(tutti_module_t *m, const tt_tp_t *tp,
                                const tutti_parallel_options_t *o, tt_tp_plan_t *plan)
 {
     walk_t w = {.tp = tp, .options = o, .plan = plan};
-    *plan = (tt_tp_plan_t){0};
+    *plan = (tt_tp_plan_t){.is_sequence_cut = o->sequence};
     tutti_status_t status = tutti_module_apply(m, add_place, &w);
     if (status >= 0) {
         status = o->rules != NULL ? plan_rules(&w) : plan_kinds(&w);
     }
     if (status >= 0) {
         status = add_owners(&w);
+    }
+    if (status >= 0) {
+        const tt_tp_flow_t flow = {plan, add_dropout, name_of, &w};
+        status = tt_tp_flow(&flow, m);
     }
     tt_free(w.places);
     return status;

@@ -14,6 +14,17 @@ const char *tutti_parallel_style_name(tutti_parallel_style_t style)
     return style >= 0 && style < TUTTI_PARALLEL_STYLE_COUNT ? names[style] : "?";
 }
 
+tt_tp_item_t *tt_tp_item_of(const tt_tp_plan_t *plan, const tutti_module_t *m,
+                            tutti_parallel_style_t style)
+{
+    for (size_t i = 0; i < plan->count; i++) {
+        if (plan->items[i].m == m && plan->items[i].rule.style == style) {
+            return &plan->items[i];
+        }
+    }
+    return NULL;
+}
+
 /* ---- kinds ----------------------------------------------------------------------------------- */
 
 static const tutti_module_ops_t *sequence_kind(const tutti_module_ops_t *ops)
@@ -31,6 +42,11 @@ static bool is_cut_kind(const tutti_module_ops_t *ops)
            ops == &tt_sequence_rms_norm_layer || ops == &tt_sequence_positions_layer;
 }
 
+bool tt_tp_is_cut(const tutti_module_t *m)
+{
+    return is_cut_kind(m->ops);
+}
+
 bool tt_tp_style_takes(tutti_parallel_style_t style, const tutti_module_t *m)
 {
     if (is_cut_kind(m->ops) || style == TUTTI_PARALLEL_INPUT || style == TUTTI_PARALLEL_OUTPUT) {
@@ -43,6 +59,25 @@ bool tt_tp_style_takes(tutti_parallel_style_t style, const tutti_module_t *m)
 
 /* ---- dimensions ------------------------------------------------------------------------------ */
 
+/* Sizes are given for all parts, or for none. */
+static tutti_status_t check_sizes(const tt_tp_item_t *item, int parts, bool *are_given)
+{
+    const int64_t *sizes = item->rule.part_sizes;
+    *are_given = false;
+    for (int i = 0; i < TUTTI_PARALLEL_PARTS_MAX; i++) {
+        *are_given = *are_given || sizes[i] != 0;
+    }
+    for (int i = 0; i < TUTTI_PARALLEL_PARTS_MAX && *are_given; i++) {
+        if (i < parts ? sizes[i] < 1 : sizes[i] != 0) {
+            return TT_FAIL(TUTTI_ERR_ARG,
+                           "parallelize: %s: the size of part %d is %lld, of %d parts: want a size "
+                           "of at least 1 for each of them, or 0 for all",
+                           item->name, i, (long long)sizes[i], parts);
+        }
+    }
+    return TUTTI_OK;
+}
+
 /* Parts as the rule has them: their sizes are those of the dimension. */
 static tutti_status_t take_parts(tt_tp_item_t *item, int64_t size)
 {
@@ -53,9 +88,11 @@ static tutti_status_t take_parts(tt_tp_item_t *item, int64_t size)
         return TT_FAIL(TUTTI_ERR_ARG, "parallelize: %s: %d parts; want 1 to %d", item->name, parts,
                        TT_TP_PARTS_MAX);
     }
+    bool are_given;
+    TT_TRY(check_sizes(item, parts, &are_given));
     item->dim.parts = parts;
     for (int i = 0; i < parts; i++) {
-        item->dim.sizes[i] = rule->part_sizes[0] == 0 ? size / parts : rule->part_sizes[i];
+        item->dim.sizes[i] = are_given ? rule->part_sizes[i] : size / parts;
         sum += item->dim.sizes[i];
     }
     return sum == size ? TUTTI_OK
@@ -116,6 +153,15 @@ static tutti_status_t cut_along(tt_tp_item_t *item, int weight_dim, int bias_dim
 {
     add_parameter(item, "weight", weight_dim);
     add_parameter(item, "bias", bias_dim);
+    for (int i = 0; i < item->parameter_count; i++) {
+        if (item->parameters[i].tensor->spread != NULL) {
+            return TT_FAIL(
+                TUTTI_ERR_STATE,
+                "parallelize: %s.%s was cut by an earlier call, as another module's: cut "
+                "modules that share a parameter by one call",
+                item->name, item->parameters[i].name);
+        }
+    }
     TT_TRY(take_parts(item, item->parameters[0].tensor->shape.dims[weight_dim]));
     return check_shards(item);
 }

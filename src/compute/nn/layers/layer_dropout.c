@@ -2,6 +2,7 @@
 #include <tutti/nn_layers.h>
 #include <tutti/op_nn.h>
 
+#include "compute/nn/module_impl.h"
 #include "core/base/fail.h"
 
 static tutti_status_t init(tutti_module_t *m, const void *options)
@@ -19,7 +20,7 @@ static tutti_status_t init(tutti_module_t *m, const void *options)
 static tutti_tensor_t *forward(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x)
 {
     const tutti_dropout_options_t *state = tutti_module_state(m);
-    return tutti_dropout(s, x, state->p);
+    return tt_module_dropout(s, m, x, state->p);
 }
 
 const tutti_module_ops_t tutti_dropout_layer = {

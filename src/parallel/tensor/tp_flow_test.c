@@ -1,0 +1,131 @@
+/* Dropout layers of a module that is cut: the mask is the whole's, on any number of ranks; where it
+ * is not known which part a layer is given, that is an error. */
+#include "comm/group/group_team.h"
+
+#include <string.h>
+
+#include <tutti/context.h>
+#include <tutti/nn_layers.h>
+#include <tutti/op_shape.h>
+#include <tutti/tensor_parallel.h>
+
+#include "core/tensor/tensor_impl.h"
+
+enum { BATCH = 2, LENGTH = 6, WIDTH = 4, HIDDEN = 11, SHARDS = 3, COUNT = BATCH * LENGTH * WIDTH };
+
+static const tutti_linear_options_t up = {.in = WIDTH, .out = HIDDEN},
+                                    down = {.in = HIDDEN, .out = WIDTH};
+static const tutti_dropout_options_t half = {.p = 0.5F};
+
+/* A kind whose forward nobody knows: up, drop, down. */
+static tutti_status_t own_init(tutti_module_t *m, const void *options)
+{
+    (void)options;
+    TUTTI_CHECK(tutti_module_new_child(m, "up", &tutti_linear_layer, &up, NULL));
+    TUTTI_CHECK(tutti_module_new_child(m, "drop", &tutti_dropout_layer, &half, NULL));
+    return tutti_module_new_child(m, "down", &tutti_linear_layer, &down, NULL);
+}
+
+static const tutti_module_ops_t own_layer = {.name = "own", .init = own_init};
+
+/* up, [gelu, dropout], down, dropout: "2.0" is an activation. */
+static tutti_status_t add_layers(tutti_module_t *net, bool is_own)
+{
+    tutti_module_t *inner;
+    if (is_own) {
+        return tutti_sequential_add(net, &own_layer, NULL, NULL);
+    }
+    TUTTI_CHECK(tutti_sequential_add(net, &tutti_linear_layer, &up, NULL));
+    TUTTI_CHECK(tutti_sequential_add(net, &tutti_sequential_layer, NULL, &inner));
+    TUTTI_CHECK(tutti_sequential_add(inner, &tutti_activation_layer, NULL, NULL));
+    TUTTI_CHECK(tutti_sequential_add(inner, &tutti_dropout_layer, &half, NULL));
+    TUTTI_CHECK(tutti_sequential_add(net, &tutti_linear_layer, &down, NULL));
+    return tutti_sequential_add(net, &tutti_dropout_layer, &half, NULL);
+}
+
+typedef struct {
+    bool sequence, is_own;
+    int parts;
+    tutti_status_t status;
+    const char *text;
+    float y[COUNT]; /* out */
+} job_t;
+
+static tutti_tensor_t *run_net(tutti_scope_t *s, tt_member_t *m, tutti_module_t *net, bool sequence)
+{
+    tutti_redistribution_t in = {.to = tutti_shard(1)}, out = {.from = tutti_shard(1)};
+    in.to.leaves = out.from.leaves = SHARDS;
+    tutti_tensor_t *x = tutti_arange(s, TUTTI_F32, 1, 0.25, COUNT);
+    x = tutti_reshape(s, x, TUTTI_SHAPE(BATCH, LENGTH, WIDTH));
+    x = sequence ? tutti_redistribute(s, x, m->group, &in) : x;
+    x = tutti_forward(s, net, x);
+    return sequence ? tutti_redistribute(s, x, m->group, &out) : x;
+}
+
+static void drop(tt_member_t *m)
+{
+    job_t *job = m->user;
+    const tutti_parallel_rule_t rules[] = {
+        {.pattern = job->is_own ? "0.up" : "0",
+         .parts = job->parts,
+         .part_sizes = {job->parts == 2 ? 5 : 0, job->parts == 2 ? HIDDEN - 5 : 0}},
+        {.pattern = job->is_own ? "0.down" : "2", .style = TUTTI_PARALLEL_ROW}};
+    const tutti_parallel_options_t options = {
+        .shards = SHARDS, .sequence = job->sequence, .rules = rules, .rule_count = 2};
+    tutti_context_t *ctx;
+    tutti_module_t *net;
+    tutti_scope_t *s;
+    const tutti_context_options_t context = {.threads = 1, .seed = 3};
+    TT_EXPECT(m, tutti_context_create(&context, &ctx) == TUTTI_OK);
+    TT_EXPECT(m, tutti_module_create(ctx, &tutti_sequential_layer, NULL, &net) == TUTTI_OK);
+    TT_EXPECT(m, add_layers(net, job->is_own) == TUTTI_OK);
+    TT_EXPECT(m, tutti_parallelize(net, m->group, &options) == job->status);
+    TT_EXPECT(m, strstr(tutti_last_error(), job->text) != NULL);
+    tutti_context_set_step(ctx, 5);
+    TT_EXPECT(m, tutti_scope_open(ctx, &s) == TUTTI_OK);
+    if (job->status == TUTTI_OK) {
+        tutti_tensor_t *y = run_net(s, m, net, job->sequence);
+        TT_EXPECT(m, tutti_tensor_status(y) == TUTTI_OK && y->numel == COUNT);
+        for (int i = 0; i < COUNT && m->rank == 0 && m->failure[0] == 0; i++) {
+            job->y[i] = (float)tutti_tensor_at(y, i);
+        }
+    }
+    TT_EXPECT(m, tutti_scope_close(s) == TUTTI_OK);
+    tutti_module_release(net);
+    tutti_context_release(ctx);
+}
+
+static void masks_are_those_of_the_whole(void **state)
+{
+    (void)state;
+    job_t want = {.text = ""};
+    int zeros = 0;
+    tt_team_expect(1, 20000, drop, &want);
+    for (int i = 0; i < COUNT; i++) {
+        zeros += want.y[i] == 0;
+    }
+    assert_in_range(zeros, 1, COUNT - 1);
+    for (int i = 0; i < 2 * SHARDS; i++) {
+        job_t got = {.text = "", .sequence = i % 2 == 1};
+        tt_team_expect(1 + i / 2, 20000, drop, &got);
+        assert_memory_equal(got.y, want.y, sizeof want.y);
+    }
+}
+
+static void parts_that_are_not_known_are_refused(void **state)
+{
+    (void)state;
+    job_t own = {.is_own = true, .status = TUTTI_ERR_UNSUPPORTED, .text = "0.drop, a dropout"};
+    tt_team_expect_quietly(2, 20000, drop, &own);
+    job_t parts = {.parts = 2, .status = TUTTI_ERR_UNSUPPORTED, .text = "1.1, a dropout"};
+    tt_team_expect_quietly(2, 20000, drop, &parts);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(masks_are_those_of_the_whole),
+        cmocka_unit_test(parts_that_are_not_known_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
+}

@@ -280,7 +280,8 @@ TUTTI_API tutti_status_t tutti_saver_create(const tutti_checkpoint_t *checkpoint
  * @thread  the context's; a collective call
  * @cost    a copy of what this rank writes, in the host's memory
  * @errors  as tutti_checkpoint_save, of this save or the one before; TIMEOUT (names the rank that
- *          has not written its files within the group's timeout)
+ *          has not written its files within the group's timeout; rank 0's end is waited for
+ *          (ranks + 1) times as long), PEER (a rank is gone)
  * @source  torch.distributed.checkpoint.async_save
  */
 TUTTI_API tutti_status_t tutti_saver_save(tutti_saver_t *saver, int64_t step);

@@ -276,8 +276,13 @@ tt_verdict_t tt_coll_listen_to(tt_coll_t *coll)
         if (failure != 0 && !has_left(failure)) {
             tutti_status_t status = tt_failure_status(failure);
             const int blamed = tt_failure_rank(failure);
-            status = TT_FAIL(status, "group %s: rank %d gave it up (%s)%s", coll->options.name,
-                             rank, tutti_status_text(status), cause_of(coll, blamed, status).text);
+            char lost[32] = "";
+            if (status == TUTTI_ERR_PEER && blamed >= 0 && blamed < coll->size) {
+                snprintf(lost, sizeof lost, ": rank %d", blamed);
+            }
+            status =
+                TT_FAIL(status, "group %s: rank %d gave it up (%s%s)%s", coll->options.name, rank,
+                        tutti_status_text(status), lost, cause_of(coll, blamed, status).text);
             return (tt_verdict_t){status, blamed, false};
         }
     }

@@ -14,4 +14,8 @@ tutti_status_t tt_group_agree(tutti_group_t *group, tutti_status_t mine);
  * the call for this rank. Returns the failure, with its text. */
 tutti_status_t tt_group_give_up(tutti_group_t *group, tutti_status_t status);
 
+/* Whether ranks cannot agree any more, as far as is known: the group has failed, or a rank is gone.
+ * Does not wait. */
+bool tt_group_is_broken(tutti_group_t *group);
+
 #endif

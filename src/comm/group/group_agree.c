@@ -69,3 +69,25 @@ tutti_status_t tt_group_agree(tutti_group_t *group, tutti_status_t mine)
                                  : TT_FAIL((tutti_status_t)failure.status, "rank %lld: %s",
                                            (long long)lowest, failure.text);
 }
+
+static bool is_one_gone(tutti_group_t *group)
+{
+    const tt_backend_ops_t *backend = group->backend;
+    int rank = 0;
+    while (backend->is_gone != NULL && rank < group->size &&
+           (rank == group->rank || !backend->is_gone(group->state, rank))) {
+        rank++;
+    }
+    return backend->is_gone != NULL && rank < group->size;
+}
+
+bool tt_group_is_broken(tutti_group_t *group)
+{
+    if (tutti_group_size(group) <= 1 || tt_group_is_forked(group) ||
+        !tt_group_has_family(group, 0)) {
+        return false;
+    }
+    tutti_group_progress(group);
+    return (group->backend->status != NULL && group->backend->status(group->state) < 0) ||
+           is_one_gone(group);
+}

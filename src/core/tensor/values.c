@@ -92,6 +92,61 @@ static tt_exec_t *exec_of(const tutti_tensor_t *x)
     return x->storage->device == NULL ? NULL : tt_device_exec(x->storage->device);
 }
 
+/* ---- tensors of a store, where nothing is computed --------------------------------------------
+ */
+
+/* Bytes from its first element to its last. */
+static size_t span_of(const tutti_tensor_t *x)
+{
+    int64_t elements = x->numel > 0;
+    for (int i = 0; i < x->shape.rank && x->numel > 0; i++) {
+        elements += (x->shape.dims[i] - 1) * x->strides[i];
+    }
+    return (size_t)elements * tutti_dtype_bytes(x->dtype);
+}
+
+/* The bytes that it lies in, on the host, and it in them; *view is no owner. */
+static tutti_status_t land(const tutti_tensor_t *x, tutti_tensor_t **bytes, tutti_tensor_t *view)
+{
+    const size_t span = span_of(x);
+    TT_TRY(tt_tensor_new(NULL, TUTTI_U8, TUTTI_SHAPE((int64_t)span), false, bytes));
+    const tutti_status_t status =
+        tt_device_move(NULL, tt_tensor_data(*bytes), x->storage->device, tt_tensor_data(x), span);
+    if (status < 0) {
+        tutti_tensor_release(*bytes);
+        return status;
+    }
+    *view = (tutti_tensor_t){.dtype = x->dtype, .shape = x->shape, .numel = x->numel};
+    view->storage = (*bytes)->storage;
+    memcpy(view->strides, x->strides, sizeof view->strides);
+    return TUTTI_OK;
+}
+
+/* `to` is not contiguous: what lies between its elements goes back as it was. */
+static tutti_status_t copy_into_store(tutti_tensor_t *to, const tutti_tensor_t *from)
+{
+    tutti_tensor_t *bytes, view;
+    TT_TRY(land(to, &bytes, &view));
+    tutti_status_t status = tutti_tensor_copy(&view, from);
+    if (status >= 0) {
+        status = tt_device_move(to->storage->device, tt_tensor_data(to), NULL,
+                                tt_tensor_data(bytes), span_of(to));
+    }
+    tutti_tensor_release(bytes);
+    tt_tensor_touch(to);
+    return status;
+}
+
+/* `from` is not contiguous, or of another dtype. */
+static tutti_status_t copy_out_of_store(tutti_tensor_t *to, const tutti_tensor_t *from)
+{
+    tutti_tensor_t *bytes, view;
+    TT_TRY(land(from, &bytes, &view));
+    const tutti_status_t status = tutti_tensor_copy(to, &view);
+    tutti_tensor_release(bytes);
+    return status;
+}
+
 /* The values in a dtype, contiguous, where they lie: `from` itself (retained), or a copy. */
 static tutti_status_t pack(const tutti_tensor_t *from, tutti_dtype_t dtype, tutti_tensor_t **out)
 {
@@ -152,6 +207,13 @@ static tutti_status_t copy_packed(tutti_tensor_t *to, const tutti_tensor_t *from
 
 static tutti_status_t copy_across(tutti_tensor_t *to, const tutti_tensor_t *from)
 {
+    const bool is_plain = from->dtype == to->dtype && tutti_tensor_is_contiguous(from);
+    if (tt_device_is_store(from->storage->device) && !is_plain) {
+        return copy_out_of_store(to, from);
+    }
+    if (tt_device_is_store(to->storage->device) && !tutti_tensor_is_contiguous(to)) {
+        return copy_into_store(to, from);
+    }
     if (tutti_tensor_is_contiguous(to)) {
         TT_TRY(copy_packed(to, from));
         tt_tensor_touch(to);

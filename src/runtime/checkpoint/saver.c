@@ -14,11 +14,12 @@
 #include "comm/group/group_impl.h"
 #include "core/base/alloc.h"
 #include "core/base/clock.h"
+#include "core/base/futex.h"
 #include "core/base/log.h"
 #include "core/base/thread.h"
 #include "runtime/checkpoint/saver_write.h"
 
-enum { LEAVE_MS = 10000 };
+enum { LEAVE_MS = 10000, LOOK_MS = 200 };
 
 struct tutti_saver {
     tutti_checkpoint_t checkpoint;
@@ -35,10 +36,11 @@ struct tutti_saver {
     _Atomic uint64_t written; /* of them */
     _Atomic int64_t end_ns;   /* by the thread, before the state */
     _Atomic int state;        /* a tutti_save_state_t */
+    _Atomic uint32_t has_ended;
 
     /* Of the thread. */
     tutti_status_t status;
-    bool is_shared; /* all ranks know that it ended so */
+    tt_outcome_t outcome;
     char error[TT_ERROR_TEXT_BYTES];
 };
 
@@ -48,6 +50,7 @@ struct tutti_saver {
 static void close_save(tutti_saver_t *saver, tutti_status_t status)
 {
     saver->status = status;
+    snprintf(saver->error, sizeof saver->error, "%s", status < 0 ? tutti_last_error() : "");
     atomic_store(&saver->end_ns, tt_clock_ns());
     atomic_store(&saver->state, status < 0 ? TUTTI_SAVE_FAILED : TUTTI_SAVE_PUBLISHED);
 }
@@ -55,13 +58,12 @@ static void close_save(tutti_saver_t *saver, tutti_status_t status)
 static void *write_all(void *user)
 {
     tutti_saver_t *saver = user;
-    const tutti_status_t status = tt_saver_write(&saver->saving, &saver->talk, &saver->is_shared);
-    if (status < 0) {
-        snprintf(saver->error, sizeof saver->error, "%s", tutti_last_error());
-    } else {
+    close_save(saver, tt_saver_write(&saver->saving, &saver->talk, &saver->outcome));
+    if (saver->status >= 0) {
         tt_saving_log(&saver->saving);
     }
-    close_save(saver, status);
+    atomic_store(&saver->has_ended, 1);
+    tt_futex_wake_all(&saver->has_ended);
     return NULL;
 }
 
@@ -102,30 +104,61 @@ tutti_status_t tutti_saver_create(const tutti_checkpoint_t *checkpoint, tutti_sa
     return TUTTI_OK;
 }
 
-/* How the save went on this rank; OK if there is none. */
-static tutti_status_t end(tutti_saver_t *saver)
+/* Until the thread has ended. It waits for nobody any more as soon as a rank is seen to be gone:
+ * all ranks come here, and none leaves before they have agreed. */
+static void await_thread(tutti_saver_t *saver)
 {
-    if (!saver->is_under_way) {
-        return TUTTI_OK;
+    while (atomic_load(&saver->has_ended) == 0) {
+        tt_futex_wait(&saver->has_ended, 0, tt_deadline_in_ms(LOOK_MS));
+        if (tt_group_is_broken(saver->checkpoint.group)) {
+            atomic_store(&saver->talk.leave_by, tt_clock_ns());
+        }
     }
+}
+
+static void join(tutti_saver_t *saver)
+{
     if (saver->has_thread) {
         pthread_join(saver->thread, NULL);
     }
+    saver->has_thread = false;
+}
+
+/* How the save went on this rank. */
+static tutti_status_t end(tutti_saver_t *saver)
+{
     tt_saving_end(&saver->saving);
-    saver->is_under_way = saver->has_thread = false;
+    saver->is_under_way = false;
     return saver->status < 0 ? tt_fail_again(saver->status, saver->error) : TUTTI_OK;
 }
 
-/* What is known to all is agreed on already: a rank may have missed the outcome alone. */
+/* What is known to all is agreed on already; who has missed the outcome asks again, when rank 0 is
+ * known to have told it. */
+static tutti_status_t agree(tutti_saver_t *saver)
+{
+    const tt_outcome_t *outcome = &saver->outcome;
+    const bool is_known = outcome->is_shared || outcome->is_missed || saver->status >= 0;
+    const tutti_status_t agreed = tt_group_agree(
+        saver->checkpoint.group, is_known ? TUTTI_OK : tt_fail_again(saver->status, saver->error));
+    if (agreed >= 0 && outcome->is_missed) {
+        close_save(saver, tt_saver_hear_again(&saver->saving, &saver->talk, &saver->outcome));
+    }
+    return agreed;
+}
+
 tutti_status_t tutti_saver_wait(tutti_saver_t *saver)
 {
     if (!saver->is_under_way) { /* on all ranks, or on none */
         return TUTTI_OK;
     }
+    char text[TT_ERROR_TEXT_BYTES];
+    await_thread(saver);
+    join(saver);
+    const tutti_status_t agreed = agree(saver);
+    snprintf(text, sizeof text, "%s", agreed < 0 ? tutti_last_error() : "");
     const tutti_status_t status = end(saver);
-    const tutti_status_t agreed =
-        tt_group_agree(saver->checkpoint.group, saver->is_shared ? TUTTI_OK : status);
-    return agreed < 0 ? agreed : status < 0 ? tt_fail_again(status, saver->error) : TUTTI_OK;
+    atomic_store(&saver->talk.leave_by, 0);
+    return agreed < 0 ? tt_fail_again(agreed, text) : status;
 }
 
 /* ---- what the caller may ask at any time ----------------------------------------------------- */
@@ -215,6 +248,7 @@ tutti_status_t tutti_saver_save(tutti_saver_t *saver, int64_t step)
     saver->talk.number++;
     saver->talk.step = step;
     saver->is_under_way = true;
+    atomic_store(&saver->has_ended, 0);
     saver->has_thread = tt_thread_start(write_beside, saver, "saver", &saver->thread) >= 0;
     if (!saver->has_thread) { /* the other ranks' threads are at it */
         tt_log(TT_LOG_WARN, "checkpoint of step %" PRId64 " is written by the caller: %s", step,
@@ -230,7 +264,8 @@ void tutti_saver_release(tutti_saver_t *saver)
         return;
     }
     atomic_store(&saver->talk.leave_by, tt_deadline_in_ms(LEAVE_MS));
-    if (end(saver) < 0) {
+    join(saver);
+    if (saver->is_under_way && end(saver) < 0) {
         tt_log(TT_LOG_ERROR, "the last checkpoint: %s", tutti_last_error());
     }
     tutti_group_release(saver->group);

@@ -12,7 +12,7 @@
 #include "core/base/clock.h"
 
 /* Values of stores are bounded. */
-enum { LISTEN_MS = 200, HEAD_BYTES = 32, PART_BYTES = 4 << 20 };
+enum { LISTEN_MS = 200, LOOK_MS = 1, HEAD_BYTES = 32, PART_BYTES = 4 << 20 };
 _Static_assert(PART_BYTES + HEAD_BYTES <= TUTTI_STORE_VALUE_BYTES_MAX, "a part is a value");
 
 /* ---- keys ------------------------------------------------------------------------------------ */
@@ -132,22 +132,38 @@ static tutti_status_t hear_parts(const tt_talk_t *talk, tutti_bytes_t key, int64
     return TUTTI_OK;
 }
 
-/* The first part, when it is there. */
+/* Rank 0 may write for longer than this rank, and hears one rank after another. */
+static tt_deadline_t give_up_at(const tutti_group_t *group, int rank)
+{
+    const int64_t turns = rank == 0 ? (int64_t)group->size + 1 : 1;
+    const int64_t longest = INT64_MAX / turns;
+    return tt_deadline_in_ms(turns * (group->timeout_ms < longest ? group->timeout_ms : longest));
+}
+
+static bool is_over(const tt_talk_t *talk, tt_deadline_t deadline)
+{
+    const int64_t leave_by = atomic_load(&talk->leave_by);
+    return tt_deadline_is_past(leave_by != 0 && leave_by < deadline ? leave_by : deadline);
+}
+
+/* The first part, when it is there; what is there is heard, however late it is. */
 static tutti_status_t wait_for(const tt_talk_t *talk, tutti_bytes_t key, int rank, const char *late,
                                tutti_buffer_t *out)
 {
-    const tt_deadline_t deadline = tt_deadline_in_ms(talk->group->timeout_ms);
-    tutti_status_t status;
-    do {
-        const int64_t leave_by = atomic_load(&talk->leave_by), now = tt_clock_ns();
-        if (now >= deadline || (leave_by != 0 && now >= leave_by)) {
+    const tt_deadline_t deadline = give_up_at(talk->group, rank);
+    for (;;) {
+        const bool is_last = is_over(talk, deadline);
+        const tutti_status_t status =
+            tutti_store_get(talk->group->store, key, is_last ? LOOK_MS : LISTEN_MS, out);
+        if (status != TUTTI_ERR_TIMEOUT) {
+            return status;
+        }
+        if (is_last) {
             return TT_FAIL(TUTTI_ERR_TIMEOUT,
                            "checkpoint of step %" PRId64 ": rank %d has not %s in time", talk->step,
                            rank, late);
         }
-        status = tutti_store_get(talk->group->store, key, LISTEN_MS, out);
-    } while (status == TUTTI_ERR_TIMEOUT);
-    return status;
+    }
 }
 
 /* Of the first part the head, which goes. */

@@ -45,7 +45,9 @@ tutti_status_t tt_talk_tell(const tt_talk_t *talk, tutti_bytes_t key, tutti_byte
 /* The last error, with its text, which stays. Returns whether it has been told. */
 bool tt_talk_tell_failure(const tt_talk_t *talk, tutti_bytes_t key, tutti_status_t status);
 
-/* What a rank told: *told is how it went there, with its text if that was a failure. `late` says
+/* What a rank told, when it is there: another rank is waited for as long as the group's timeout
+ * says, rank 0 (ranks + 1) times as long, for it writes, too, and hears one rank after another.
+ * *told is how it went there, with its text if that was a failure. `late` says
  * what the rank has not done if it does not tell. Errors: TIMEOUT (names the rank), FORMAT, those
  * of the store. */
 tutti_status_t tt_talk_hear(const tt_talk_t *talk, tutti_bytes_t key, int rank, const char *late,

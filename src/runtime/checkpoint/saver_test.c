@@ -11,6 +11,7 @@
 #include <tutti/devices.h>
 #include <tutti/launch.h>
 
+#include "comm/group/group_impl.h"
 #include "core/base/log.h"
 #include "core/base/place_testing.h"
 #include "runtime/checkpoint/layout_testing.h"
@@ -22,6 +23,7 @@ static _Atomic int failing = -1; /* the rank whose files cannot be flushed; -1: 
 
 static _Atomic int writer_nice; /* of the thread that has flushed last */
 static _Atomic int holding;     /* a flush does not return */
+static _Atomic bool is_slow;    /* one of rank 0's does not */
 
 /* Takes the place of the C library's: the disk of a rank fails, in whatever thread. */
 int fsync(int fd)
@@ -34,6 +36,10 @@ int fsync(int fd)
     }
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     snprintf(name, sizeof name, "rank-%05d-", rank);
+    while (is_slow && readlink(link, path, sizeof path - 1) > 0 &&
+           strstr(path, "rank-00000-") != NULL) {
+        sched_yield();
+    }
     if (rank >= 0 && readlink(link, path, sizeof path - 1) > 0 && strstr(path, name) != NULL) {
         errno = EIO;
         return -1;
@@ -181,6 +187,60 @@ static void a_rank_that_cannot_write_is_named_by_all(void **state)
     tt_place_make(folder);
     assert_int_equal(
         tutti_spawn(fail_once, 3,
+                    &(tutti_spawn_options_t){.argument = tutti_text(folder), .threads = true}),
+        TUTTI_OK);
+    tt_place_remove(folder);
+}
+
+/* The saver's group of this rank. */
+static void be_impatient(tutti_group_t *world)
+{
+    tutti_group_t *each;
+    LIST_FOREACH(each, &world->family->groups, of_family)
+    {
+        each->timeout_ms = each == world ? each->timeout_ms : 1;
+    }
+}
+
+/* Rank 1 gives up while rank 0 still writes. */
+static tutti_status_t save_slowly(const tutti_spawned_t *self)
+{
+    tutti_group_t *world;
+    tutti_saver_t *saver;
+    tt_laid_t laid;
+    tutti_save_progress_t progress;
+    TT_TRY(tutti_init(TUTTI_SPAWNED(self), &world));
+    tt_lay(&laid, TT_LAYOUT_rows, self->rank, self->size);
+    const tutti_checkpoint_t checkpoint = {.folder = self->argument.data,
+                                           .group = world,
+                                           .slices = laid.slices,
+                                           .slice_count = laid.count};
+    TT_TRY(tutti_saver_create(&checkpoint, &saver));
+    is_slow = true;
+    if (self->rank == 1) {
+        be_impatient(world);
+    }
+    TT_TRY(tutti_saver_save(saver, 1));
+    while (self->rank == 1 && !tutti_saver_is_done(saver)) {
+        sched_yield();
+    }
+    is_slow = is_slow && self->rank != 1;
+    TT_TRY(tutti_saver_wait(saver));
+    tutti_saver_progress(saver, &progress);
+    tutti_saver_release(saver);
+    tt_lay_end(&laid);
+    tutti_group_release(world);
+    return progress.state == TUTTI_SAVE_PUBLISHED ? TUTTI_OK
+                                                  : TT_FAIL(TUTTI_ERR_STATE, "it has failed");
+}
+
+static void what_is_published_has_failed_nowhere(void **state)
+{
+    (void)state;
+    char folder[TT_PLACE_BYTES];
+    tt_place_make(folder);
+    assert_int_equal(
+        tutti_spawn(save_slowly, 2,
                     &(tutti_spawn_options_t){.argument = tutti_text(folder), .threads = true}),
         TUTTI_OK);
     tt_place_remove(folder);
@@ -476,6 +536,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_copied_is_saved),
         cmocka_unit_test(a_rank_that_cannot_write_is_named_by_all),
+        cmocka_unit_test(what_is_published_has_failed_nowhere),
         cmocka_unit_test(a_failure_is_told_by_the_next_call_and_then_over),
         cmocka_unit_test(what_can_be_seen_at_once_is_told_at_once),
         cmocka_unit_test(a_failure_that_nobody_asked_for_is_logged),

@@ -16,7 +16,7 @@
 typedef struct {
     tt_saving_t *saving;
     const tt_talk_t *talk;
-    bool is_shared; /* all ranks know that it ended so */
+    tt_outcome_t *outcome;
 } writing_t;
 
 static const char wrote[] = "written its files", published[] = "published it";
@@ -214,7 +214,7 @@ static tutti_status_t lead(writing_t *w, tutti_status_t status)
     }
     const tutti_bytes_t outcome = tt_talk_outcome(w->talk, key);
     status = status < 0 ? status : tt_talk_tell(w->talk, outcome, tutti_text(""));
-    w->is_shared = status >= 0 || tt_talk_tell_failure(w->talk, outcome, status);
+    w->outcome->is_shared = status >= 0 || tt_talk_tell_failure(w->talk, outcome, status);
     return status;
 }
 
@@ -229,35 +229,52 @@ static tutti_status_t report(writing_t *w, const tt_manifest_t *written)
     return status;
 }
 
-static tutti_status_t follow(writing_t *w, tutti_status_t status, const tt_manifest_t *written)
+/* What rank 0 told of all. */
+static tutti_status_t hear_outcome(const writing_t *w)
 {
     char key[TT_TALK_KEY_BYTES];
     tutti_buffer_t text;
-    status = status < 0 ? status : report(w, written);
-    if (status < 0) {
-        const tutti_bytes_t own = tt_talk_report(w->talk, w->saving->rank, key);
-        w->is_shared = tt_talk_tell_failure(w->talk, own, status);
-        return fail_host(w, status);
-    }
-    if (w->saving->disks.is_first) {
-        follow_host(w);
-    }
-    TT_TRY(tt_talk_hear(w->talk, tt_talk_outcome(w->talk, key), 0, published, &status, &text));
-    w->is_shared = true;
+    tutti_status_t status;
+    const tutti_status_t heard =
+        tt_talk_hear(w->talk, tt_talk_outcome(w->talk, key), 0, published, &status, &text);
+    w->outcome->is_missed = heard == TUTTI_ERR_TIMEOUT;
+    TT_TRY(heard);
+    w->outcome->is_shared = true;
     status = status < 0 ? tt_fail_again(status, text.data) : TUTTI_OK;
     tutti_buffer_release(&text);
     return end_host(w, status);
 }
 
-tutti_status_t tt_saver_write(tt_saving_t *saving, const tt_talk_t *talk, bool *is_shared)
+static tutti_status_t follow(writing_t *w, tutti_status_t status, const tt_manifest_t *written)
+{
+    char key[TT_TALK_KEY_BYTES];
+    status = status < 0 ? status : report(w, written);
+    if (status < 0) {
+        const tutti_bytes_t own = tt_talk_report(w->talk, w->saving->rank, key);
+        w->outcome->is_shared = tt_talk_tell_failure(w->talk, own, status);
+        return fail_host(w, status);
+    }
+    if (w->saving->disks.is_first) {
+        follow_host(w);
+    }
+    return hear_outcome(w);
+}
+
+tutti_status_t tt_saver_write(tt_saving_t *saving, const tt_talk_t *talk, tt_outcome_t *outcome)
 {
     tt_manifest_t *written = NULL;
-    writing_t w = {saving, talk, saving->ranks == 1};
+    *outcome = (tt_outcome_t){.is_shared = saving->ranks == 1};
+    writing_t w = {saving, talk, outcome};
     const tutti_status_t status = tt_saving_write(saving, &written);
     const tutti_status_t ended = saving->rank == 0 ? lead(&w, status) : follow(&w, status, written);
     tt_manifest_release(written);
-    *is_shared = w.is_shared;
     return ended;
+}
+
+tutti_status_t tt_saver_hear_again(tt_saving_t *saving, const tt_talk_t *talk,
+                                   tt_outcome_t *outcome)
+{
+    return hear_outcome(&(writing_t){saving, talk, outcome});
 }
 
 void tt_saver_forget(const tt_talk_t *talk)

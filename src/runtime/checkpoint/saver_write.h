@@ -12,9 +12,19 @@
 #include "runtime/checkpoint/saver_talk.h"
 #include "runtime/checkpoint/saving.h"
 
-/* From the copy to the outcome. *is_shared: all ranks know that it ended so. Errors: those of the
- * lowest rank that has failed; TIMEOUT, those of the store. */
-tutti_status_t tt_saver_write(tt_saving_t *saving, const tt_talk_t *talk, bool *is_shared);
+/* What a rank knows of the end. */
+typedef struct {
+    bool is_shared; /* all ranks know that it ended so */
+    bool is_missed; /* rank 0 did not tell in time how it ended */
+} tt_outcome_t;
+
+/* From the copy to the outcome. Errors: those of the lowest rank that has failed; TIMEOUT, those of
+ * the store. */
+tutti_status_t tt_saver_write(tt_saving_t *saving, const tt_talk_t *talk, tt_outcome_t *outcome);
+
+/* Where the outcome was missed, when rank 0 has told it. Returns what it is. */
+tutti_status_t tt_saver_hear_again(tt_saving_t *saving, const tt_talk_t *talk,
+                                   tt_outcome_t *outcome);
 
 /* On rank 0, when all ranks have heard it: what was told goes. */
 void tt_saver_forget(const tt_talk_t *talk);

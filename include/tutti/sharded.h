@@ -27,9 +27,11 @@
  * no part of a step, and is an error outside of one: the others do not come. Where ranks share, one
  * may evaluate alone.
  *
- * Who writes parameters summons them for writing. Otherwise whole ones are to be read alone: what
- * is written to gathered ones is lost, and the next tutti_ddp_reshard() says so (STATE); shared
- * ones lie in pages that are read-only, and a write ends the program (SIGSEGV).
+ * Who writes parameters summons them for writing. Otherwise whole ones are to be read alone. What is
+ * written to gathered ones is lost, and the next tutti_ddp_reshard(), or the step, says so (STATE).
+ * Of shared ones, pages that hold only other ranks' slices are read-only, and a write ends the
+ * program (SIGSEGV); pages with this rank's slice can be written, and that changes everybody's
+ * weights at once.
  *
  * At the other stages every rank has all parameters, and these calls bring nothing.
  */
@@ -55,7 +57,7 @@ extern "C" {
 TUTTI_API tutti_status_t tutti_ddp_unshard(tutti_ddp_t *ddp, const char *unit);
 
 /** This rank does not need them any more. @param unit as above @thread the context's
- *  @errors NOT_FOUND; STATE (a parameter was written meanwhile: that is lost)
+ *  @errors NOT_FOUND; STATE (a parameter was written meanwhile; or it is summoned for writing)
  *  @source torch's FSDPModule.reshard */
 TUTTI_API tutti_status_t tutti_ddp_reshard(tutti_ddp_t *ddp, const char *unit);
 

@@ -22,6 +22,7 @@ struct tt_host_block {
     tt_peers_t *peers; /* retained: they map the memory */
     int rank, size;
     tt_host_block_options_t options;
+    char *what;              /* options', a copy */
     tt_block_flags_t *flags; /* [size]; the data follow. NULL: it has not come here */
     uint64_t version;
     tt_quarantine_t *quarantine; /* of the keeper */
@@ -80,17 +81,17 @@ static tutti_status_t take_memory(tt_host_block_t *block)
 {
     if (!tt_group_shares_host(block->group)) {
         return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
-                       "%s: the ranks of group %s do not share the memory of one host",
-                       block->options.what, block->group->name);
+                       "%s: the ranks of group %s do not share the memory of one host", block->what,
+                       block->group->name);
     }
     if (!is_keeper(block)) {
         return TUTTI_OK;
     }
     if (block->options.bytes > SIZE_MAX / 2) {
-        return TT_FAIL(TUTTI_ERR_NOMEM, "%s: cannot get %zu bytes of shared memory",
-                       block->options.what, block->options.bytes);
+        return TT_FAIL(TUTTI_ERR_NOMEM, "%s: cannot get %zu bytes of shared memory", block->what,
+                       block->options.bytes);
     }
-    block->flags = tt_device_alloc(heap_of(block), room_of(block), block->options.what);
+    block->flags = tt_device_alloc(heap_of(block), room_of(block), block->what);
     TT_TRY_ALLOC(block->flags);
     memset(block->flags, 0, flags_bytes(block));
     return open_quarantine(block);
@@ -137,13 +138,17 @@ tutti_status_t tt_host_block_create(tutti_group_t *group, const tt_host_block_op
 {
     TT_TRY(tt_group_check_free(group, "host block"));
     tt_host_block_t *block = tt_alloc(sizeof *block, "host block");
-    tutti_status_t status = tt_group_agree(group, block != NULL ? TUTTI_OK : TUTTI_ERR_NOMEM);
+    char *what = tt_strdup(options->what, "host block");
+    const bool has_room = block != NULL && what != NULL;
+    tutti_status_t status = tt_group_agree(group, has_room ? TUTTI_OK : TUTTI_ERR_NOMEM);
     if (status < 0) {
+        tt_free(what);
         tt_free(block);
         return status;
     }
     block->group = group;
     block->options = *options;
+    block->options.what = block->what = what;
     block->rank = group->rank;
     block->size = group->size;
     if (group->backend == &tt_backend_native) {
@@ -168,7 +173,7 @@ void tt_host_block_release(tt_host_block_t *block)
     }
     const bool is_open = block->flags == NULL || tt_host_block_open(block) >= 0;
     if (!is_open) { /* pages that could not be written are no memory for anybody else */
-        tt_log(TT_LOG_ERROR, "%s: %s", block->options.what, tutti_last_error());
+        tt_log(TT_LOG_ERROR, "%s: %s", block->what, tutti_last_error());
     } else if (block->quarantine != NULL) {
         tt_quarantine_close(block->quarantine);
     } else if (block->flags != NULL && is_keeper(block)) {
@@ -177,6 +182,7 @@ void tt_host_block_release(tt_host_block_t *block)
         atomic_store_explicit(&block->flags[block->rank].quiet, TT_QUIET, memory_order_release);
     }
     tt_peers_release(block->peers);
+    tt_free(block->what);
     tt_free(block);
 }
 
@@ -194,10 +200,8 @@ uint64_t tt_host_block_version(const tt_host_block_t *block)
 
 static tt_block_wait_t wait_for(const tt_host_block_t *block, tt_block_word_t word)
 {
-    return (tt_block_wait_t){.flags = block->flags,
-                             .word = word,
-                             .version = block->version,
-                             .what = block->options.what};
+    return (tt_block_wait_t){
+        .flags = block->flags, .word = word, .version = block->version, .what = block->what};
 }
 
 bool tt_host_block_is_there(const tt_host_block_t *block)
@@ -212,7 +216,7 @@ static tutti_status_t await(const tt_host_block_t *block, tt_block_word_t word)
     enum { SLICE_NS = 100000 };
     tutti_group_t *group = block->group;
     tt_block_wait_t wait = wait_for(block, word);
-    TT_TRY(tt_group_check_free(group, block->options.what));
+    TT_TRY(tt_group_check_free(group, block->what));
     tutti_status_t status = TUTTI_PENDING;
     while (status == TUTTI_PENDING) {
         const bool is_busy = tt_group_is_family_waiting(group);

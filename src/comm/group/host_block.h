@@ -31,7 +31,7 @@ typedef struct tt_host_block tt_host_block_t;
 typedef struct {
     size_t bytes;     /* of the data; the same on all ranks, as the next */
     int keeper;       /* the rank whose heap it lies in */
-    const char *what; /* for error texts: "parameters blocks.1"; borrowed as long as it lives */
+    const char *what; /* for error texts: "parameters blocks.1"; copied */
 } tt_host_block_options_t;
 
 /* Whether a group's ranks can have host blocks; the same on all of them. */

@@ -309,6 +309,27 @@ static tutti_status_t step_all(tutti_optim_t *opt, double (*sums)[TUTTI_OPTIM_SU
     return tt_optim_offload_end(opt, status);
 }
 
+/* Others' slices come behind a step, which is no write by somebody: masters stay right, unless the
+ * parameter was written before, and is not stepped now. */
+static void note_current(tutti_optim_t *opt)
+{
+    for (size_t i = 0; i < opt->slot_count; i++) {
+        tt_optim_slot_t *slot = &opt->slots[i];
+        slot->is_current =
+            tt_optim_grad(slot) != NULL || slot->version == tt_optim_weight(slot)->storage->version;
+    }
+}
+
+static void keep_current(tutti_optim_t *opt, tutti_status_t status)
+{
+    for (size_t i = 0; i < opt->slot_count && status >= 0; i++) {
+        tt_optim_slot_t *slot = &opt->slots[i];
+        if (slot->is_current) {
+            slot->version = tt_optim_weight(slot)->storage->version;
+        }
+    }
+}
+
 /* What is measured of slices, all ranks put together. */
 static tutti_status_t step_slices(tutti_optim_t *opt)
 {
@@ -322,13 +343,12 @@ static tutti_status_t step_slices(tutti_optim_t *opt)
     if (sums != NULL && status >= 0) {
         status = tt_optim_offload_note(opt, tt_optim_measure_slices(opt, sums));
     }
+    note_current(opt);
     status = status < 0 ? status : tt_optim_begin_step(opt);
     if (status >= 0) {
         status = tt_optim_end_step(opt, step_all(opt, sums));
     }
-    for (size_t i = 0; i < opt->slot_count && status >= 0; i++) { /* others' slices came */
-        opt->slots[i].version = tt_optim_weight(&opt->slots[i])->storage->version;
-    }
+    keep_current(opt, status);
     tt_free(sums);
     return status;
 }

@@ -60,6 +60,7 @@ typedef struct {
     tutti_tensor_t *master; /* what steps change, from the first one on */
     uint32_t version;       /* of the parameter, as the master was last rounded into it */
     bool is_master_loaded;  /* it has not met the parameter yet */
+    bool is_current;        /* nobody has written the parameter since; while slices are stepped */
     tt_master_due_t due;    /* of a master on a disk: what the next step does first */
 
     /* Of a gradient in 16 bits, or with gaps in it (master.c); NULL for others. */

@@ -26,6 +26,9 @@ static tutti_status_t add_param(void *user, const char *name, tutti_tensor_t *te
     if (!tutti_tensor_is_contiguous(tensor)) {
         return TT_FAIL(TUTTI_ERR_ARG, "ddp: parameter %s is not contiguous", name);
     }
+    if (!has_ddp(tensor)) {
+        TT_TRY(tt_tensor_check_named(tensor, name));
+    }
     if (!tutti_tensor_requires_grad(tensor)) {
         const bool is_float = tutti_dtype_is_float(tensor->dtype);
         return is_float ? tt_tensor_list_add(&ddp->frozen, name, tensor) : TUTTI_OK;
@@ -195,7 +198,7 @@ char *tutti_ddp_describe(const tutti_ddp_t *ddp, char *text, size_t bytes)
 {
     const size_t used = tt_bucket_plan_format(&ddp->reducer->plan, text, bytes);
     if (used < bytes) {
-        tt_ddp_describe_units(ddp, text + used, bytes - used);
+        (void)tt_ddp_describe_units(ddp, text + used, bytes - used);
     }
     return text;
 }

@@ -37,6 +37,16 @@ static tutti_status_t find_number(description_t *d, const tt_device_t *device, i
     return TUTTI_OK;
 }
 
+static char *end_of(const description_t *d)
+{
+    return d->used < d->bytes ? d->text + d->used : NULL;
+}
+
+static size_t room_of(const description_t *d)
+{
+    return d->used < d->bytes ? d->bytes - d->used : 0;
+}
+
 static tutti_status_t append_tensor(void *user, const char *name, tutti_tensor_t *tensor)
 {
     description_t *d = user;
@@ -46,12 +56,26 @@ static tutti_status_t append_tensor(void *user, const char *name, tutti_tensor_t
     if (number > 0) {
         snprintf(where, sizeof where, ", on device %d of the module", number + 1);
     }
-    const bool has_room = d->used < d->bytes;
-    d->used +=
-        (size_t)snprintf(has_room ? d->text + d->used : NULL, has_room ? d->bytes - d->used : 0,
-                         "%s %s%s%s\n", name, tutti_tensor_describe(tensor, what, sizeof what),
-                         tutti_tensor_requires_grad(tensor) ? "" : ", no gradient", where);
+    d->used += (size_t)snprintf(end_of(d), room_of(d), "%s %s%s%s\n", name,
+                                tutti_tensor_describe(tensor, what, sizeof what),
+                                tutti_tensor_requires_grad(tensor) ? "" : ", no gradient", where);
     return TUTTI_OK;
+}
+
+/* What else would be found by other numbers of bytes, much later. */
+static void append_units(const tutti_ddp_t *ddp, description_t *d)
+{
+    const tutti_ddp_options_t *o = &ddp->options;
+    if (!tt_ddp_has_units(ddp)) {
+        return;
+    }
+    d->used += (size_t)snprintf(
+        end_of(d), room_of(d),
+        "units: of kind %s, of %zu bytes, %d by name; kept below %zu bytes, prefetch %d%s%s\n",
+        o->units.kind == NULL ? "none" : o->units.kind, o->units.bytes, o->units.name_count,
+        o->persistence_bytes, o->prefetch, o->keep_after_forward ? ", kept after forward" : "",
+        o->keep_after_backward ? ", kept after backward" : "");
+    d->used += tt_ddp_describe_units(ddp, end_of(d), room_of(d));
 }
 
 static tutti_status_t append_all(const tutti_ddp_t *ddp, description_t *d)
@@ -68,6 +92,7 @@ static tutti_status_t append_all(const tutti_ddp_t *ddp, description_t *d)
         ddp->is_exact ? "" : ", not exact", o->optimizer == NULL ? "" : ", steps in backward",
         o->whole_slices ? ", whole slices" : "", tutti_dtype_name(o->param_dtype),
         tutti_dtype_name(o->reduce_dtype), tutti_dtype_name(o->buffer_dtype));
+    append_units(ddp, d);
     return tutti_module_each_tensor(ddp->module, append_tensor, d);
 }
 

@@ -5,7 +5,10 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <tutti/ddp.h>
 #include <tutti/nn_layers.h>
@@ -14,9 +17,10 @@
 
 #include "comm/group/group_team.h"
 #include "core/base/alloc.h"
+#include "core/tensor/device_testing.h"
 #include "core/tensor/tensor_impl.h"
 
-enum { RANKS = 3 };
+enum { RANKS = 3, STRIDE = 17 };
 
 typedef struct {
     tutti_context_t *ctx;
@@ -106,12 +110,13 @@ static void create_without_memory(tt_member_t *member)
     close_setting(&set);
 }
 
-static void fail_each_allocation(size_t bucket_bytes, int stage)
+/* From the first-th on, each stride-th. */
+static void fail_allocations(size_t bucket_bytes, int stage, size_t first, size_t stride)
 {
-    size_t nth = 0;
-    for (bool has_failed = true; has_failed;) {
-        torture_t torture = {.nth = ++nth, .bucket_bytes = bucket_bytes, .stage = stage};
-        tt_team_expect_quietly(2, 3000, create_without_memory, &torture);
+    size_t nth = first;
+    for (bool has_failed = true; has_failed; nth += stride) {
+        torture_t torture = {.nth = nth, .bucket_bytes = bucket_bytes, .stage = stage};
+        tt_team_expect_quietly(2, 20000, create_without_memory, &torture);
         has_failed = tt_alloc_has_failed() != 0;
         tt_alloc_fail_at(0);
         const tutti_status_t *got = torture.statuses;
@@ -123,12 +128,34 @@ static void fail_each_allocation(size_t bucket_bytes, int stage)
     assert_true(nth > 20);
 }
 
+static void fail_each_allocation(size_t bucket_bytes, int stage)
+{
+    fail_allocations(bucket_bytes, stage, 1, 1);
+}
+
 static void a_rank_without_memory_keeps_nobody_waiting(void **state)
 {
     (void)state;
     fail_each_allocation(0, 0);
     fail_each_allocation(TUTTI_DDP_BUCKET_AUTO, 0);
     fail_each_allocation(0, 1);
+    fail_each_allocation(0, 2);
+}
+
+/* Where ranks gather, then where they share; a share of all allocations, drawn by the seed. */
+static void a_rank_without_memory_for_units_keeps_nobody_waiting(void **state)
+{
+    (void)state;
+    const uint64_t seed = tt_test_number("TUTTI_SEED", (uint64_t)time(NULL));
+    printf("TUTTI_SEED=%llu\n", (unsigned long long)seed);
+    for (uint64_t share = 0; share < 2; share++) {
+        const size_t first = 1 + (size_t)((seed + share) % STRIDE);
+        printf("units, source %d: allocations %zu, %zu, … fail\n", (int)share, first,
+               first + STRIDE);
+        setenv("TUTTI_SHARED_PARAMETERS", share ? "1" : "0", 1);
+        fail_allocations(0, 3, first, STRIDE);
+    }
+    unsetenv("TUTTI_SHARED_PARAMETERS");
 }
 
 /* A mistake that all ranks make leaves the group as it is. */
@@ -213,6 +240,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_mistake_on_one_rank_is_told_on_all),
         cmocka_unit_test(a_rank_without_memory_keeps_nobody_waiting),
+        cmocka_unit_test(a_rank_without_memory_for_units_keeps_nobody_waiting),
         cmocka_unit_test(a_frozen_parameter_with_gaps_is_refused),
         cmocka_unit_test(a_single_rank_without_memory_keeps_its_group),
         cmocka_unit_test(a_cast_of_buffers_is_a_write),

@@ -136,7 +136,7 @@ typedef struct {
 /* Of tutti_ddp_summon(). */
 typedef struct {
     bool is_on, writes;
-    int first, end; /* units */
+    int first, end; /* units; where it writes, the one of small parameters, too */
 } tt_ddp_summons_t;
 
 struct tutti_ddp {

@@ -16,29 +16,57 @@ static tutti_status_t check_between_steps(const tutti_ddp_t *ddp, const char *wh
                : TT_FAIL(TUTTI_ERR_STATE, "%s in the middle of a step", what);
 }
 
-/* In memory of this rank: what all have is read by others while this one writes. */
-static tutti_status_t unshard_to_write(tutti_ddp_t *ddp, const char *unit, int first, int end)
+/* Small parameters of a module are in the unit of those that are kept. */
+static bool is_summoned(const tutti_ddp_t *ddp, const tt_ddp_summons_t *summons, int unit)
 {
-    const tt_unit_source_t *source = &ddp->units.source;
-    for (int u = first; u < end && tt_ddp_has_units(ddp) && source->ops->is_common; u++) {
-        TT_TRY(tt_ddp_unit_leave(ddp, u, TT_UNIT_FULL));
+    return (unit >= summons->first && unit < summons->end) ||
+           (summons->writes && tt_ddp_unit(ddp, unit)->is_kept);
+}
+
+/* All of them go before one comes back: what a rank of gathering ones has is its own. */
+static tutti_status_t leave_summoned(tutti_ddp_t *ddp, const tt_ddp_summons_t *summons)
+{
+    for (int u = 0; u < ddp->units.count && ddp->units.source.ops->is_common; u++) {
+        TT_TRY(is_summoned(ddp, summons, u) ? tt_ddp_unit_leave(ddp, u, TT_UNIT_FULL) : TUTTI_OK);
     }
+    return TUTTI_OK;
+}
+
+static tutti_status_t bring_summoned(tutti_ddp_t *ddp, const tt_ddp_summons_t *summons)
+{
+    for (int u = 0; u < ddp->units.count; u++) {
+        TT_TRY(is_summoned(ddp, summons, u) ? tt_ddp_unit_summon(ddp, u) : TUTTI_OK);
+    }
+    return TUTTI_OK;
+}
+
+/* For writing in memory of this rank: what all have is read by others meanwhile. A unit that was
+ * written before goes with a failure on this rank, which all hear of. */
+static tutti_status_t bring(tutti_ddp_t *ddp, const tt_ddp_summons_t *summons)
+{
+    if (!tt_ddp_has_units(ddp)) {
+        return TUTTI_OK;
+    }
+    if (!summons->writes) {
+        return bring_summoned(ddp, summons);
+    }
+    TT_TRY(tt_group_agree(ddp->group, leave_summoned(ddp, summons)));
     tt_ddp_units_copy(ddp, true);
-    const tutti_status_t status = tutti_ddp_unshard(ddp, unit);
+    const tutti_status_t status = bring_summoned(ddp, summons);
     tt_ddp_units_copy(ddp, false);
     return status;
 }
 
 tutti_status_t tutti_ddp_summon(tutti_ddp_t *ddp, const char *unit, bool writes)
 {
-    int first, end;
+    tt_ddp_summons_t summons = {.is_on = true, .writes = writes};
     TT_TRY(check_between_steps(ddp, "ddp_summon"));
     if (ddp->summons.is_on) {
         return TT_FAIL(TUTTI_ERR_STATE, "ddp_summon: call tutti_ddp_dismiss() first");
     }
-    TT_TRY(tt_ddp_find_units(ddp, "ddp_summon", unit, &first, &end));
-    TT_TRY(writes ? unshard_to_write(ddp, unit, first, end) : tutti_ddp_unshard(ddp, unit));
-    ddp->summons = (tt_ddp_summons_t){.is_on = true, .writes = writes, .first = first, .end = end};
+    TT_TRY(tt_ddp_find_units(ddp, "ddp_summon", unit, &summons.first, &summons.end));
+    TT_TRY(bring(ddp, &summons));
+    ddp->summons = summons;
     return TUTTI_OK;
 }
 
@@ -47,6 +75,45 @@ static void touch_params(const tutti_ddp_t *ddp)
     for (int i = 0; i < ddp->param_count; i++) {
         tt_tensor_touch(ddp->params[i].tensor);
     }
+    for (size_t i = 0; i < ddp->frozen.count; i++) {
+        tt_tensor_touch(tt_listed(&ddp->frozen, i));
+    }
+}
+
+static tutti_status_t dismiss_read(tutti_ddp_t *ddp, const tt_ddp_summons_t *summons)
+{
+    tutti_status_t status = TUTTI_OK;
+    for (int u = summons->first; u < summons->end; u++) {
+        const tutti_status_t one = tt_ddp_unit_dismiss(ddp, u);
+        status = status < 0 ? status : one;
+    }
+    return status;
+}
+
+static tutti_status_t check_there(const tutti_ddp_t *ddp, const tt_ddp_summons_t *summons)
+{
+    for (int u = 0; u < ddp->units.count; u++) {
+        const tt_unit_t *unit = tt_ddp_unit(ddp, u);
+        if (is_summoned(ddp, summons, u) && unit->states[TT_UNIT_FULL] != TT_UNIT_THERE) {
+            char name[TT_MODULE_NAME_BYTES + 32];
+            return TT_FAIL(TUTTI_ERR_STATE,
+                           "ddp_dismiss: %s went before it was dismissed: what was written is lost",
+                           tt_ddp_unit_name(unit, name, sizeof name));
+        }
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t write_summoned(tutti_ddp_t *ddp, const tt_ddp_summons_t *summons)
+{
+    TT_TRY(tt_group_agree(ddp->group, check_there(ddp, summons)));
+    TT_TRY(tt_ddp_units_claim(ddp));
+    for (int u = 0; u < ddp->units.count; u++) {
+        if (is_summoned(ddp, summons, u)) {
+            tt_ddp_unit_write_back(ddp, u);
+        }
+    }
+    return tt_group_agree(ddp->group, tt_ddp_units_publish(ddp));
 }
 
 tutti_status_t tutti_ddp_dismiss(tutti_ddp_t *ddp)
@@ -56,23 +123,14 @@ tutti_status_t tutti_ddp_dismiss(tutti_ddp_t *ddp)
         return TT_FAIL(TUTTI_ERR_STATE, "ddp_dismiss: nothing is summoned");
     }
     ddp->summons = (tt_ddp_summons_t){0};
+    if (!summons.writes) {
+        return dismiss_read(ddp, &summons);
+    }
     if (!tt_ddp_has_units(ddp)) {
         touch_params(ddp);
         return TUTTI_OK;
     }
-    if (!summons.writes) {
-        tutti_status_t status = TUTTI_OK;
-        for (int u = summons.first; u < summons.end; u++) {
-            const tutti_status_t one = tt_ddp_unit_dismiss(ddp, u);
-            status = status < 0 ? status : one;
-        }
-        return status;
-    }
-    TT_TRY(tt_ddp_units_claim(ddp));
-    for (int u = summons.first; u < summons.end; u++) {
-        tt_ddp_unit_write_back(ddp, u);
-    }
-    return tt_ddp_units_publish(ddp);
+    return write_summoned(ddp, &summons);
 }
 
 /* ---- a digest -------------------------------------------------------------------------------- */

@@ -39,6 +39,7 @@ static tutti_ddp_t *ddp_of(tt_slicer_t *slicer)
 static tutti_status_t agree(tt_slicer_t *slicer, tutti_status_t status)
 {
     tutti_ddp_t *ddp = ddp_of(slicer);
+    status = status < 0 ? status : tt_ddp_check_dismissed(ddp, "optim_step");
     status = status < 0 ? status : tt_ddp_check_slices(ddp);
     return tt_group_agree(ddp->group, status);
 }
@@ -92,13 +93,22 @@ static tutti_status_t publish(tutti_ddp_t *ddp, tutti_status_t status)
     return status < 0 ? tt_fail_again(status, text) : published;
 }
 
+/* What a rank has written without a summons, all hear of. */
+static tutti_status_t go(tutti_ddp_t *ddp, tutti_status_t status)
+{
+    char text[TT_ERROR_TEXT_BYTES];
+    snprintf(text, sizeof text, "%s", status < 0 ? tutti_last_error() : "");
+    const tutti_status_t gone = tt_ddp_units_go(ddp);
+    return status < 0 ? tt_fail_again(status, text) : gone;
+}
+
 static tutti_status_t stepped(tt_slicer_t *slicer, tutti_status_t status)
 {
     tutti_ddp_t *ddp = ddp_of(slicer);
-    status = tt_group_agree(ddp->group, status);
     if (tt_ddp_has_units(ddp)) {
-        return publish(ddp, status);
+        return publish(ddp, tt_group_agree(ddp->group, go(ddp, status)));
     }
+    status = tt_group_agree(ddp->group, status);
     return status < 0 ? status : gather(ddp);
 }
 

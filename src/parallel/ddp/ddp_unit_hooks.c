@@ -227,6 +227,9 @@ tutti_status_t tutti_ddp_reshard(tutti_ddp_t *ddp, const char *name)
     int first, end;
     tutti_status_t status = TUTTI_OK;
     TT_TRY(tt_ddp_find_units(ddp, "ddp_reshard", name, &first, &end));
+    if (first < ddp->summons.end && ddp->summons.first < end) {
+        TT_TRY(tt_ddp_check_dismissed(ddp, "ddp_reshard"));
+    }
     for (int u = first; u < end; u++) {
         const tutti_status_t one = tt_ddp_unit_dismiss(ddp, u);
         status = status < 0 ? status : one;

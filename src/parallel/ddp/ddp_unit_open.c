@@ -81,12 +81,13 @@ static tutti_status_t cut_all_frozen(tutti_ddp_t *ddp)
     return TUTTI_OK;
 }
 
-static tt_unit_flat_t flat_of(const tutti_ddp_t *ddp, tutti_dtype_t dtype, int64_t numel,
+static tt_unit_flat_t flat_of(const tutti_ddp_t *ddp, int unit, tutti_dtype_t dtype,
                               const int64_t *cuts, const int64_t *counts)
 {
     const bool is_mixed = ddp->options.param_dtype != TUTTI_F32;
-    return (tt_unit_flat_t){.dtypes = {dtype, is_mixed ? ddp->options.param_dtype : dtype},
-                            .numel = numel,
+    return (tt_unit_flat_t){.name = tt_ddp_unit(ddp, unit)->name,
+                            .dtypes = {dtype, is_mixed ? ddp->options.param_dtype : dtype},
+                            .numel = cuts[tutti_group_size(ddp->group)],
                             .cuts = cuts,
                             .counts = counts};
 }
@@ -103,12 +104,12 @@ static tutti_status_t list_flats(tutti_ddp_t *ddp)
     for (int b = 0; b < buckets; b++) {
         const tt_bucket_t *bucket = &ddp->reducer->buckets[b];
         const tutti_tensor_t *x = ddp->params[plan->members[plan->buckets[b].first]].tensor;
-        flats[b] = flat_of(ddp, x->dtype, plan->buckets[b].numel, bucket->cuts, bucket->counts);
+        flats[b] = flat_of(ddp, plan->buckets[b].unit, x->dtype, bucket->cuts, bucket->counts);
     }
     for (int f = 0; f < units->frozen.bucket_count; f++) {
         const tt_bucket_spec_t *spec = &units->frozen.buckets[f];
         flats[buckets + f] =
-            flat_of(ddp, spec->dtype, spec->numel, units->cuts[2 * f], units->cuts[2 * f + 1]);
+            flat_of(ddp, spec->unit, spec->dtype, units->cuts[2 * f], units->cuts[2 * f + 1]);
     }
     return TUTTI_OK;
 }
@@ -182,7 +183,10 @@ tutti_status_t tt_ddp_open_units(tutti_ddp_t *ddp)
         return TUTTI_OK;
     }
     const tutti_group_options_t options = {.name = "units of ddp"};
-    TT_TRY(tutti_group_new(ddp->group, NULL, 0, &options, &units->group));
+    const tutti_status_t status = tutti_group_new(ddp->group, NULL, 0, &options, &units->group);
+    if (status < 0) { /* perhaps on this rank alone */
+        return tt_group_give_up(ddp->group, status);
+    }
     const tt_unit_source_ops_t *ops;
     TT_TRY(tt_unit_source_choose(units->group, &ops));
     TT_TRY(tt_group_agree(ddp->group, prepare(ddp, ops)));

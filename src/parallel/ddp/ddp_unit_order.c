@@ -72,8 +72,8 @@ static tutti_status_t record(tt_unit_order_t *order, int code)
 
 static const char *name_of(const tutti_ddp_t *ddp, int64_t word)
 {
-    const char *name = ddp->units.units[(word - FIRST_WORD) / TT_UNIT_KINDS].name;
-    return name[0] == 0 ? "the root" : name;
+    const tt_unit_t *unit = tt_ddp_unit(ddp, (int)((word - FIRST_WORD) / TT_UNIT_KINDS));
+    return unit->is_kept ? "the kept ones" : unit->name[0] == 0 ? "the root" : unit->name;
 }
 
 /* word: of a unit, or less than FIRST_WORD if this rank follows; becomes the one that all go by. */

@@ -173,6 +173,7 @@ static tutti_status_t keep_small(walk_t *walk)
         return TUTTI_OK;
     }
     const int kept = ddp->units.count;
+    walk->name[0] = 0;
     TT_TRY(add_unit(walk, NULL, true));
     for (int i = 0; i < ddp->units.param_count; i++) {
         if (tutti_tensor_bytes(param_at(ddp, i)) < limit) {
@@ -182,19 +183,31 @@ static tutti_status_t keep_small(walk_t *walk)
     return TUTTI_OK;
 }
 
+char *tt_ddp_unit_name(const tt_unit_t *unit, char *text, size_t bytes)
+{
+    snprintf(text, bytes, "%s%s",
+             unit->is_kept        ? "the unit that is kept"
+             : unit->name[0] == 0 ? "the root unit"
+                                  : "unit ",
+             unit->name);
+    return text;
+}
+
 static tutti_status_t write_reasons(const tt_ddp_units_t *units)
 {
-    static const char format[] =
-        "%s is sharded (options.stage 3): it is there while its module computes, or between "
-        "tutti_ddp_unshard() and tutti_ddp_reshard()";
+    static const char comes[] = "is sharded (options.stage 3): it is there while its module "
+                                "computes, or between tutti_ddp_unshard() and tutti_ddp_reshard()";
+    static const char stays[] = "(parameters smaller than options.persistence_bytes) is away while "
+                                "its values change, and behind a failure";
     for (int i = 0; i < units->count; i++) {
         tt_unit_t *unit = &units->units[i];
-        char name[TT_MODULE_NAME_BYTES + 16];
-        snprintf(name, sizeof name, unit->name[0] == 0 ? "the root unit" : "unit %s", unit->name);
-        const size_t bytes = (size_t)snprintf(NULL, 0, format, name) + 1;
+        char name[TT_MODULE_NAME_BYTES + 32];
+        const char *const why = unit->is_kept ? stays : comes;
+        tt_ddp_unit_name(unit, name, sizeof name);
+        const size_t bytes = strlen(name) + 1 + strlen(why) + 1;
         unit->reason = tt_alloc(bytes, "ddp units");
         TT_TRY_ALLOC(unit->reason);
-        snprintf(unit->reason, bytes, format, name);
+        snprintf(unit->reason, bytes, "%s %s", name, why);
     }
     return TUTTI_OK;
 }
@@ -239,12 +252,15 @@ static int print_unit(const tutti_ddp_t *ddp, int index, char *text, size_t byte
                     unit->is_kept ? "" : unit->name, count, size);
 }
 
-void tt_ddp_describe_units(const tutti_ddp_t *ddp, char *text, size_t bytes)
+size_t tt_ddp_describe_units(const tutti_ddp_t *ddp, char *text, size_t bytes)
 {
     size_t used = 0;
-    for (int u = 0; u < ddp->units.count && used < bytes; u++) {
-        used += (size_t)print_unit(ddp, u, text + used, bytes - used);
+    for (int u = 0; u < ddp->units.count; u++) {
+        const bool has_room = used < bytes;
+        used +=
+            (size_t)print_unit(ddp, u, has_room ? text + used : NULL, has_room ? bytes - used : 0);
     }
+    return used;
 }
 
 void tt_ddp_forget_units(tutti_ddp_t *ddp)

@@ -1,4 +1,6 @@
 /* Other values of units' parameters: slices are claimed, written, and published. */
+#include <stdio.h>
+
 #include "parallel/ddp/ddp_impl.h"
 #include "parallel/ddp/ddp_units.h"
 
@@ -8,7 +10,7 @@ tutti_status_t tt_ddp_units_claim(tutti_ddp_t *ddp)
     return source->ops->claim != NULL ? source->ops->claim(source) : TUTTI_OK;
 }
 
-static tutti_status_t leave_all(tutti_ddp_t *ddp)
+tutti_status_t tt_ddp_units_go(tutti_ddp_t *ddp)
 {
     tutti_status_t status = TUTTI_OK;
     for (int u = 0; u < ddp->units.count; u++) {
@@ -35,13 +37,17 @@ tutti_status_t tt_ddp_units_show(tutti_ddp_t *ddp)
     return bring_kept(ddp);
 }
 
+/* Whatever goes wrong before: others wait for this rank's slices. */
 tutti_status_t tt_ddp_units_publish(tutti_ddp_t *ddp)
 {
-    TT_TRY(leave_all(ddp));
+    char text[TT_ERROR_TEXT_BYTES];
+    const tutti_status_t gone = tt_ddp_units_go(ddp);
+    snprintf(text, sizeof text, "%s", gone < 0 ? tutti_last_error() : "");
     for (int i = 0; i < ddp->units.param_count; i++) {
         ddp->units.params[i].storages[TT_UNIT_FULL]->version++;
     }
-    return tt_ddp_units_show(ddp);
+    const tutti_status_t shown = tt_ddp_units_show(ddp);
+    return gone < 0 ? tt_fail_again(gone, text) : shown;
 }
 
 tutti_status_t tt_ddp_check_units(const tutti_ddp_t *ddp)

@@ -120,8 +120,9 @@ static tutti_status_t take_back(const tt_unit_param_t *param, const char *reason
     return storage->version == param->versions[kind]
                ? TUTTI_OK
                : TT_FAIL(TUTTI_ERR_STATE,
-                         "ddp: parameter %s was written while its unit was whole, and that is "
-                         "lost: write it between tutti_ddp_summon() and tutti_ddp_dismiss()",
+                         "ddp: parameter %s was written while its unit was whole, which is to be "
+                         "read alone: what was written is lost, or has changed this rank's slice: "
+                         "write it between tutti_ddp_summon() and tutti_ddp_dismiss()",
                          param->name);
 }
 
@@ -172,4 +173,13 @@ void tt_ddp_unit_write_back(tutti_ddp_t *ddp, int index)
 void tt_ddp_units_copy(tutti_ddp_t *ddp, bool is_on)
 {
     ddp->units.source.copies = is_on;
+}
+
+tutti_status_t tt_ddp_check_dismissed(const tutti_ddp_t *ddp, const char *what)
+{
+    return ddp->summons.is_on && ddp->summons.writes
+               ? TT_FAIL(TUTTI_ERR_STATE,
+                         "%s: parameters are summoned for writing: call tutti_ddp_dismiss() first",
+                         what)
+               : TUTTI_OK;
 }

@@ -84,6 +84,9 @@ typedef struct {
 tutti_status_t tt_ddp_choose_units(tutti_ddp_t *ddp);
 void tt_ddp_forget_units(tutti_ddp_t *ddp);
 
+/* "unit blocks.0", for error texts; returns text. */
+char *tt_ddp_unit_name(const tt_unit_t *unit, char *text, size_t bytes);
+
 /* ddp_unit_open.c: parameters move into flats; collective. */
 tutti_status_t tt_ddp_open_units(tutti_ddp_t *ddp);
 void tt_ddp_close_units(tutti_ddp_t *ddp);
@@ -108,15 +111,22 @@ size_t tt_ddp_unit_bytes(const tutti_ddp_t *ddp, int unit, tt_unit_kind_t kind);
 /* Whether the whole of what comes from now on is this rank's alone, to be written. */
 void tt_ddp_units_copy(tutti_ddp_t *ddp, bool is_on);
 
+/* STATE while units are summoned for writing. */
+tutti_status_t tt_ddp_check_dismissed(const tutti_ddp_t *ddp, const char *what);
+
 /* ddp_unit_values.c: behind the optimizer's step own slices have other values. */
 tutti_status_t tt_ddp_units_claim(tutti_ddp_t *ddp);
 tutti_status_t tt_ddp_units_publish(tutti_ddp_t *ddp);
 
+/* The first part of publish, which no other rank waits for: all that is whole goes. STATE: some of
+ * it was written. */
+tutti_status_t tt_ddp_units_go(tutti_ddp_t *ddp);
+
 /* The second half of that: as own slices are, everybody may read them. */
 tutti_status_t tt_ddp_units_show(tutti_ddp_t *ddp);
 
-/* A line for each, at most so many bytes. */
-void tt_ddp_describe_units(const tutti_ddp_t *ddp, char *text, size_t bytes);
+/* A line for each, at most so many bytes. Returns how many it would want, as snprintf. */
+size_t tt_ddp_describe_units(const tutti_ddp_t *ddp, char *text, size_t bytes);
 
 /* Nothing has been moved elsewhere. */
 tutti_status_t tt_ddp_check_units(const tutti_ddp_t *ddp);

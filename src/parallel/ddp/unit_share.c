@@ -20,13 +20,13 @@
 
 #include "comm/group/agree.h"
 #include "comm/group/host_block.h"
+#include "compute/nn/module_impl.h"
 #include "core/base/alloc.h"
 #include "core/base/config.h"
 #include "core/tensor/tensor_impl.h"
 #include "parallel/ddp/unit_source.h"
 
 typedef struct {
-    char what[TT_UNIT_KINDS][64];
     tt_host_block_t *blocks[TT_UNIT_KINDS];
     tutti_tensor_t *wholes[TT_UNIT_KINDS]; /* [numel] over the blocks, which they hold */
     tutti_tensor_t *owns[TT_UNIT_KINDS];   /* this rank's slices of them */
@@ -100,12 +100,14 @@ static tutti_status_t open_kind(const tt_unit_source_t *source, int index, int k
     const tt_unit_flat_t *flat = &source->flats[index];
     share_flat_t *share = flat_of(source, index);
     const int rank = tutti_group_rank(source->group), size = tutti_group_size(source->group);
-    snprintf(share->what[kind], sizeof share->what[kind], "parameters %d%s", index,
+    char what[TT_MODULE_NAME_BYTES + 64];
+    snprintf(what, sizeof what, "parameters of %s (flat %d%s)",
+             flat->name == NULL || flat->name[0] == 0 ? "the root unit" : flat->name, index,
              kind == TT_UNIT_COMPUTE ? ", as computed with" : "");
     const tt_host_block_options_t options = {.bytes = (size_t)flat->numel *
                                                       tutti_dtype_bytes(flat->dtypes[kind]),
                                              .keeper = index % size,
-                                             .what = share->what[kind]};
+                                             .what = what};
     TT_TRY(tt_host_block_create(source->group, &options, &share->blocks[kind]));
     tutti_status_t status = open_tensors(flat, share, kind, rank);
     if (status >= 0) {

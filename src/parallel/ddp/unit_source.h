@@ -31,6 +31,7 @@
 typedef enum { TT_UNIT_FULL, TT_UNIT_COMPUTE, TT_UNIT_KINDS } tt_unit_kind_t;
 
 typedef struct {
+    const char *name; /* of its unit, for error texts; "" is the root; borrowed */
     tutti_dtype_t dtypes[TT_UNIT_KINDS]; /* of the wholes; that of FULL is the slices' */
     int64_t numel;                       /* of the whole, with padding between parameters */
     const int64_t *cuts, *counts;        /* [ranks + 1], [ranks]: rank r's slice is

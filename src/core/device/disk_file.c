@@ -58,7 +58,7 @@ tutti_status_t tt_disk_file_open(const char *folder, tt_disk_file_t *out)
         tt_free(copy);
         return TT_FAIL_ERRNO(TUTTI_ERR_IO, "offload: cannot make a file in %s", folder);
     }
-    *out = (tt_disk_file_t){.fd = fd, .folder = copy};
+    *out = (tt_disk_file_t){.fd = fd, .folder = copy, .was_direct = is_direct};
     atomic_init(&out->is_direct, is_direct);
     return TUTTI_OK;
 }
@@ -108,12 +108,15 @@ static ssize_t transfer_some(const transfer_t *t)
                          : pread(t->file->fd, t->data, t->bytes, (off_t)t->at);
 }
 
-/* It was tried with O_DIRECT: another try goes without. */
+/* It was tried with O_DIRECT, or perhaps so: another try goes without. */
 static bool leave_direct(tt_disk_file_t *file)
 {
     const int flags = fcntl(file->fd, F_GETFL);
-    atomic_store(&file->is_direct, false);
-    return flags >= 0 && fcntl(file->fd, F_SETFL, flags & ~O_DIRECT) == 0;
+    const bool has_left = flags >= 0 && fcntl(file->fd, F_SETFL, flags & ~O_DIRECT) == 0;
+    if (has_left) {
+        atomic_store(&file->is_direct, false);
+    }
+    return has_left;
 }
 
 static tutti_status_t fail_transfer(const transfer_t *t, ssize_t n)
@@ -134,10 +137,14 @@ static tutti_status_t fail_transfer(const transfer_t *t, ssize_t n)
  */
 static tutti_status_t transfer(transfer_t t)
 {
+    bool may_be_direct = t.file->was_direct; /* another thread may leave it at any time */
     while (t.bytes > 0) {
-        const bool is_direct = atomic_load(&t.file->is_direct);
         const ssize_t n = transfer_some(&t);
-        if (n < 0 && (errno == EINTR || (errno == EINVAL && is_direct && leave_direct(t.file)))) {
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n < 0 && errno == EINVAL && may_be_direct && leave_direct(t.file)) {
+            may_be_direct = false;
             continue;
         }
         const size_t got = n < 0 ? 0 : (size_t)n;

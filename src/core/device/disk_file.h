@@ -28,6 +28,7 @@ typedef struct {
     int fd;
     char *folder;           /* for messages */
     uint64_t bytes;         /* reserved */
+    bool was_direct;        /* when it was opened */
     _Atomic bool is_direct; /* past the page cache */
 } tt_disk_file_t;
 

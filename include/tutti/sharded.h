@@ -27,10 +27,10 @@
  * no part of a step, and is an error outside of one: the others do not come. Where ranks share, one
  * may evaluate alone.
  *
- * Who writes parameters summons them for writing. Otherwise whole ones are to be read alone. What is
- * written to gathered ones is lost, and the next tutti_ddp_reshard(), or the step, says so (STATE).
- * Of shared ones, pages that hold only other ranks' slices are read-only, and a write ends the
- * program (SIGSEGV); pages with this rank's slice can be written, and that changes everybody's
+ * Who writes parameters summons them for writing. Otherwise whole ones are to be read alone. What
+ * is written to gathered ones is lost, and the next tutti_ddp_reshard(), or the step, says so
+ * (STATE). Of shared ones, pages that hold only other ranks' slices are read-only, and a write ends
+ * the program (SIGSEGV); pages with this rank's slice can be written, and that changes everybody's
  * weights at once.
  *
  * At the other stages every rank has all parameters, and these calls bring nothing.

@@ -92,8 +92,7 @@ static tt_exec_t *exec_of(const tutti_tensor_t *x)
     return x->storage->device == NULL ? NULL : tt_device_exec(x->storage->device);
 }
 
-/* ---- tensors of a store, where nothing is computed --------------------------------------------
- */
+/* ---- tensors of a store, where nothing is computed ------------------------------------------- */
 
 /* Bytes from its first element to its last. */
 static size_t span_of(const tutti_tensor_t *x)

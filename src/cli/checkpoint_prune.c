@@ -1,5 +1,5 @@
 /* tutti checkpoint prune: the newest complete checkpoints stay, and those that are named; what is
- * older goes. One that may be damaged is never counted, so that the last good one is not lost. */
+ * older goes. One of which a file is missing or cut is not counted; digests are not looked at. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

@@ -52,6 +52,35 @@ TUTTI_API tutti_dtype_t tutti_context_autocast(const tutti_context_t *ctx);
  *  @thread owner @errors none @source torch.autocast */
 TUTTI_API tutti_dtype_t tutti_context_set_autocast(tutti_context_t *ctx, tutti_dtype_t dtype);
 
+/* ---- numbers gone bad ------------------------------------------------------------------------ */
+
+/** Whether the first operation that makes a NaN or an infinity fails: see the next one. At first
+ *  what TUTTI_DETECT_ANOMALY says, which is no. @thread owner @errors none */
+TUTTI_API bool tutti_context_detects_anomaly(const tutti_context_t *ctx);
+
+/**
+ * Look at what every operation makes, forward and backward. One that makes a NaN, or an infinity of
+ * finite inputs, fails with NUMERIC, and says the module, the step, and in which range its inputs
+ * lie:
+ *
+ *     log: output 0, f32[2, 3], holds an infinity (step 7): input 0, f32[2, 3], from 0 to 1
+ *     (in head in gpt)
+ *     gradient of sqrt (in blocks.1.mlp): that of input 0, f32[2, 3], holds an infinity (step 7):
+ *     the incoming one, f32[2, 3], from 1 to 1; input 0, f32[2, 3], from 0 to 4
+ *
+ * Infinities that a program writes itself pass (masks: tutti_where(), tutti_masked_fill(),
+ * tutti_pad()), and so do gradients in f16 that overflow, which tutti_scaler_t looks after, and all
+ * that comes of either in backward. What a program puts into tensors, optimizers and collectives is
+ * not looked at before an operation uses it.
+ *
+ * @return  what it was before
+ * @thread  owner
+ * @cost    two passes over each output, and waiting for it where it lies on a device
+ * @errors  none
+ * @source  torch.autograd.set_detect_anomaly, which sees NaN in backward alone
+ */
+TUTTI_API bool tutti_context_set_detect_anomaly(tutti_context_t *ctx, bool detects);
+
 /* ---- recomputation --------------------------------------------------------------------------- */
 
 /* Activation recomputation, also called activation checkpointing: what a module's forward saves

@@ -128,6 +128,9 @@ struct tutti_op {
     /** In backward, gradients of outputs that did not get any are zeros instead of NULL. */
     bool zero_grad_outputs;
 
+    /** Numbers of `params` become elements, which may be infinite: no anomaly (modes.h). */
+    bool fills;
+
     /** Whether this call has a gradient. NULL: always, given a backward. */
     bool (*is_differentiable)(const tutti_op_call_t *call);
 

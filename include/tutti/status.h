@@ -43,7 +43,8 @@ extern "C" {
     X(TUTTI_ERR_MISMATCH, -11, "ranks are in different calls")                                     \
     X(TUTTI_ERR_AUTH, -12, "not authenticated")                                                    \
     X(TUTTI_ERR_STATE, -13, "not possible in this state")                                          \
-    X(TUTTI_ERR_NOT_FOUND, -14, "not found")
+    X(TUTTI_ERR_NOT_FOUND, -14, "not found")                                                       \
+    X(TUTTI_ERR_NUMERIC, -15, "a number is NaN or infinite")
 
 /** 0 done, negative failed, positive "not an error". */
 typedef enum tutti_status {

@@ -25,6 +25,7 @@
 
 #include <tutti/modes.h>
 
+#include "compute/autograd/anomaly.h"
 #include "compute/autograd/cast.h"
 #include "compute/autograd/history.h"
 #include "core/base/alloc.h"
@@ -172,7 +173,8 @@ static tutti_status_t call_backward(const tt_run_t *run, tt_node_t *node, tutti_
     node->saved.run = run;
     const tutti_status_t status = make_grads(run, node, call, saved);
     node->saved.run = around;
-    return status < 0 ? status : tutti_scope_status(call->scope);
+    TT_TRY(status < 0 ? status : tutti_scope_status(call->scope));
+    return call->scope->ctx->detects_anomaly ? tt_anomaly_check_grads(call, node) : TUTTI_OK;
 }
 
 /* For good; but what another run has brought back or reads goes with that one. */

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "compute/autograd/anomaly.h"
 #include "core/base/alloc.h"
 
 /* ---- what is attached to a tensor ---------------------------------------------------------- */
@@ -87,6 +88,7 @@ static void free_node(tt_node_t *node, tt_node_t **list)
         tutti_tensor_release(node->leaf);
     }
     tt_hooks_free(&node->hooks);
+    tt_free(node->module);
     tt_free(node);
 }
 
@@ -276,6 +278,9 @@ tutti_status_t tt_node_record(tutti_op_call_t *call)
     tt_node_take_params(node, call);
     if (status >= 0) {
         status = fill_saved(node, call);
+    }
+    if (status >= 0) {
+        status = tt_anomaly_note_module(call->scope->ctx, &node->module);
     }
     if (status >= 0) {
         status = attach_outputs(node, call);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "compute/autograd/anomaly.h"
 #include "compute/autograd/cast.h"
 #include "compute/autograd/node.h"
 #include "core/base/alloc.h"
@@ -135,6 +136,7 @@ static tutti_status_t perform(tutti_op_call_t *call)
     TT_TRY(tt_op_call_of(call)->is_recorded ? check_places(call) : TUTTI_OK);
     TT_TRY(make_outputs(call));
     TT_TRY(run_forward(call));
+    TT_TRY(call->scope->ctx->detects_anomaly ? tt_anomaly_check_outputs(call) : TUTTI_OK);
     if (!call->needs_grad) {
         return TUTTI_OK;
     }

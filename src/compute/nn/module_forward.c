@@ -84,6 +84,34 @@ static void call_hooked(tutti_scope_t *inner, tutti_module_t *m, tutti_tensor_t 
     tt_free(own);
 }
 
+/* The name of a module among its parent's children, through those that add no level; its kind where
+ * it is none. */
+static const char *name_in(const tutti_module_t *parent, const tutti_module_t *m)
+{
+    for (size_t i = 0; i < parent->child_count; i++) {
+        const tt_child_t *child = &parent->children[i];
+        if (child->module == m) {
+            return child->name[0] != '\0' ? child->name : NULL;
+        }
+    }
+    return m->ops->name;
+}
+
+/* "blocks.1.mlp.up"; of a module that stands alone its kind. */
+static size_t write_path(const tt_frame_t *frame, char *text, size_t bytes)
+{
+    const tutti_module_t *m = frame->module;
+    if (frame->outer == NULL) {
+        return (size_t)snprintf(text, bytes, "%s", m->ops->name);
+    }
+    const char *name = name_in(frame->outer->module, m);
+    const size_t begin = frame->outer->write(frame->outer, text, bytes);
+    if (name == NULL || begin >= bytes) {
+        return begin;
+    }
+    return begin + (size_t)snprintf(text + begin, bytes - begin, ".%s", name);
+}
+
 /* own: [output_count]; the caller's may be its inputs, too. */
 static tutti_status_t forward_into(tutti_scope_t *s, tutti_module_t *m,
                                    tutti_tensor_t *const *inputs, int input_count,
@@ -95,7 +123,10 @@ static tutti_status_t forward_into(tutti_scope_t *s, tutti_module_t *m,
     for (int i = 0; i < output_count; i++) {
         own[i] = &inner->null;
     }
+    const tt_frame_t frame = {s->ctx->frame, m, write_path};
+    s->ctx->frame = &frame;
     (m->hooks.first == NULL ? call : call_hooked)(inner, m, inputs, input_count, own, output_count);
+    s->ctx->frame = frame.outer;
     check_outputs(inner, m, own, output_count);
     if (tutti_scope_status(inner) < 0) {
         add_place(inner, m);

@@ -18,7 +18,9 @@ static tutti_status_t default_threads(int *out)
 tutti_status_t tutti_context_create(const tutti_context_options_t *options, tutti_context_t **out)
 {
     int count = options == NULL ? 0 : options->threads;
+    int64_t detects_anomaly;
     TT_TRY(tt_config_check());
+    TT_TRY(tt_config_int(TT_CONFIG_DETECT_ANOMALY, 0, 1, &detects_anomaly));
     if (count == 0) {
         TT_TRY(default_threads(&count));
     }
@@ -29,6 +31,7 @@ tutti_status_t tutti_context_create(const tutti_context_options_t *options, tutt
     ctx->is_training = true;
     ctx->is_grad_enabled = true;
     ctx->autocast = TUTTI_F32;
+    ctx->detects_anomaly = detects_anomaly != 0;
     tutti_status_t status = tt_device_open(&tt_device_cpu, NULL, &ctx->cpu);
     if (status >= 0) {
         status = tt_threads_create(count, &ctx->exec.threads);
@@ -107,6 +110,18 @@ void tutti_context_set_shard(tutti_context_t *ctx, int64_t shard)
 {
     ctx->shard = shard;
     ctx->random_calls = 0;
+}
+
+bool tutti_context_detects_anomaly(const tutti_context_t *ctx)
+{
+    return ctx->detects_anomaly;
+}
+
+bool tutti_context_set_detect_anomaly(tutti_context_t *ctx, bool detects)
+{
+    const bool before = ctx->detects_anomaly;
+    ctx->detects_anomaly = detects;
+    return before;
 }
 
 bool tutti_context_is_training(const tutti_context_t *ctx)

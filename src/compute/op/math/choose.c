@@ -186,6 +186,7 @@ static tutti_status_t masked_fill_backward(tutti_op_backward_t *call)
 
 const tutti_op_t tt_op_masked_fill = {
     .name = "masked_fill",
+    .fills = true,
     .about = "y = mask ? value : x; dx = dy where the mask is not set",
     .params_bytes = sizeof(tt_map_params_t),
     .infer = masked_fill_infer,

@@ -177,6 +177,7 @@ static tutti_status_t pad_grad(tutti_op_backward_t *call)
 
 const tutti_op_t tt_op_pad = {
     .name = "pad",
+    .fills = true,
     .about = "x with elements beside it: a value, reflected, the last ones, or around; dx = dy of "
              "all that came from x",
     .params_bytes = sizeof(pad_t),

@@ -1,0 +1,213 @@
+/* Detection of anomalies (modes.h): who is named, and what passes. */
+#include "core/base/testing.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <tutti/tutti.h>
+
+#include "core/base/alloc.h"
+
+typedef struct {
+    tutti_device_t *device;
+    tutti_context_t *ctx;
+    tutti_scope_t *s;
+} fixture_t;
+
+static int setup_on(void **state, const char *device)
+{
+    static fixture_t f;
+    f = (fixture_t){0};
+    if (device != NULL) {
+        assert_int_equal(tutti_device_open(device, NULL, &f.device), 0);
+    }
+    const tutti_context_options_t options = {.threads = 1, .device = f.device};
+    assert_int_equal(tutti_context_create(&options, &f.ctx), 0);
+    assert_false(tutti_context_set_detect_anomaly(f.ctx, true));
+    tutti_context_set_step(f.ctx, 7);
+    assert_int_equal(tutti_scope_open(f.ctx, &f.s), 0);
+    *state = &f;
+    return 0;
+}
+
+static int setup(void **state)
+{
+    return setup_on(state, NULL);
+}
+
+static int setup_strict(void **state)
+{
+    return setup_on(state, "strict:0");
+}
+
+static int teardown(void **state)
+{
+    fixture_t *f = *state;
+    (void)tutti_scope_close(f->s);
+    tutti_context_release(f->ctx);
+    tutti_device_release(f->device);
+    assert_int_equal(tt_alloc_stats().blocks, 0);
+    return 0;
+}
+
+static void expect_told(tutti_status_t status, const char *text)
+{
+    assert_int_equal(status, TUTTI_ERR_NUMERIC);
+    assert_string_equal(tutti_last_error(), text);
+}
+
+static tutti_tensor_t *numbers(const fixture_t *f, float a, float b)
+{
+    return tutti_from_data(f->s, TUTTI_F32, TUTTI_SHAPE(2), (float[]){a, b});
+}
+
+static void operation_that_makes_an_infinity(void **state)
+{
+    const fixture_t *f = *state;
+    expect_told(tutti_tensor_status(tutti_log(f->s, numbers(f, 1, 0))),
+                "log: output 0, f32[2], holds an infinity (step 7): input 0, f32[2], from 0 to 1");
+}
+
+static void operation_that_makes_a_nan(void **state)
+{
+    const fixture_t *f = *state;
+    tutti_tensor_t *x = numbers(f, 4, -3);
+    expect_told(tutti_tensor_status(tutti_sqrt(f->s, x)),
+                "sqrt: output 0, f32[2], holds NaN (step 7): input 0, f32[2], from -3 to 4");
+}
+
+static void number_that_was_bad_before(void **state)
+{
+    const fixture_t *f = *state;
+    tutti_tensor_t *x = numbers(f, 1, NAN), *y = numbers(f, 1, 2);
+    expect_told(tutti_tensor_status(tutti_mul(f->s, y, x)),
+                "mul: output 0, f32[2], holds NaN (step 7): input 0, f32[2], from 1 to 2; input 1, "
+                "f32[2], holds NaN: no operation made that one, it was put there (data, a "
+                "parameter's step)");
+}
+
+static void infinity_of_infinities_passes(void **state)
+{
+    const fixture_t *f = *state;
+    tutti_tensor_t *x = numbers(f, 1, -INFINITY);
+    tutti_tensor_t *y = tutti_softmax(f->s, tutti_mul_scalar(f->s, x, 2), -1);
+    assert_int_equal(tutti_tensor_status(y), 0);
+    assert_true(tutti_tensor_at(y, 0) == 1 && tutti_tensor_at(y, 1) == 0);
+    expect_told(tutti_tensor_status(tutti_sub(f->s, x, x)),
+                "sub: output 0, f32[2], holds NaN (step 7): input 0, f32[2], from -inf to 1; input "
+                "1, f32[2], from -inf to 1");
+}
+
+static void masks_pass(void **state)
+{
+    const fixture_t *f = *state;
+    tutti_tensor_t *x = numbers(f, 1, 2);
+    tutti_tensor_t *y = tutti_masked_fill(f->s, x, tutti_gt_scalar(f->s, x, 1), -INFINITY);
+    assert_int_equal(tutti_tensor_status(y), 0);
+    assert_true(isinf(tutti_tensor_at(y, 1)));
+    y = tutti_pad(f->s, x, TUTTI_PADDING(1, 0), TUTTI_PAD_CONSTANT, -INFINITY);
+    assert_int_equal(tutti_tensor_status(y), 0);
+    assert_true(isinf(tutti_tensor_at(y, 0)));
+}
+
+/* ---- backward -------------------------------------------------------------------------------- */
+
+static tutti_tensor_t *root_forward(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x)
+{
+    (void)m;
+    return tutti_sqrt(s, x);
+}
+
+static const tutti_module_ops_t root_layer = {.name = "root", .forward = root_forward};
+
+static tutti_module_t *sequential_around(const fixture_t *f, tutti_module_t *m)
+{
+    tutti_module_t *net;
+    const tutti_sequential_options_t options = {.modules = &m, .count = 1};
+    assert_int_equal(tutti_module_create(f->ctx, &tutti_sequential_layer, &options, &net), 0);
+    tutti_module_release(m);
+    return net;
+}
+
+static tutti_module_t *new_net(const fixture_t *f)
+{
+    tutti_module_t *root;
+    assert_int_equal(tutti_module_create(f->ctx, &root_layer, NULL, &root), 0);
+    return sequential_around(f, sequential_around(f, root));
+}
+
+static void gradient_names_the_module_of_its_forward(void **state)
+{
+    const fixture_t *f = *state;
+    tutti_module_t *net = new_net(f);
+    tutti_tensor_t *x = numbers(f, 4, 0);
+    assert_int_equal(tutti_tensor_set_requires_grad(x, true), 0);
+    tutti_tensor_t *loss = tutti_sum(f->s, tutti_forward(f->s, net, x));
+    expect_told(tutti_backward(f->s, loss),
+                "gradient of sqrt in sequential.0.0: that of input 0, f32[2], holds an infinity "
+                "(step 7): incoming gradient 0, f32[2], from 1 to 1; saved 0, f32[2], from 0 to 2");
+    tutti_module_release(net);
+}
+
+static tutti_tensor_t *large_half(const fixture_t *f)
+{
+    tutti_tensor_t *x = tutti_cast(f->s, numbers(f, 300, 2), TUTTI_F16);
+    assert_int_equal(tutti_tensor_set_requires_grad(x, true), 0);
+    return x;
+}
+
+/* 300 · 65504 is none of f16's; what comes of it is not its maker's either. */
+static void overflow_of_half_gradients_passes(void **state)
+{
+    const fixture_t *f = *state;
+    tutti_tensor_t *x = large_half(f), *y = large_half(f);
+    tutti_tensor_t *grad = tutti_full(f->s, TUTTI_F16, TUTTI_SHAPE(2), 60000);
+    tutti_tensor_t *sub = tutti_sub(f->s, x, x);
+    tutti_tensor_t *z =
+        tutti_mul(f->s, tutti_mul(f->s, sub, y), tutti_ones(f->s, TUTTI_F16, TUTTI_SHAPE(2)));
+    assert_int_equal(tutti_backward_with(f->s, z, &(tutti_backward_options_t){.grad_output = grad}),
+                     0);
+    assert_true(isnan(tutti_tensor_at(tutti_tensor_grad(x), 0)));
+}
+
+/* ---- the switch ------------------------------------------------------------------------------ */
+
+static void environment_switches_it_on(void **state)
+{
+    (void)state;
+    tutti_context_t *ctx;
+    assert_int_equal(setenv("TUTTI_DETECT_ANOMALY", "1", 1), 0);
+    assert_int_equal(tutti_context_create(NULL, &ctx), 0);
+    assert_true(tutti_context_detects_anomaly(ctx));
+    tutti_context_release(ctx);
+    assert_int_equal(setenv("TUTTI_DETECT_ANOMALY", "2", 1), 0);
+    assert_int_equal(tutti_context_create(NULL, &ctx), TUTTI_ERR_ARG);
+    assert_int_equal(unsetenv("TUTTI_DETECT_ANOMALY"), 0);
+}
+
+static void without_it_numbers_go_on(void **state)
+{
+    const fixture_t *f = *state;
+    assert_true(tutti_context_set_detect_anomaly(f->ctx, false));
+    assert_int_equal(tutti_tensor_status(tutti_log(f->s, numbers(f, 1, 0))), 0);
+}
+
+#define on(test, device) cmocka_unit_test_setup_teardown(test, device, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        on(operation_that_makes_an_infinity, setup),
+        on(operation_that_makes_an_infinity, setup_strict),
+        on(operation_that_makes_a_nan, setup),
+        on(number_that_was_bad_before, setup),
+        on(infinity_of_infinities_passes, setup),
+        on(infinity_of_infinities_passes, setup_strict),
+        on(masks_pass, setup),
+        on(gradient_names_the_module_of_its_forward, setup),
+        on(gradient_names_the_module_of_its_forward, setup_strict),
+        on(overflow_of_half_gradients_passes, setup),
+        on(without_it_numbers_go_on, setup),
+        cmocka_unit_test(environment_switches_it_on),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

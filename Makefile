@@ -13,6 +13,7 @@
 #     make format      clang-format over the tree
 #     make lint        clang-tidy over the tree
 #     make docs        the reference, into build/docs
+#     make deb         Debian packages, into build/deb
 #     make clean       remove build/
 prefix = /usr/local
 DESTDIR =
@@ -68,8 +69,11 @@ docs: packages-docs
 	mkdir -p build/docs
 	doxygen docs/Doxyfile
 
+deb: packages-build packages-docs packages-deb
+	tools/make_deb
+
 clean:
 	rm -rf build
 
 .PHONY: all build demo check check-all check-long check-peers bench peers install golden format
-.PHONY: lint docs clean
+.PHONY: lint docs deb clean

@@ -29,7 +29,12 @@ endfunction()
 file(GLOB TUTTI_CLI_SOURCES src/cli/*.c)
 list(FILTER TUTTI_CLI_SOURCES EXCLUDE REGEX "_test\\.c$")
 if(TUTTI_CLI_SOURCES)
-  tutti_program(tutti_cli bin tutti_static ${TUTTI_CLI_SOURCES})
+  if(TUTTI_SHARED_CLI) # packages: small; otherwise a program that can be moved alone
+    tutti_program(tutti_cli bin tutti ${TUTTI_CLI_SOURCES})
+    target_link_libraries(tutti_cli PRIVATE PkgConfig::JANSSON m)
+  else()
+    tutti_program(tutti_cli bin tutti_static ${TUTTI_CLI_SOURCES})
+  endif()
   target_include_directories(tutti_cli PRIVATE src) # its own headers; tools/tidy allows no others
   set_target_properties(tutti_cli PROPERTIES OUTPUT_NAME tutti)
 endif()

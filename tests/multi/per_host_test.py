@@ -95,7 +95,8 @@ class PerHost(unittest.TestCase):
         pruned = json.loads(checkpoint("prune", "--json", "--keep", "1", "host-1/saved").stdout)
         self.assertEqual((pruned["kept"], pruned["removed"]), ([3, 2], []))
         self.assertEqual([one["step"] for one in pruned["uncounted"]], [3])
-        self.assertRegex(pruned["uncounted"][0]["problem"], r"^a part, .*: host \S+ of 2, 1 file is on others$")
+        self.assertRegex(pruned["uncounted"][0]["problem"],
+                         r"^a part, .*: host \S+ of 2, 1 file is on others$")
         self.assertIn("begins at step 2\n", run("--per-host", "--steps", "3", "--resume").stdout)
 
     def test_all_files_in_one_folder_are_a_checkpoint(self):

@@ -165,7 +165,7 @@ target_link_options(checkpoint_faults_test PRIVATE ${calls})
 set_property(TEST checkpoint_faults_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=24")
 tutti_test(checkpoint_faults_full checkpoint_faults_test)
 
-set(calls open pread pwrite posix_fallocate fallocate fsync)
+set(calls open pread pwrite fallocate fsync)
 list(TRANSFORM calls PREPEND "-Wl,--wrap=")
 target_link_options(offload_faults_test PRIVATE ${calls})
 set_property(TEST offload_faults_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=24")

@@ -236,6 +236,9 @@ static tutti_status_t load_checkpoint(training_t *t)
     }
     if (t->session->rank == 0) {
         printf("begins at step %lld\n", (long long)t->step);
+        if (t->is_continued && part_done(t) >= 1) {
+            printf("step %lld  loss %.4f  all is done\n", (long long)t->step, t->loss);
+        }
         fflush(stdout);
     }
     return TUTTI_OK;

@@ -155,8 +155,8 @@ typedef struct tutti_checkpoint {
     size_t slice_count;
     tutti_checkpoint_text_t *texts; /**< [text_count] */
     size_t text_count;
-    int keep; /**< so many stay in the folder, of those up to the step that is saved; 0: 3; with
-                   per_host alike on all ranks */
+    int keep; /**< so many stay in the folder, the newest of those up to the step that is saved;
+                   0: 3; with per_host alike on all ranks */
     tutti_device_t *device; /**< of a module's tensors on meta, a load gives them memory there, as
                                  tutti_module_load_to(); NULL: the host */
     int64_t shards; /**< of the training, on which its bits depend: a load by a training with
@@ -172,6 +172,9 @@ typedef struct tutti_checkpoint {
     int64_t mtbf_s;  /**< seconds between failures of the job, on average: with TUTTI_LOG=info the
                           log says how often to save; 0: as often as the launcher had to start it
                           again so far */
+    const int64_t *keep_steps; /**< [keep_step_count] steps that stay, too, however old they are;
+                                    alike on all ranks */
+    size_t keep_step_count;
 } tutti_checkpoint_t;
 
 /**

@@ -212,6 +212,19 @@ const char *tt_checkpoint_part(const tutti_saved_about_t *about, char text[TT_PA
     return text;
 }
 
+void tt_checkpoint_damage(const tutti_saved_damage_t *damage, char text[TT_DAMAGE_TEXT])
+{
+    char tensor[600] = "", place[64] = "";
+    if (damage->tensor != NULL) {
+        snprintf(tensor, sizeof tensor, "tensor \"%s\": ", damage->tensor);
+    }
+    if (damage->bytes > 0) {
+        snprintf(place, sizeof place, "%" PRIu64 " bytes at offset %" PRIu64 ": ", damage->bytes,
+                 damage->offset);
+    }
+    snprintf(text, TT_DAMAGE_TEXT, "%s: %s%s%s", damage->file, tensor, place, damage->problem);
+}
+
 json_t *tt_checkpoint_host_json(const tutti_saved_about_t *about)
 {
     return about->host == NULL ? json_null() : tt_checkpoint_text_json(about->host);

@@ -35,17 +35,9 @@ static void tell_damage(void *user, const tutti_saved_damage_t *damage)
                                         tt_checkpoint_text_json(damage->problem)));
         return;
     }
-    tt_checkpoint_put(stdout, damage->file);
-    printf(": ");
-    if (damage->tensor != NULL) {
-        printf("tensor \"");
-        tt_checkpoint_put(stdout, damage->tensor);
-        printf("\": ");
-    }
-    if (damage->bytes > 0) {
-        printf("%" PRIu64 " bytes at offset %" PRIu64 ": ", damage->bytes, damage->offset);
-    }
-    tt_checkpoint_put(stdout, damage->problem);
+    char text[TT_DAMAGE_TEXT];
+    tt_checkpoint_damage(damage, text);
+    tt_checkpoint_put(stdout, text);
     printf("\n");
 }
 

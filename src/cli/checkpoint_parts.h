@@ -70,6 +70,11 @@ enum { TT_PART_TEXT = 160 };
 /* Of one host's folder: "host b of 2, 3 files are on others"; "" of all files; returns text. */
 const char *tt_checkpoint_part(const tutti_saved_about_t *about, char text[TT_PART_TEXT]);
 
+enum { TT_DAMAGE_TEXT = 5120 };
+
+/* "FILE: tensor "NAME": 16 bytes at offset 8: PROBLEM", as files have it, to be put. */
+void tt_checkpoint_damage(const tutti_saved_damage_t *damage, char text[TT_DAMAGE_TEXT]);
+
 /* The host's name, or null. */
 json_t *tt_checkpoint_host_json(const tutti_saved_about_t *about);
 

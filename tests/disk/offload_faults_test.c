@@ -11,6 +11,7 @@
 #include <tutti/offload.h>
 
 #include "core/base/place_testing.h"
+#include "core/device/disk_file.h"
 #include "core/tensor/device_testing.h"
 #include "core/tensor/tensor_impl.h"
 
@@ -19,20 +20,27 @@
 int __real_open(const char *path, int flags, ...);
 ssize_t __real_pread(int fd, void *data, size_t bytes, off_t at);
 ssize_t __real_pwrite(int fd, const void *data, size_t bytes, off_t at);
-int __real_posix_fallocate(int fd, off_t at, off_t bytes);
 int __real_fallocate(int fd, int mode, off_t at, off_t bytes);
 
 int __wrap_fsync(int fd);
 int __wrap_open(const char *path, int flags, ...);
 ssize_t __wrap_pread(int fd, void *data, size_t bytes, off_t at);
 ssize_t __wrap_pwrite(int fd, const void *data, size_t bytes, off_t at);
-int __wrap_posix_fallocate(int fd, off_t at, off_t bytes);
 int __wrap_fallocate(int fd, int mode, off_t at, off_t bytes);
 
-typedef enum { ONCE, LASTING, SHORT, FAULTS } fault_t;
+typedef enum { ONCE, LASTING, SHORT, FAULTS, STUCK } fault_t;
 
 /* What file systems lack. */
-enum { NO_DIRECT_OPEN = 1, NO_DIRECT_TRANSFER = 2, NO_TMPFILE = 4, NO_HOLES = 8, LACKS_ALL = 15 };
+enum {
+    NO_DIRECT_OPEN = 1,
+    NO_DIRECT_TRANSFER = 2,
+    NO_TMPFILE = 4,
+    NO_HOLES = 8,
+    NO_RESERVE = 16, /* and no holes */
+    LACKS_ALL = 31
+};
+
+enum { STUCK_BYTES = 100 }; /* that each write takes */
 
 static char folder[TT_PLACE_BYTES];
 static _Atomic long calls, fail_at; /* 0: none */
@@ -53,7 +61,7 @@ static bool is_ours(int fd)
 static bool fails_now(void)
 {
     const long call = ++calls, at = fail_at;
-    return at > 0 && (call == at || (fault == LASTING && call > at));
+    return at > 0 && (call == at || ((fault == LASTING || fault == STUCK) && call > at));
 }
 
 static bool fails_of(int fd)
@@ -119,19 +127,15 @@ ssize_t __wrap_pwrite(int fd, const void *data, size_t bytes, off_t at)
     }
     const ssize_t n = __real_pwrite(fd, data, part_of(bytes), at);
     errno = EIO;
-    return fault == SHORT ? n : -1;
-}
-
-int __wrap_posix_fallocate(int fd, off_t at, off_t bytes)
-{
-    return fails_of(fd) ? ENOSPC : __real_posix_fallocate(fd, at, bytes);
+    return fault == SHORT ? n : fault == STUCK ? STUCK_BYTES : -1;
 }
 
 int __wrap_fallocate(int fd, int mode, off_t at, off_t bytes)
 {
-    const bool is_lacking = (lacks & NO_HOLES) != 0 && is_ours(fd);
+    const int missing = mode == 0 ? NO_RESERVE : NO_RESERVE | NO_HOLES;
+    const bool is_lacking = (lacks & missing) != 0 && is_ours(fd);
     if (is_lacking || fails_of(fd)) {
-        errno = is_lacking ? EOPNOTSUPP : EIO;
+        errno = is_lacking ? EOPNOTSUPP : mode == 0 ? ENOSPC : EIO;
         return -1;
     }
     return __real_fallocate(fd, mode, at, bytes);
@@ -363,7 +367,8 @@ static void what_file_systems_lack_changes_no_bit(void **state)
     (void)state;
     int failures;
     const uint64_t want = train_on(&tutti_adamw, ONCE, 0, &failures);
-    const int sets[] = {NO_DIRECT_OPEN, NO_DIRECT_TRANSFER, NO_TMPFILE, NO_HOLES, LACKS_ALL};
+    const int sets[] = {NO_DIRECT_OPEN, NO_DIRECT_TRANSFER, NO_TMPFILE,
+                        NO_HOLES,       NO_RESERVE,         LACKS_ALL};
     for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++) {
         lacks = sets[i];
         const uint64_t sum = train_on(&tutti_adamw, ONCE, 0, &failures);
@@ -371,6 +376,98 @@ static void what_file_systems_lack_changes_no_bit(void **state)
         assert_true(sum == want);
         assert_int_equal(failures, 0);
     }
+}
+
+/* ---- the file alone -------------------------------------------------------------------------- */
+
+static _Alignas(TT_DISK_BLOCK) char wrote[2 * TT_DISK_BLOCK], has[2 * TT_DISK_BLOCK];
+
+static void begin_file(tt_disk_file_t *file)
+{
+    for (size_t i = 0; i < sizeof wrote; i++) {
+        wrote[i] = (char)(i * 7 + i / 4096);
+    }
+    assert_int_equal(tt_disk_file_open(folder, file), TUTTI_OK);
+    assert_int_equal(tt_disk_file_grow(file, sizeof wrote), TUTTI_OK);
+}
+
+static void expect_in(tt_disk_file_t *file)
+{
+    memset(has, 1, sizeof has);
+    assert_int_equal(tt_disk_file_read(file, 0, has, sizeof has), TUTTI_OK);
+    assert_memory_equal(has, wrote, sizeof has);
+}
+
+static void fail_from_now(fault_t how)
+{
+    fault = how;
+    calls = 0;
+    fail_at = 1;
+}
+
+/* Nothing of a block: the next try takes it. */
+static void what_was_not_taken_is_written_again(void **state)
+{
+    (void)state;
+    tt_disk_file_t file;
+    begin_file(&file);
+    assert_int_equal(tt_disk_file_write(&file, 0, wrote, TT_DISK_BLOCK), TUTTI_OK);
+    fail_from_now(SHORT);
+    assert_int_equal(tt_disk_file_write(&file, TT_DISK_BLOCK, wrote + TT_DISK_BLOCK, TT_DISK_BLOCK),
+                     TUTTI_OK);
+    assert_int_equal(calls, 2);
+    fail_at = 0;
+    expect_in(&file);
+    tt_disk_file_close(&file);
+}
+
+static void a_disk_that_takes_no_more_is_no_end_of_the_file(void **state)
+{
+    (void)state;
+    tt_disk_file_t file;
+    begin_file(&file);
+    fail_from_now(STUCK);
+    assert_int_equal(tt_disk_file_write(&file, 0, wrote, sizeof wrote), TUTTI_ERR_IO);
+    fail_at = 0;
+    tt_expect_error("writing 8192 bytes at offset 0 of the file in ");
+    tt_expect_error(": the system has taken 100 of them, and no more");
+    tt_disk_file_close(&file);
+}
+
+static void an_end_is_told_where_it_is(void **state)
+{
+    (void)state;
+    tt_disk_file_t file;
+    begin_file(&file);
+    assert_int_equal(ftruncate(file.fd, TT_DISK_BLOCK + 10), 0);
+    assert_int_equal(tt_disk_file_read(&file, 0, has, sizeof has), TUTTI_ERR_IO);
+    tt_expect_error("reading 4096 bytes at offset 4096 of the file in ");
+    tt_expect_error(": it ends there, at 4106 bytes");
+    tt_disk_file_close(&file);
+}
+
+/* Room is zeros that were written, past the page cache as well; without any left it is as before.
+ */
+static void a_file_system_that_cannot_reserve_gets_zeros(void **state)
+{
+    (void)state;
+    tt_disk_file_t file;
+    lacks = NO_RESERVE;
+    begin_file(&file);
+    memset(wrote, 0, sizeof wrote);
+    expect_in(&file);
+    fail_from_now(LASTING);
+    assert_int_equal(tt_disk_file_grow(&file, 3 << 20), TUTTI_ERR_IO);
+    fail_at = 0;
+    tt_expect_error(folder);
+    assert_int_equal(file.bytes, sizeof wrote);
+    assert_int_equal(lseek(file.fd, 0, SEEK_END), sizeof wrote);
+    assert_int_equal(tt_disk_file_grow(&file, (3 << 20) + TT_DISK_BLOCK), TUTTI_OK);
+    lacks = 0;
+    memset(has, 1, sizeof has);
+    assert_int_equal(tt_disk_file_read(&file, 3 << 20, has, sizeof has), TUTTI_OK);
+    assert_memory_equal(has, wrote, sizeof has);
+    tt_disk_file_close(&file);
 }
 
 static int begin(void **state)
@@ -391,6 +488,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_call_fails_once_or_from_then_on),
         cmocka_unit_test(what_file_systems_lack_changes_no_bit),
+        cmocka_unit_test(what_was_not_taken_is_written_again),
+        cmocka_unit_test(a_disk_that_takes_no_more_is_no_end_of_the_file),
+        cmocka_unit_test(an_end_is_told_where_it_is),
+        cmocka_unit_test(a_file_system_that_cannot_reserve_gets_zeros),
     };
     (void)tt_test_takes(0);       /* which reads it */
     unsetenv("TUTTI_TEST_SHARE"); /* which the library does not know */

@@ -348,21 +348,57 @@ class Prune(Checkpoints):
             save(self.folder, "replicated", 1, step)
         self.assertEqual(self.json("prune", self.folder, "--keep", "2", "--step", "1,3",
                                    "--dry-run"),
-                         {"dry_run": True, "removed": [5, 4, 2], "kept": [7, 6, 3, 1]})
+                         {"dry_run": True, "removed": [5, 4, 2], "kept": [7, 6, 3, 1],
+                          "uncounted": []})
         self.assertEqual(self.steps(), [1, 2, 3, 4, 5, 6, 7])
         self.assertEqual(self.tutti("prune", self.folder, "--keep", "2", "--step", "1,3"),
                          "step 5 removed\nstep 4 removed\nstep 2 removed\n4 checkpoints stay\n")
         self.assertEqual(self.steps(), [1, 3, 6, 7])
         self.assertEqual(self.json("prune", "--keep", "2", self.folder),
-                         {"dry_run": False, "removed": [3, 1], "kept": [7, 6]})
+                         {"dry_run": False, "removed": [3, 1], "kept": [7, 6],
+                          "uncounted": []})
 
     def test_damaged_ones_are_not_counted(self):
         for step in (1, 2, 3):
             save(self.folder, "replicated", 1, step)
         os.unlink(step_of(self.folder, 3) + "/rank-00000-0.digests")
         os.mkdir(self.folder + "/.half-000000000004")
-        self.tutti("prune", self.folder, "--keep", "1")
+        self.assertEqual(self.tutti("prune", self.folder, "--keep", "1", "--fast"),
+                         f"step 3 does not count: {step_of(self.folder, 3)}/rank-00000-0.digests: "
+                         "No such file or directory\nstep 1 removed\n2 checkpoints stay\n")
         self.assertEqual(self.steps(), [2, 3, 4])
+
+    def test_a_byte_that_differs_is_damage(self):
+        """Unless nobody shall look."""
+        for step in (1, 2, 3, 4):
+            save(self.folder, "rows", 2, step)
+        file = step_of(self.folder, 4) + "/rank-00001-0.safetensors"
+        flip(file, os.stat(file).st_size - 1)
+        found = self.json("prune", self.folder, "--keep", "1", "--dry-run", "--fast")
+        self.assertEqual((found["removed"], found["kept"], found["uncounted"]),
+                         ([3, 2, 1], [4], []))
+        (one,) = self.damage_of(4)
+        why = (f'{file}: tensor "{one["tensor"]}": {one["bytes"]} bytes at offset '
+               f'{one["offset"]}: not what was written')
+        found = self.json("prune", self.folder, "--keep", "1", "--dry-run")
+        self.assertEqual((found["removed"], found["kept"], found["uncounted"]),
+                         ([2, 1], [4, 3], [{"step": 4, "problem": why}]))
+        self.assertEqual(self.tutti("prune", self.folder, "--keep", "1", "--step", "1"),
+                         f"step 4 does not count: {why}\nstep 2 removed\n3 checkpoints stay\n")
+        self.assertEqual(self.steps(), [1, 3, 4])
+        self.json("verify", step_of(self.folder, 3))
+
+    def damage_of(self, step):
+        return self.json("verify", step_of(self.folder, step), code=1)["checkpoints"][0]["damage"]
+
+    def test_where_fewer_are_whole_nothing_goes(self):
+        for step in (1, 2, 3):
+            path = save(self.folder, "replicated", 1, step) + "/rank-00000-0.safetensors"
+            if step != 2:
+                flip(path, os.stat(path).st_size - 1)
+        found = self.json("prune", self.folder, "--keep", "2")
+        self.assertEqual((found["removed"], found["kept"]), ([], [3, 2, 1]))
+        self.assertEqual([one["step"] for one in found["uncounted"]], [3, 1])
 
     def test_mistakes_remove_nothing(self):
         for step in (1, 2):

@@ -13,11 +13,14 @@ import tempfile
 import time
 import unittest
 
+from jobs import hold_port
+
 PROGRAM = os.path.join(os.environ["TUTTI_BINARY_DIR"], "tests", "save_forever")
 SHARE = int(os.environ.pop("TUTTI_TEST_SHARE", "1"))  # which the library does not know
 SEED = int(os.environ.get("TUTTI_SEED", time.time_ns() % 2**32))
 MOMENTS = 200
 GUARD_S = 60
+PORT, HELD = hold_port()  # names the meeting
 SAVES = 2  # at most, before the moment; at least one in the first attempt, whatever is drawn
 
 
@@ -25,7 +28,7 @@ class Rank:
     def __init__(self, folder, number, attempt, options):
         self.path = os.path.join(folder, f"out-{attempt}-{number}")
         settings = {"RANK": str(number), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2",
-                    "MASTER_PORT": str(20000 + os.getpid() % 10000),  # names the meeting
+                    "MASTER_PORT": PORT,
                     "TORCHELASTIC_RESTART_COUNT": str(attempt)}
         with open(self.path, "w") as file:
             self.process = subprocess.Popen(

@@ -124,7 +124,8 @@ class Restarted(unittest.TestCase):
         self.assertIn("has a checkpoint of step 6: resume, to go on from it", refused.stderr)
         ended = run(*first, "--resume")
         self.assertEqual(ended.returncode, 0, ended.stderr)
-        self.assertIn("begins at step 6\n", ended.stdout)
+        loss = re.findall(r"^step 6  loss (\S+)", begun.stdout, re.M)[-1]
+        self.assertIn(f"begins at step 6\nstep 6  loss {loss}  all is done\n", ended.stdout)
         self.assertEqual(digest(ended.stdout), digest(begun.stdout))
         longer = run("--checkpoint", place, "--resume", "--steps", "9", "--every", "9", "--whole")
         with open(os.path.join(place, "step-000000000009", "model.safetensors.index.json")) as file:

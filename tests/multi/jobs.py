@@ -1,8 +1,18 @@
-"""Waiting for the processes of a job: what they said is reported also where one of them hangs."""
+"""Processes of a job: where they meet; and waiting for them: what they said is reported also where
+one of them hangs."""
+import socket
 import subprocess
 import time
 
 DEADLINE = 60
+
+
+def hold_port():
+    """(port, socket): no other process gets the port as long as the socket is there, so that it
+    names the meeting of this one's ranks."""
+    held = socket.socket()
+    held.bind(("127.0.0.1", 0))
+    return str(held.getsockname()[1]), held
 
 
 def end(jobs, deadline=DEADLINE):

@@ -7,12 +7,14 @@ import subprocess
 import tempfile
 import unittest
 
+from jobs import hold_port
+
 BINARIES = os.environ["TUTTI_BINARY_DIR"]
 TUTTI = os.path.join(BINARIES, "bin", "tutti")
 PROGRAM = os.path.join(BINARIES, "tests", "left_child")
 TIMEOUT_S = 20
 AT_MOST = 2.0  # a guard: it takes some 10 ms
-PORT = str(20000 + os.getpid() % 10000)  # names the meeting
+PORT, HELD = hold_port()  # names the meeting
 
 
 class LeftChild(unittest.TestCase):

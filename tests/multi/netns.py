@@ -38,7 +38,7 @@ def command(*args):
 class Hosts:
     def __init__(self, count, rate=None, burst="128kb"):
         self.count, self.rate, self.burst = count, rate, burst
-        self.id = os.getpid() % 10000
+        self.id = os.getpid()
         self.net = os.getpid() % 250 + 1
         self.switch = self.name("s")
         self.processes = []

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import tempfile
 import unittest
@@ -77,7 +78,8 @@ class PerHost(unittest.TestCase):
         listed = checkpoint("list", "host-1/saved")
         self.assertRegex(listed.stdout, r" part: host \S+ of 2, 1 file is on others\n")
         states = json.loads(checkpoint("list", "--json", "host-1/saved").stdout)["steps"]
-        self.assertEqual([(s["state"], s["elsewhere"]) for s in states], [("part", 1)] * 2)
+        self.assertEqual([(s["state"], s["elsewhere"], s["host"]) for s in states],
+                         [("part", 1, socket.gethostname())] * 2)
         verified = checkpoint("verify", step)
         self.assertEqual(verified.returncode, 0, verified.stdout)
         self.assertIn(": what is here is whole: host ", verified.stdout)
@@ -94,6 +96,9 @@ class PerHost(unittest.TestCase):
         os.rename(*halves)
         pruned = json.loads(checkpoint("prune", "--json", "--keep", "1", "host-1/saved").stdout)
         self.assertEqual((pruned["kept"], pruned["removed"]), ([3, 2], []))
+        self.assertEqual([one["step"] for one in pruned["uncounted"]], [3])
+        self.assertRegex(pruned["uncounted"][0]["problem"],
+                         r"^a part, .*: host \S+ of 2, 1 file is on others$")
         self.assertIn("begins at step 2\n", run("--per-host", "--steps", "3", "--resume").stdout)
 
     def test_all_files_in_one_folder_are_a_checkpoint(self):

@@ -10,6 +10,11 @@
  * fails, the group is given up: a rank with a failure returns that, others the agreement's. */
 tutti_status_t tt_group_agree(tutti_group_t *group, tutti_status_t mine);
 
+/* The same, and whether any rank wants all to come here once more: *again, in and out. A failure
+ * goes before it. For ranks that wait for something others do not see, in turns shorter than the
+ * group's timeout. */
+tutti_status_t tt_group_agree_again(tutti_group_t *group, tutti_status_t mine, bool *again);
+
 /* A call failed on this rank, perhaps on this one alone: aborts the group, so that nobody waits in
  * the call for this rank. Returns the failure, with its text. */
 tutti_status_t tt_group_give_up(tutti_group_t *group, tutti_status_t status);

@@ -1,5 +1,6 @@
 /* Agreeing on whether all ranks go on: the lowest rank that failed is found by a minimum, and says
- * why.
+ * why. Behind the ranks of the group there are two numbers more: one wants another turn, and all
+ * is well.
  *
  * Cost: an all_reduce of 8 bytes; after a failure a broadcast of its text. Allocates nothing here,
  * for memory may be what is short.
@@ -25,18 +26,19 @@ tutti_status_t tt_group_give_up(tutti_group_t *group, tutti_status_t status)
     return tt_fail_again(status, text);
 }
 
-/* The lowest rank's, and whose it is; the size if none failed. */
-static tutti_status_t share(tutti_group_t *group, failure_t *failure, int64_t *lowest)
+/* The lowest rank's, and whose it is; if none failed the size, or one more if none wants to come
+ * again. */
+static tutti_status_t share(tutti_group_t *group, failure_t *failure, bool again, int64_t *lowest)
 {
     const tt_call_t find = {.collective = TT_ALL_REDUCE,
                             .reduction = TUTTI_MIN,
                             .dtype = TUTTI_I64,
                             .count = 1,
                             .site = __builtin_return_address(0)};
-    *lowest = failure->status < 0 ? group->rank : group->size;
+    *lowest = failure->status < 0 ? group->rank : (int64_t)group->size + !again;
     TT_TRY(tt_group_call_plain(group, &find, tutti_bytes_of(lowest, sizeof *lowest),
                                (tutti_buffer_t){lowest, sizeof *lowest}));
-    if (*lowest == group->size) {
+    if (*lowest >= group->size) {
         return TUTTI_OK;
     }
     const tt_call_t tell = {.collective = TT_BROADCAST,
@@ -50,6 +52,12 @@ static tutti_status_t share(tutti_group_t *group, failure_t *failure, int64_t *l
 
 tutti_status_t tt_group_agree(tutti_group_t *group, tutti_status_t mine)
 {
+    bool again = false;
+    return tt_group_agree_again(group, mine, &again);
+}
+
+tutti_status_t tt_group_agree_again(tutti_group_t *group, tutti_status_t mine, bool *again)
+{
     failure_t failure = {.status = mine};
     int64_t lowest;
     if (tutti_group_size(group) <= 1) {
@@ -57,12 +65,13 @@ tutti_status_t tt_group_agree(tutti_group_t *group, tutti_status_t mine)
     }
     snprintf(failure.text, sizeof failure.text, "%s", mine < 0 ? tutti_last_error() : "");
     const failure_t own = failure;
-    const tutti_status_t status = share(group, &failure, &lowest);
+    const tutti_status_t status = share(group, &failure, *again, &lowest);
     if (status < 0) {
         (void)tt_group_give_up(group, status);
         return mine < 0 ? tt_fail_again(mine, own.text) : status;
     }
-    if (lowest == group->size) {
+    if (lowest >= group->size) {
+        *again = lowest == group->size;
         return TUTTI_OK;
     }
     return lowest == group->rank ? tt_fail_again(mine, own.text)

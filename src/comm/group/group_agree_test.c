@@ -56,6 +56,28 @@ static void the_lowest_ranks_failure_is_everybodys(void **state)
     }
 }
 
+/* A bit for each rank that wants to come again; rank 0 may have failed. */
+static void agree_to_come_again(tt_member_t *member)
+{
+    for (unsigned wanting = 0; wanting < 2u << member->size; wanting++) {
+        const unsigned failing = wanting >> member->size;
+        bool again = (wanting >> member->rank & 1) != 0;
+        const tutti_status_t got =
+            tt_group_agree_again(member->group, own_failure(member->rank, failing), &again);
+        const bool any = (wanting & ((1u << member->size) - 1)) != 0;
+        TT_EXPECT(member, got == own_failure(0, failing));
+        TT_EXPECT(member, failing != 0 || again == any);
+    }
+}
+
+static void one_that_wants_to_come_again_is_enough(void **state)
+{
+    (void)state;
+    for (int size = 1; size <= 4; size++) {
+        tt_team_expect(size, 0, agree_to_come_again, NULL);
+    }
+}
+
 /* Rank 0 gives up instead of agreeing. */
 static void agree_without_rank_0(tt_member_t *member)
 {
@@ -92,6 +114,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_lowest_ranks_failure_is_everybodys),
+        cmocka_unit_test(one_that_wants_to_come_again_is_enough),
         cmocka_unit_test(nobody_waits_for_a_rank_that_gives_up),
         cmocka_unit_test(without_a_group_a_failure_is_ones_own),
     };

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "comm/group/group_team.h"
+#include "comm/net/free_port_test.h"
 #include "core/base/testing.h"
 
 static void expect_counted(tt_member_t *m)
@@ -73,7 +74,8 @@ static void the_launchers_word_counts(void **state)
 {
     (void)state;
     pid_t ranks[4];
-    const int port = 20000 + getpid() % 10000; /* taken if it is free, else only a name */
+    int held;
+    const int port = tt_hold_port(&held);
     for (int rank = 0; rank < 4; rank++) {
         ranks[rank] = fork();
         assert_true(ranks[rank] >= 0);
@@ -87,6 +89,7 @@ static void the_launchers_word_counts(void **state)
         assert_true(WIFEXITED(end));
         assert_int_equal(WEXITSTATUS(end), 0);
     }
+    close(held);
 }
 
 int main(void)

@@ -8,7 +8,10 @@
 
 #include <tutti/group.h>
 
+#include <xxhash.h>
+
 #include "comm/rendezvous/rendezvous.h"
+#include "comm/net/free_port_test.h"
 #include "comm/net/socket.h"
 #include "comm/net/strangers_test.h"
 #include "comm/net/unix_socket.h"
@@ -16,20 +19,26 @@
 
 enum { RANKS = 3, GUARD_MS = 10000 }; /* some 100 ms are usual */
 
-/* The abstract sockets whose names begin so, from /proc/net/unix; waits for the first. */
-static bool find_socket(const char *prefix, const tt_strangers_t *but, tt_unix_address_t *out)
+/* Where the ranks of tcp://127.0.0.1:PORT meet, as rendezvous_host.c names it. */
+static void name_meeting(int port, char name[80])
+{
+    char job[40];
+    snprintf(job, sizeof job, "tcp port %d/world", port);
+    const XXH128_hash_t hash = XXH3_128bits(job, strlen(job));
+    snprintf(name, 80, "tutti-meet-%u-%016llx%016llx", (unsigned)geteuid(),
+             (unsigned long long)hash.high64, (unsigned long long)hash.low64);
+}
+
+/* Whether there is an abstract socket of this name, by /proc/net/unix. */
+static bool has_socket(const char *name)
 {
     char line[256];
     FILE *list = fopen("/proc/net/unix", "re");
     assert_non_null(list);
     bool is_found = false;
     while (!is_found && fgets(line, sizeof line, list) != NULL) {
-        char *at = strchr(line, '@');
-        if (at != NULL && strncmp(at + 1, prefix, strlen(prefix)) == 0) {
-            at[strcspn(at, "\n")] = 0;
-            *out = tt_unix_address(at + 1);
-            is_found = memcmp(&out->where, &but->where, sizeof out->where) != 0;
-        }
+        const char *at = strchr(line, '@');
+        is_found = at != NULL && strncmp(at + 1, name, strlen(name)) == 0;
     }
     fclose(list);
     return is_found;
@@ -69,20 +78,21 @@ static pid_t start_rank(const char *url, int rank)
 
 static void hand_over_among(tt_strangers_kind_t kind)
 {
-    char url[64], prefix[40];
+    char url[64], name[80];
     static tt_strangers_t strangers;
-    tt_unix_address_t address;
     pid_t ranks[RANKS];
-    snprintf(url, sizeof url, "tcp://127.0.0.1:%d",
-             21000 + (int)(getpid() * 4 + (int)kind) % 10000);
-    snprintf(prefix, sizeof prefix, "tutti-meet-%u-", (unsigned)geteuid());
+    int held;
+    const int port = tt_hold_port(&held);
+    snprintf(url, sizeof url, "tcp://127.0.0.1:%d", port);
+    name_meeting(port, name);
     strangers = (tt_strangers_t){.kind = kind, .type = SOCK_SEQPACKET};
     ranks[0] = start_rank(url, 0);
     const tt_deadline_t deadline = tt_deadline_in_ms(GUARD_MS);
-    while (!find_socket(prefix, &strangers, &address)) {
+    while (!has_socket(name)) {
         assert_false(tt_deadline_is_past(deadline));
         sched_yield();
     }
+    const tt_unix_address_t address = tt_unix_address(name);
     memcpy(&strangers.where, &address.where, sizeof address.where);
     strangers.bytes = address.bytes;
     tt_strangers_start(&strangers);
@@ -97,6 +107,7 @@ static void hand_over_among(tt_strangers_kind_t kind)
     }
     show("handing the store over", kind, start_ns);
     tt_strangers_stop(&strangers);
+    close(held);
 }
 
 static void a_store_is_handed_over_among_strangers(void **state)

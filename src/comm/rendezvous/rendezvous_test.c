@@ -12,6 +12,7 @@
 
 #include "comm/rendezvous/rendezvous.h"
 #include "comm/net/address.h"
+#include "comm/net/free_port_test.h"
 #include "comm/net/socket.h"
 #include "comm/net/unix_socket.h"
 #include "core/base/config.h"
@@ -307,8 +308,10 @@ static void ranks_of_a_host_are_handed_the_store(void **state)
 {
     (void)state;
     char url[64];
-    snprintf(url, sizeof url, "tcp://127.0.0.1:%d", 21000 + (int)getpid() % 10000);
+    int held;
+    snprintf(url, sizeof url, "tcp://127.0.0.1:%d", tt_hold_port(&held));
     run_world(url, 3);
+    close(held);
 }
 
 static void a_rank_that_does_not_come_is_named(void **state)
@@ -316,13 +319,15 @@ static void a_rank_that_does_not_come_is_named(void **state)
     (void)state;
     char url[64];
     tutti_group_t *world;
-    snprintf(url, sizeof url, "tcp://127.0.0.1:%d", 21000 + (int)getpid() % 10000);
+    int held;
+    snprintf(url, sizeof url, "tcp://127.0.0.1:%d", tt_hold_port(&held));
     tutti_init_options_t options = {.url = url, .rank = 0, .world_size = 3, .timeout_ms = 50};
     assert_int_equal(tutti_init(&options, &world), TUTTI_ERR_TIMEOUT);
     tt_expect_error("ranks 1, 2 of 3");
     options.rank = 1;
     assert_int_equal(tutti_init(&options, &world), TUTTI_ERR_TIMEOUT);
     tt_expect_error("rank 0 to come");
+    close(held);
 }
 
 /* A rank of a dead world came as far as it can alone. */

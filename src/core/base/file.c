@@ -258,10 +258,13 @@ int tt_file_resize(int fd, size_t bytes)
 int tt_file_reserve(int fd, uint64_t from, uint64_t to)
 {
     held_signal_t held;
+    int result;
     hold_signal(&held);
-    errno = posix_fallocate(fd, (off_t)from, (off_t)(to - from));
+    do {
+        result = fallocate(fd, 0, (off_t)from, (off_t)(to - from));
+    } while (result != 0 && errno == EINTR);
     drop_signal(&held);
-    return errno == 0 ? 0 : -1;
+    return result;
 }
 
 /* The disk writes what it has while the next is copied to the system: else all would wait for it at

@@ -46,8 +46,8 @@ int tt_file_lift(int fd);
 /* ftruncate. Above the process's limit it is EFBIG, and no signal. */
 int tt_file_resize(int fd, size_t bytes);
 
-/* posix_fallocate: the disk has room for bytes [from, to) from now on. Above the process's limit it
- * is EFBIG, and no signal. */
+/* fallocate: the disk has room for bytes [from, to) from now on. Above the process's limit it is
+ * EFBIG, and no signal; EOPNOTSUPP: the file system cannot. */
 int tt_file_reserve(int fd, uint64_t from, uint64_t to);
 
 /* A file being written beside its final name. */

@@ -37,14 +37,16 @@ tutti_status_t tt_disk_file_open(const char *folder, tt_disk_file_t *out);
 
 void tt_disk_file_close(tt_disk_file_t *file);
 
-/* Room for so many bytes more, which read as zeros. Errors: IO (the disk is full: names folder and
- * bytes); the file is as before. */
+/* Room for so many bytes more, which read as zeros: where the file system cannot reserve it, they
+ * are written. Errors: IO (the disk is full: names folder and bytes), NOMEM; the file is as before.
+ */
 tutti_status_t tt_disk_file_grow(tt_disk_file_t *file, uint64_t bytes);
 
 /* Bytes [at, at + bytes) read as zeros again; false: the file system cannot, they are as before. */
 bool tt_disk_file_clear(tt_disk_file_t *file, uint64_t at, uint64_t bytes);
 
-/* All of it. Errors: IO (names folder and offset, says why). */
+/* All of it. What the system does not take, or give, at once it is asked for again. Errors: IO
+ * (names folder and offset, says why). */
 tutti_status_t tt_disk_file_read(tt_disk_file_t *file, uint64_t at, void *to, size_t bytes);
 tutti_status_t tt_disk_file_write(tt_disk_file_t *file, uint64_t at, const void *from,
                                   size_t bytes);

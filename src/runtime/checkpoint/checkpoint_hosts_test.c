@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <tutti/checkpoint_files.h>
+#include <tutti/collectives.h>
 #include <tutti/launch.h>
 
 #include "core/base/alloc.h"
@@ -20,6 +21,7 @@ typedef struct {
     bool is_common;    /* all have one folder */
     bool is_whole;     /* each tensor in one file */
     bool has_saver;    /* saves go on in the background */
+    bool is_counted;   /* several, with the keys that they leave in the store */
     size_t text_bytes; /* of a text of rank 0 */
     bool is_new;       /* a load is the beginning of a training that does not resume */
     tt_layout_t layout;
@@ -60,6 +62,26 @@ static void folder_of(int host, char folder[128])
     snprintf(folder, 128, "%s/%c", job.place, 'a' + host);
 }
 
+/* What was told of one has gone when the next has ended. */
+static tutti_status_t save_on(const tutti_spawned_t *self, tutti_group_t *world,
+                              tutti_saver_t *saver)
+{
+    size_t before = 0;
+    for (int i = 0; i < 3; i++) {
+        size_t now;
+        TT_TRY(tutti_saver_save(saver, job.step + i));
+        TT_TRY(tutti_saver_wait(saver));
+        TT_TRY(tutti_barrier(world, NULL));
+        TT_TRY(tutti_store_num_keys(self->store, &now));
+        TT_TRY(tutti_barrier(world, NULL));
+        if (i > 0 && now != before) {
+            return TT_FAIL(TUTTI_ERR_STATE, "%zu keys, and before %zu", now, before);
+        }
+        before = now;
+    }
+    return TUTTI_OK;
+}
+
 /* Values change meanwhile. */
 static tutti_status_t save_behind(const tutti_checkpoint_t *checkpoint, const tt_laid_t *laid)
 {
@@ -70,6 +92,16 @@ static tutti_status_t save_behind(const tutti_checkpoint_t *checkpoint, const tt
         assert_int_equal(tutti_tensor_fill(laid->slices[i].tensor, 0), TUTTI_OK);
     }
     status = status < 0 ? status : tutti_saver_wait(saver);
+    tutti_saver_release(saver);
+    return status;
+}
+
+static tutti_status_t save_counted(const tutti_spawned_t *self,
+                                   const tutti_checkpoint_t *checkpoint)
+{
+    tutti_saver_t *saver;
+    TT_TRY(tutti_saver_create(checkpoint, &saver));
+    const tutti_status_t status = save_on(self, checkpoint->group, saver);
     tutti_saver_release(saver);
     return status;
 }
@@ -100,8 +132,9 @@ static tutti_status_t run_rank(const tutti_spawned_t *self, bool is_save)
     checkpoint.text_count = job.text_bytes > 0;
     if (is_save) {
         TT_TRY(tt_lay_all(&laid, tt_layout_set));
-        met[rank] = job.has_saver ? save_behind(&checkpoint, &laid)
-                                  : tutti_checkpoint_save(&checkpoint, job.step);
+        met[rank] = job.is_counted  ? save_counted(self, &checkpoint)
+                    : job.has_saver ? save_behind(&checkpoint, &laid)
+                                    : tutti_checkpoint_save(&checkpoint, job.step);
     } else {
         met[rank] = job.is_new ? tutti_checkpoint_begin(&checkpoint, false, &found[rank])
                                : tutti_checkpoint_load(&checkpoint, &found[rank]);
@@ -229,6 +262,15 @@ static void a_saver_saves_on_every_host(void **state)
           "'a: step-000000000003 step-000000000004 b: step-000000000003 step-000000000004'");
     job.layout = TT_LAYOUT_columns;
     expect_load(3, 4);
+}
+
+static void a_saver_leaves_no_keys_behind(void **state)
+{
+    (void)state;
+    job.is_counted = true;
+    for (job.hosts = 1; job.hosts <= 2; job.hosts++) {
+        save(4, 1);
+    }
 }
 
 /* The manifest is longer than any value of a store: seconds of JSON. */
@@ -529,6 +571,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_layout_loads_any),
         cmocka_unit_test_setup_teardown(a_saver_saves_on_every_host, begin, end),
+        cmocka_unit_test_setup_teardown(a_saver_leaves_no_keys_behind, begin, end),
         cmocka_unit_test_setup_teardown(a_saver_tells_long_manifests, begin, end),
         cmocka_unit_test_setup_teardown(a_host_has_what_its_ranks_write, begin, end),
         cmocka_unit_test_setup_teardown(all_files_in_one_folder_are_a_checkpoint, begin, end),

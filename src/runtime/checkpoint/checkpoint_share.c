@@ -18,6 +18,10 @@ tutti_status_t tt_checkpoint_check(const tutti_checkpoint_t *checkpoint)
                        checkpoint->host_copies,
                        checkpoint->per_host ? "0 or more" : "0 or 1, or per_host");
     }
+    if (checkpoint->keep_steps == NULL && checkpoint->keep_step_count > 0) {
+        return TT_FAIL(TUTTI_ERR_ARG, "checkpoint: keep_steps is NULL: want %zu of them",
+                       checkpoint->keep_step_count);
+    }
     return checkpoint->keep >= 0
                ? TUTTI_OK
                : TT_FAIL(TUTTI_ERR_ARG, "checkpoint: keep is %d: want 0 or more", checkpoint->keep);

@@ -327,6 +327,26 @@ static void what_was_just_saved_stays(void **state)
     end_alone(&a);
 }
 
+static void named_steps_stay(void **state)
+{
+    (void)state;
+    alone_t a;
+    char path[160];
+    const int64_t named[] = {0, 2};
+    begin_small(&a);
+    a.checkpoint.keep = 1;
+    a.checkpoint.keep_steps = named;
+    a.checkpoint.keep_step_count = 2;
+    for (int64_t step = 0; step < 5; step++) {
+        assert_int_equal(tutti_checkpoint_save(&a.checkpoint, step), TUTTI_OK);
+    }
+    for (int64_t step = 0; step < 5; step++) {
+        name_of(&a, step, "manifest.json", path);
+        assert_int_equal(access(path, F_OK), step == 0 || step == 2 || step == 4 ? 0 : -1);
+    }
+    end_alone(&a);
+}
+
 /* ---- mistakes -------------------------------------------------------------------------------- */
 
 static void no_checkpoint_is_no_failure(void **state)
@@ -449,6 +469,10 @@ static void mistakes_are_told(void **state)
     assert_int_equal(tutti_checkpoint_save(&a.checkpoint, 1), TUTTI_ERR_ARG);
     tt_expect_error("checkpoint: keep is -1: want 0 or more");
     a.checkpoint.keep = 0;
+    a.checkpoint.keep_step_count = 2;
+    assert_int_equal(tutti_checkpoint_save(&a.checkpoint, 1), TUTTI_ERR_ARG);
+    tt_expect_error("checkpoint: keep_steps is NULL: want 2 of them");
+    a.checkpoint.keep_step_count = 0;
     a.checkpoint.folder = "";
     assert_int_equal(tutti_checkpoint_load(&a.checkpoint, &step), TUTTI_ERR_ARG);
     a.checkpoint.folder = "/proc/none";
@@ -524,6 +548,7 @@ int main(void)
         cmocka_unit_test(what_does_not_fit_is_listed),
         cmocka_unit_test(whichever_is_left_out_is_named),
         cmocka_unit_test(slices_that_are_not_all_of_it_are_refused),
+        cmocka_unit_test(named_steps_stay),
         cmocka_unit_test(mistakes_are_told),
         cmocka_unit_test(a_slice_on_meta_is_named),
         cmocka_unit_test(memory_that_runs_out_costs_no_checkpoint),

@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "comm/group/agree.h"
+#include "comm/group/group_impl.h"
 #include "comm/net/address.h"
 #include "comm/rendezvous/rendezvous.h"
 #include "core/base/clock.h"
@@ -37,7 +38,8 @@ enum {
     LINE_BYTES = 1024,
     JOB_BYTES = 768,
     HOST_BYTES = 64,
-    PAUSE_NS_MAX = 50000000
+    PAUSE_NS_MAX = 50000000,
+    TURNS = 4 /* in a group's timeout */
 };
 
 /* A lock of this process; forks: when it was taken. */
@@ -56,10 +58,12 @@ typedef struct {
     const char *folder;
     tt_path_t path;
     bool is_root, is_saving;
-    bool is_busy;          /* another process has it … */
-    pid_t holder;          /* … perhaps this one; */
-    char line[LINE_BYTES]; /* what it says of itself */
-    int error;             /* why there is no lock and there will be none; 0: none */
+    int64_t wait_ms;        /* for others, at most … */
+    tt_deadline_t deadline; /* … that is until then */
+    bool is_busy;           /* another process has it … */
+    pid_t holder;           /* … perhaps this one; */
+    char line[LINE_BYTES];  /* what it says of itself */
+    int error;              /* why there is no lock and there will be none; 0: none */
 } try_t;
 
 /* ---- what this process has ------------------------------------------------------------------- */
@@ -158,7 +162,7 @@ static void find_holder(int fd, try_t *try)
     try->line[strcspn(try->line, "\n")] = 0;
 }
 
-static tutti_status_t fail_busy(const try_t *try, int64_t waited_ms)
+static tutti_status_t fail_busy(const try_t *try)
 {
     char holder[48] = "";
     if (try->holder > 0) {
@@ -167,7 +171,7 @@ static tutti_status_t fail_busy(const try_t *try, int64_t waited_ms)
     return TT_FAIL(TUTTI_ERR_STATE,
                    "checkpoint: folder %s: another job has used it for all of %" PRId64
                    " ms (TUTTI_CHECKPOINT_WAIT_MS): %s%s; wait for its end, or take another folder",
-                   try->folder, waited_ms, try->line[0] == 0 ? "it has not said who" : try->line,
+                   try->folder, try->wait_ms, try->line[0] == 0 ? "it has not said who" : try->line,
                    holder);
 }
 
@@ -241,12 +245,18 @@ static void warn(const try_t *try)
     }
 }
 
-static tutti_status_t lock(try_t *try)
+/* The wait begins. */
+static tutti_status_t begin(try_t *try)
 {
-    int64_t wait_ms;
-    TT_TRY(tt_config_int(TT_CONFIG_CHECKPOINT_WAIT_MS, 0, INT32_MAX, &wait_ms));
-    TT_TRY(try->is_saving ? tt_folder_make(try->folder) : TUTTI_OK);
-    const tt_deadline_t deadline = tt_deadline_in_ms(wait_ms);
+    TT_TRY(tt_config_int(TT_CONFIG_CHECKPOINT_WAIT_MS, 0, INT32_MAX, &try->wait_ms));
+    try->deadline = tt_deadline_in_ms(try->wait_ms);
+    return try->is_saving ? tt_folder_make(try->folder) : TUTTI_OK;
+}
+
+/* Until the turn is over, at most; *again: another process has it still. */
+static tutti_status_t lock(try_t *try, tt_deadline_t turn, bool *again)
+{
+    const tt_deadline_t until = turn < try->deadline ? turn : try->deadline;
     tt_forks_count();
     for (int64_t ns = TT_NS_PER_MS;; ns = 2 * ns < PAUSE_NS_MAX ? 2 * ns : PAUSE_NS_MAX) {
         pthread_mutex_lock(&mutex);
@@ -256,11 +266,27 @@ static tutti_status_t lock(try_t *try)
             warn(try);
             return status;
         }
-        if (tt_deadline_is_past(deadline)) {
-            return fail_busy(try, wait_ms);
+        if (tt_deadline_is_past(until)) {
+            *again = !tt_deadline_is_past(try->deadline);
+            return *again ? TUTTI_OK : fail_busy(try);
         }
-        tt_clock_sleep(ns, deadline);
+        tt_clock_sleep(ns, until);
     }
+}
+
+/* Those that take it, while the others wait: these are told before they give the group up. */
+static tutti_status_t lock_together(try_t *try, tutti_group_t *group, bool takes)
+{
+    const int64_t turn_ms = group == NULL ? INT64_MAX : group->timeout_ms / TURNS + 1;
+    tutti_status_t status = takes ? begin(try) : TUTTI_OK;
+    for (bool again = true; again;) {
+        again = false;
+        if (takes && status >= 0) {
+            status = lock(try, tt_deadline_in_ms(turn_ms), &again);
+        }
+        TT_TRY(tt_group_agree_again(group, status, &again));
+    }
+    return TUTTI_OK;
 }
 
 tutti_status_t tt_folder_lock(const char *folder, tutti_group_t *group, bool is_saving)
@@ -274,6 +300,6 @@ tutti_status_t tt_folder_lock_each(const char *folder, tutti_group_t *group, boo
 {
     try_t try = {.folder = folder, .is_root = is_first, .is_saving = is_saving};
     tt_steps_file(folder, ".lock", try.path);
-    TT_TRY(tt_group_agree(group, try.is_root ? lock(&try) : TUTTI_OK));
-    return tt_group_agree(group, try.is_root ? TUTTI_OK : lock(&try));
+    TT_TRY(lock_together(&try, group, is_first));
+    return lock_together(&try, group, !is_first);
 }

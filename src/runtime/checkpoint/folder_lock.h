@@ -7,7 +7,8 @@
  *
  * The kernel drops the lock of a process that ends, however it ends. Ranks that are threads of one
  * process share one, and so do processes of one job that save and load alone. Of a second job
- * rank 0 waits, TUTTI_CHECKPOINT_WAIT_MS at most, until the first one's ranks have ended.
+ * rank 0 waits, TUTTI_CHECKPOINT_WAIT_MS at most, until the first one's ranks have ended; where
+ * that is longer than the group's timeout, its other ranks are told meanwhile.
  */
 #ifndef TT_FOLDER_LOCK_H
 #define TT_FOLDER_LOCK_H

@@ -4,6 +4,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <tutti/launch.h>
+
 #include "comm/group/rank_testing.h"
 #include "core/base/log.h"
 #include "core/base/place_testing.h"
@@ -146,6 +148,33 @@ static void the_end_of_another_job_is_waited_for(void **state)
     }
     assert_int_equal(tt_folder_lock(folder, NULL, true), TUTTI_OK);
     assert_int_equal(waitpid(killer, NULL, 0), killer);
+    stop(&job);
+}
+
+static tutti_status_t want_it_together(const tutti_spawned_t *self)
+{
+    tutti_group_t *world;
+    TT_TRY(tutti_init(TUTTI_SPAWNED(self), &world));
+    const tutti_status_t status = tt_folder_lock(folder, world, true);
+    const char *text = tutti_last_error();
+    const bool is_told = status == TUTTI_ERR_STATE && strstr(text, " holds it; ") != NULL &&
+                         (self->rank == 0 || strncmp(text, "rank 0: checkpoint: folder ", 27) == 0);
+    const tutti_status_t told = is_told ? TUTTI_OK : TT_FAIL(TUTTI_ERR_STATE, "got %s", text);
+    tutti_group_release(world);
+    return told;
+}
+
+/* The others wait for rank 0 in an agreement: not longer than a group waits. */
+static void a_wait_beyond_the_groups_timeout_ends_with_the_holders_name(void **state)
+{
+    (void)state;
+    const job_t job = start(NULL, false);
+    setenv("TUTTI_CHECKPOINT_WAIT_MS", "2200", 1);
+    setenv("TUTTI_TIMEOUT_MS", "2000", 1);
+    if (tutti_spawn(want_it_together, 3, &(tutti_spawn_options_t){.threads = true}) < 0) {
+        fail_msg("%s", tutti_last_error());
+    }
+    unsetenv("TUTTI_TIMEOUT_MS");
     stop(&job);
 }
 
@@ -295,6 +324,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(another_job_is_named, begin, end),
         cmocka_unit_test_setup_teardown(what_this_process_has_it_has, begin, end),
         cmocka_unit_test_setup_teardown(the_end_of_another_job_is_waited_for, begin, end),
+        cmocka_unit_test_setup_teardown(a_wait_beyond_the_groups_timeout_ends_with_the_holders_name,
+                                        begin, end),
         cmocka_unit_test_setup_teardown(a_forked_child_holds_nothing, begin, end),
         cmocka_unit_test_setup_teardown(a_forked_child_is_another_job, begin, end),
         cmocka_unit_test_setup_teardown(processes_of_a_job_share_it, begin, end),

@@ -132,18 +132,30 @@ static tutti_status_t end(tutti_saver_t *saver)
     return saver->status < 0 ? tt_fail_again(saver->status, saver->error) : TUTTI_OK;
 }
 
+/* The rank that has the store is gone: the agreement has named it, which the store cannot. */
+static tutti_status_t name_store(const tutti_saver_t *saver, tutti_status_t agreed)
+{
+    char text[TT_ERROR_TEXT_BYTES];
+    snprintf(text, sizeof text, "%s", tutti_last_error());
+    return TT_FAIL(agreed, "checkpoint of step %" PRId64 ": %s; its end is not known here: %s",
+                   saver->step, text, saver->error);
+}
+
 /* What is known to all is agreed on already; who has missed the outcome asks again, when rank 0 is
  * known to have told it. */
 static tutti_status_t agree(tutti_saver_t *saver)
 {
     const tt_outcome_t *outcome = &saver->outcome;
     const bool is_known = outcome->is_shared || outcome->is_missed || saver->status >= 0;
-    const tutti_status_t agreed = tt_group_agree(
-        saver->checkpoint.group, is_known ? TUTTI_OK : tt_fail_again(saver->status, saver->error));
+    const bool is_lost =
+        !is_known && outcome->is_cut_off && tt_group_is_broken(saver->checkpoint.group);
+    const tutti_status_t agreed =
+        tt_group_agree(saver->checkpoint.group,
+                       is_known || is_lost ? TUTTI_OK : tt_fail_again(saver->status, saver->error));
     if (agreed >= 0 && outcome->is_missed) {
         close_save(saver, tt_saver_hear_again(&saver->saving, &saver->talk, &saver->outcome));
     }
-    return agreed;
+    return agreed < 0 && is_lost ? name_store(saver, agreed) : agreed;
 }
 
 tutti_status_t tutti_saver_wait(tutti_saver_t *saver)
@@ -263,7 +275,8 @@ void tutti_saver_release(tutti_saver_t *saver)
     if (saver == NULL) {
         return;
     }
-    atomic_store(&saver->talk.leave_by, tt_deadline_in_ms(LEAVE_MS));
+    const bool is_broken = saver->is_under_way && tt_group_is_broken(saver->checkpoint.group);
+    atomic_store(&saver->talk.leave_by, tt_deadline_in_ms(is_broken ? 0 : LEAVE_MS));
     join(saver);
     if (saver->is_under_way && end(saver) < 0) {
         tt_log(TT_LOG_ERROR, "the last checkpoint: %s", tutti_last_error());

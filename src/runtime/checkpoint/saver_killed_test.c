@@ -20,12 +20,13 @@ enum { RANKS = 3, GUARD_S = 120 }; /* a fifth of the timeout */
 typedef struct {
     _Atomic int saved; /* ranks that have begun, and are on their way to wait */
     _Atomic int told;  /* that have heard of the death */
+    _Atomic bool is_dead;
     char errors[RANKS][512];
     int failed_line[RANKS]; /* 0: all is well */
 } report_t;
 
 static report_t *report;
-static _Atomic bool is_dying;
+static _Atomic bool is_dying, is_late;
 
 /* Takes the place of the C library's. */
 int fsync(int fd)
@@ -34,6 +35,9 @@ int fsync(int fd)
         if (report->saved == RANKS) {
             (void)raise(SIGKILL);
         }
+        sched_yield();
+    }
+    while (is_late && !report->is_dead) {
         sched_yield();
     }
     return (int)syscall(SYS_fsync, fd);
@@ -46,8 +50,14 @@ int fsync(int fd)
         }                                                                                          \
     } while (0)
 
-/* `again`: the next save waits for the one before. */
-static int save(const char *folder, int rank, int victim, bool again)
+/* How the others come to hear of it. */
+typedef struct {
+    bool again; /* the next save waits for the one before */
+    bool late;  /* they write until it is dead: what they have to tell, they tell a store that has
+                   gone with rank 0 */
+} how_t;
+
+static int save(const char *folder, int rank, int victim, how_t how)
 {
     tutti_group_t *world;
     tutti_tensor_t *x;
@@ -60,17 +70,19 @@ static int save(const char *folder, int rank, int victim, bool again)
         .folder = folder, .group = world, .slices = &slice, .slice_count = 1};
     WANT(tutti_saver_create(&checkpoint, &saver) == TUTTI_OK);
     is_dying = rank == victim;
+    is_late = how.late && rank != victim;
     WANT(tutti_saver_save(saver, 1) == TUTTI_OK);
     report->saved++;
-    WANT((again ? tutti_saver_save(saver, 2) : tutti_saver_wait(saver)) == TUTTI_ERR_PEER);
+    WANT((how.again ? tutti_saver_save(saver, 2) : tutti_saver_wait(saver)) == TUTTI_ERR_PEER);
     return 0;
 }
 
-static void kill_one(int victim, bool again)
+static void kill_one(int victim, how_t how)
 {
     char place[TT_PLACE_BYTES];
     pid_t children[RANKS];
-    const int port = tt_free_port();
+    int held;
+    const int port = tt_hold_port(&held);
     tt_place_make(place);
     report = mmap(NULL, sizeof *report, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(report != MAP_FAILED);
@@ -79,7 +91,7 @@ static void kill_one(int victim, bool again)
         if (children[rank] == 0) {
             alarm(GUARD_S);
             tt_be_rank(rank, RANKS, port);
-            report->failed_line[rank] = save(place, rank, victim, again);
+            report->failed_line[rank] = save(place, rank, victim, how);
             snprintf(report->errors[rank], sizeof report->errors[rank], "%s", tutti_last_error());
             report->told++;
             while (report->told < RANKS - 1) { /* rank 0 has the store of the others */
@@ -88,11 +100,13 @@ static void kill_one(int victim, bool again)
             _exit(0);
         }
     }
-    for (int rank = 0; rank < RANKS; rank++) {
+    for (int i = 0; i < RANKS; i++) { /* the victim first */
+        const int rank = (victim + i) % RANKS;
         int ended;
         assert_int_equal(waitpid(children[rank], &ended, 0), children[rank]);
         assert_true(rank == victim ? WIFSIGNALED(ended) && WTERMSIG(ended) == SIGKILL
                                    : WIFEXITED(ended));
+        report->is_dead = true;
     }
     for (int rank = 0; rank < RANKS; rank++) {
         char name[16];
@@ -103,21 +117,31 @@ static void kill_one(int victim, bool again)
         }
     }
     munmap(report, sizeof *report);
+    close(held);
     tt_place_remove(place);
 }
 
 static void a_rank_that_dies_is_named_by_those_that_wait(void **state)
 {
     (void)state;
-    kill_one(1, false);
-    kill_one(2, true);
+    kill_one(1, (how_t){0});
+    kill_one(2, (how_t){.again = true});
+}
+
+static void so_is_rank_0_which_has_the_store(void **state)
+{
+    (void)state;
+    kill_one(0, (how_t){0});
+    kill_one(0, (how_t){.late = true});
+    kill_one(0, (how_t){.late = true, .again = true});
 }
 
 static void so_is_one_of_another_host(void **state)
 {
     (void)state;
     setenv("TUTTI_WIRES", "tcp", 1);
-    kill_one(1, false);
+    kill_one(1, (how_t){0});
+    kill_one(0, (how_t){.late = true});
     unsetenv("TUTTI_WIRES");
 }
 
@@ -125,6 +149,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_that_dies_is_named_by_those_that_wait),
+        cmocka_unit_test(so_is_rank_0_which_has_the_store),
         cmocka_unit_test(so_is_one_of_another_host),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

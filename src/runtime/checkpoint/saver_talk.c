@@ -1,5 +1,9 @@
 /* Talk through the store. What is longer than a value of a store is told in parts, the first one
- * last: where that is, all are. */
+ * last: where that is, all are.
+ *
+ * No call of the store lasts longer than some seconds, for the store may have gone with the rank
+ * that has it, and who waits for the thread tells it so by leave_by. A call that ends before it is
+ * done is made again, with more time. */
 #include "runtime/checkpoint/saver_talk.h"
 
 #include <inttypes.h>
@@ -11,8 +15,10 @@
 #include "core/base/alloc.h"
 #include "core/base/clock.h"
 
+enum { LISTEN_MS = 200, LOOK_MS = 1, TRY_MS = 250, TRY_MS_MAX = 8000 };
+
 /* Values of stores are bounded. */
-enum { LISTEN_MS = 200, LOOK_MS = 1, HEAD_BYTES = 32, PART_BYTES = 4 << 20 };
+enum { HEAD_BYTES = 32, PART_BYTES = 4 << 20 };
 _Static_assert(PART_BYTES + HEAD_BYTES <= TUTTI_STORE_VALUE_BYTES_MAX, "a part is a value");
 
 /* ---- keys ------------------------------------------------------------------------------------ */
@@ -48,6 +54,62 @@ static tutti_bytes_t part_key(tutti_bytes_t key, int64_t part, char text[TT_TALK
     return tutti_text(text);
 }
 
+/* ---- tries ----------------------------------------------------------------------------------- */
+
+static bool is_over(const tt_talk_t *talk, tt_deadline_t deadline)
+{
+    const int64_t leave_by = atomic_load(&talk->leave_by);
+    return tt_deadline_is_past(leave_by != 0 && leave_by < deadline ? leave_by : deadline);
+}
+
+/* Of a call that others do not hold up: the group's timeout is enough for all of them. */
+typedef struct {
+    const tt_talk_t *talk;
+    tt_deadline_t deadline;
+    int64_t ms;
+    bool is_last;
+} tries_t;
+
+static tries_t begin_tries(const tt_talk_t *talk)
+{
+    return (tries_t){.talk = talk, .deadline = tt_deadline_in_ms(talk->group->timeout_ms)};
+}
+
+/* How long the next one may take. */
+static int64_t next_try(tries_t *tries)
+{
+    tries->is_last = is_over(tries->talk, tries->deadline);
+    tries->ms = tries->ms == 0 ? TRY_MS : 2 * tries->ms < TRY_MS_MAX ? 2 * tries->ms : TRY_MS_MAX;
+    return tries->is_last ? LOOK_MS : tries->ms;
+}
+
+static bool is_to_be_tried(const tries_t *tries, tutti_status_t status)
+{
+    return status == TUTTI_ERR_TIMEOUT && !tries->is_last;
+}
+
+static tutti_status_t set(const tt_talk_t *talk, tutti_bytes_t key, tutti_bytes_t value)
+{
+    tries_t tries = begin_tries(talk);
+    tutti_status_t status;
+    do {
+        (void)tutti_store_set_timeout(talk->group->store, next_try(&tries));
+        status = tutti_store_set(talk->group->store, key, value);
+    } while (is_to_be_tried(&tries, status));
+    return status;
+}
+
+/* What is there. */
+static tutti_status_t get(const tt_talk_t *talk, tutti_bytes_t key, tutti_buffer_t *out)
+{
+    tries_t tries = begin_tries(talk);
+    tutti_status_t status;
+    do {
+        status = tutti_store_get(talk->group->store, key, next_try(&tries), out);
+    } while (is_to_be_tried(&tries, status));
+    return status;
+}
+
 /* ---- telling --------------------------------------------------------------------------------- */
 
 static size_t part_bytes(tutti_bytes_t said, size_t at)
@@ -64,7 +126,7 @@ static tutti_status_t tell_parts(const tt_talk_t *talk, tutti_bytes_t key, tutti
     for (size_t at = PART_BYTES; at < said.bytes; at += PART_BYTES) {
         const tutti_bytes_t part =
             tutti_bytes_of((const char *)said.data + at, part_bytes(said, at));
-        TT_TRY(tutti_store_set(talk->group->store, part_key(key, ++*count, name), part));
+        TT_TRY(set(talk, part_key(key, ++*count, name), part));
     }
     return TUTTI_OK;
 }
@@ -79,8 +141,7 @@ static tutti_status_t tell(const tt_talk_t *talk, tutti_bytes_t key, tutti_statu
     TT_TRY_ALLOC(text);
     const int head = snprintf(text, HEAD_BYTES, "%d %" PRId64 "\n", (int)status, parts);
     memcpy(text + head, said.data, first);
-    const tutti_status_t told =
-        tutti_store_set(talk->group->store, key, tutti_bytes_of(text, (size_t)head + first));
+    const tutti_status_t told = set(talk, key, tutti_bytes_of(text, (size_t)head + first));
     tt_free(text);
     return told;
 }
@@ -102,6 +163,8 @@ bool tt_talk_tell_failure(const tt_talk_t *talk, tutti_bytes_t key, tutti_status
 void tt_talk_forget(const tt_talk_t *talk, tutti_bytes_t key)
 {
     char name[TT_TALK_KEY_BYTES];
+    tries_t tries = begin_tries(talk);
+    (void)tutti_store_set_timeout(talk->group->store, next_try(&tries));
     bool existed = tutti_store_delete(talk->group->store, key, NULL) >= 0;
     for (int64_t i = 1; existed; i++) {
         existed = tutti_store_delete(talk->group->store, part_key(key, i, name), &existed) >= 0 &&
@@ -118,8 +181,7 @@ static tutti_status_t hear_parts(const tt_talk_t *talk, tutti_bytes_t key, int64
     char name[TT_TALK_KEY_BYTES];
     for (int64_t i = 1; i <= count; i++) {
         tutti_buffer_t part;
-        TT_TRY(tutti_store_get(talk->group->store, part_key(key, i, name), talk->group->timeout_ms,
-                               &part));
+        TT_TRY(get(talk, part_key(key, i, name), &part));
         char *text = tt_realloc(out->data, out->bytes + part.bytes + 1, "buffer");
         if (text != NULL) {
             memcpy(text + out->bytes, part.data, part.bytes);
@@ -140,21 +202,14 @@ static tt_deadline_t give_up_at(const tutti_group_t *group, int rank)
     return tt_deadline_in_ms(turns * (group->timeout_ms < longest ? group->timeout_ms : longest));
 }
 
-static bool is_over(const tt_talk_t *talk, tt_deadline_t deadline)
-{
-    const int64_t leave_by = atomic_load(&talk->leave_by);
-    return tt_deadline_is_past(leave_by != 0 && leave_by < deadline ? leave_by : deadline);
-}
-
-/* The first part, when it is there; what is there is heard, however late it is. */
-static tutti_status_t wait_for(const tt_talk_t *talk, tutti_bytes_t key, int rank, const char *late,
-                               tutti_buffer_t *out)
+/* Until the first part is there; what is there is heard, however late it is. */
+static tutti_status_t wait_for(const tt_talk_t *talk, tutti_bytes_t key, int rank, const char *late)
 {
     const tt_deadline_t deadline = give_up_at(talk->group, rank);
     for (;;) {
         const bool is_last = is_over(talk, deadline);
         const tutti_status_t status =
-            tutti_store_get(talk->group->store, key, is_last ? LOOK_MS : LISTEN_MS, out);
+            tutti_store_wait(talk->group->store, &key, 1, is_last ? LOOK_MS : LISTEN_MS);
         if (status != TUTTI_ERR_TIMEOUT) {
             return status;
         }
@@ -186,7 +241,8 @@ tutti_status_t tt_talk_hear(const tt_talk_t *talk, tutti_bytes_t key, int rank, 
 {
     int64_t parts;
     tutti_buffer_t said;
-    TT_TRY(wait_for(talk, key, rank, late, &said));
+    TT_TRY(wait_for(talk, key, rank, late));
+    TT_TRY(get(talk, key, &said));
     tutti_status_t status = read_head(rank, &said, told, &parts);
     status = status < 0 ? status : hear_parts(talk, key, parts, &said);
     if (status < 0) {

@@ -25,7 +25,8 @@
 enum { TT_TALK_KEY_BYTES = 64 };
 
 typedef struct {
-    const tutti_group_t *group; /* borrowed: its store and its timeout alone */
+    const tutti_group_t *group; /* borrowed: its store, which the talk has for itself, and its
+                                   timeout alone */
     int64_t number;             /* of the save */
     int64_t step;               /* of it, for messages */
     _Atomic int64_t leave_by;   /* others are not waited for any longer than that; 0: they are */
@@ -39,7 +40,8 @@ tutti_bytes_t tt_talk_phase(const tt_talk_t *talk, const char *phase, int rank,
 tutti_bytes_t tt_talk_outcome(const tt_talk_t *talk, char key[TT_TALK_KEY_BYTES]);
 
 /* That it went well, with what there is to say. What cannot be told is to be told as a failure:
- * others wait for the key. Errors: those of the store, NOMEM. */
+ * others wait for the key. A store that does not answer is tried until the group's timeout, or
+ * leave_by. Errors: those of the store, NOMEM. */
 tutti_status_t tt_talk_tell(const tt_talk_t *talk, tutti_bytes_t key, tutti_bytes_t said);
 
 /* The last error, with its text, which stays. Returns whether it has been told. */

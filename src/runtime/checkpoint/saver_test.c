@@ -519,6 +519,11 @@ static void memory_that_runs_out_leaves_the_saver_usable(void **state)
     static alone_t a;
     bool has_failed = true;
     begin(&a);
+    const tutti_slice_t both[] = {a.slice, tutti_slice_whole("y", a.x)};
+    tutti_saver_release(a.saver);
+    a.checkpoint.slices = both;
+    a.checkpoint.slice_count = 2;
+    assert_int_equal(tutti_saver_create(&a.checkpoint, &a.saver), TUTTI_OK);
     for (size_t nth = 1; has_failed; nth++) {
         tt_alloc_fail_at(nth);
         tutti_status_t status = tutti_saver_save(a.saver, 1);

@@ -238,6 +238,7 @@ static tutti_status_t hear_outcome(const writing_t *w)
     const tutti_status_t heard =
         tt_talk_hear(w->talk, tt_talk_outcome(w->talk, key), 0, published, &status, &text);
     w->outcome->is_missed = heard == TUTTI_ERR_TIMEOUT;
+    w->outcome->is_cut_off = heard < 0 && !w->outcome->is_missed;
     TT_TRY(heard);
     w->outcome->is_shared = true;
     status = status < 0 ? tt_fail_again(status, text.data) : TUTTI_OK;
@@ -248,10 +249,12 @@ static tutti_status_t hear_outcome(const writing_t *w)
 static tutti_status_t follow(writing_t *w, tutti_status_t status, const tt_manifest_t *written)
 {
     char key[TT_TALK_KEY_BYTES];
-    status = status < 0 ? status : report(w, written);
+    const bool has_failed = status < 0;
+    status = has_failed ? status : report(w, written);
     if (status < 0) {
         const tutti_bytes_t own = tt_talk_report(w->talk, w->saving->rank, key);
         w->outcome->is_shared = tt_talk_tell_failure(w->talk, own, status);
+        w->outcome->is_cut_off = !has_failed && !w->outcome->is_shared;
         return fail_host(w, status);
     }
     if (w->saving->disks.is_first) {

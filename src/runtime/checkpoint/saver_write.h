@@ -14,8 +14,9 @@
 
 /* What a rank knows of the end. */
 typedef struct {
-    bool is_shared; /* all ranks know that it ended so */
-    bool is_missed; /* rank 0 did not tell in time how it ended */
+    bool is_shared;  /* all ranks know that it ended so */
+    bool is_missed;  /* rank 0 did not tell in time how it ended */
+    bool is_cut_off; /* the store did not answer: it may have gone with the rank that has it */
 } tt_outcome_t;
 
 /* From the copy to the outcome. Errors: those of the lowest rank that has failed; TIMEOUT, those of

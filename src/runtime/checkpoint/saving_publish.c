@@ -43,7 +43,8 @@ void tt_saving_settle(const tt_saving_t *save)
 {
     const tutti_checkpoint_t *c = save->checkpoint;
     tt_steps_settle(c->folder, save->step);
-    if (tt_steps_prune(c->folder, save->step, c->keep > 0 ? c->keep : KEEP_DEFAULT) < 0) {
+    if (tt_steps_prune(c->folder, save->step, c->keep > 0 ? c->keep : KEEP_DEFAULT, c->keep_steps,
+                       c->keep_step_count) < 0) {
         tt_log(TT_LOG_WARN, "checkpoint: older ones are left until the next save: %s",
                tutti_last_error());
     }

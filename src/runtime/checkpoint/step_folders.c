@@ -151,19 +151,26 @@ static tutti_status_t remove_all(const char *folder, const char *prefix)
     }
 }
 
-tutti_status_t tt_steps_prune(const char *folder, int64_t step, int keep)
+static bool is_among(int64_t step, const int64_t *named, size_t count)
 {
-    int64_t below = step + 1, newest, oldest;
-    for (int i = 0; i < keep && below != TT_NO_STEP; i++) {
+    size_t i = 0;
+    while (i < count && named[i] != step) {
+        i++;
+    }
+    return i < count;
+}
+
+tutti_status_t tt_steps_prune(const char *folder, int64_t step, int keep, const int64_t *named,
+                              size_t named_count)
+{
+    int64_t below = step + 1;
+    for (int i = 0; below != TT_NO_STEP; i++) {
         TT_TRY(tt_steps_newest(folder, below, &below));
-    }
-    for (;;) {
-        TT_TRY(search(folder, whole, below, &newest, &oldest));
-        if (oldest == TT_NO_STEP) {
-            return TUTTI_OK;
+        if (i >= keep && below != TT_NO_STEP && !is_among(below, named, named_count)) {
+            TT_TRY(tt_steps_remove(folder, below));
         }
-        TT_TRY(tt_steps_remove(folder, oldest));
     }
+    return TUTTI_OK;
 }
 
 tutti_status_t tt_steps_begin(const char *folder, int64_t step)

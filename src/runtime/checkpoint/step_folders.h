@@ -5,7 +5,7 @@
  *     tt_steps_half(folder, 300, half);
  *     TT_TRY(…write files into half, flush them…);
  *     TT_TRY(tt_steps_publish(folder, 300));
- *     TT_TRY(tt_steps_prune(folder, 300, 3));
+ *     TT_TRY(tt_steps_prune(folder, 300, 3, NULL, 0));
  *
  *     .half-000000000300/ …files… --flush, rename, flush--> step-000000000300/
  *     step-000000000000/  --rename-->  .half-000000000000/  --> removed
@@ -23,6 +23,7 @@
 
 #include <limits.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "core/base/fail.h"
@@ -75,9 +76,10 @@ tutti_status_t tt_steps_newest_old(const char *folder, int64_t below, int64_t *s
 /* Old ones whose names are free get them back. tt_steps_begin() does it, too, and the others go. */
 tutti_status_t tt_steps_recover(const char *folder);
 
-/* Of those up to a step all but the newest `keep` go. Newer ones, which are damaged or another
- * run's if this one has not got there, neither count nor go. */
-tutti_status_t tt_steps_prune(const char *folder, int64_t step, int keep);
+/* Of those up to a step all but the newest `keep` and those that are named go. Newer ones, which
+ * are damaged or another run's if this one has not got there, neither count nor go. */
+tutti_status_t tt_steps_prune(const char *folder, int64_t step, int keep, const int64_t *named,
+                              size_t named_count);
 
 /* It goes, as if it had been pruned. */
 tutti_status_t tt_steps_remove(const char *folder, int64_t step);

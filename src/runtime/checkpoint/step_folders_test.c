@@ -79,7 +79,7 @@ static void a_link_goes_and_not_what_it_leads_to(void **state)
     (void)state;
     put_linked_step();
     save(2);
-    assert_int_equal(tt_steps_prune(folder, 2, 1), TUTTI_OK);
+    assert_int_equal(tt_steps_prune(folder, 2, 1, NULL, 0), TUTTI_OK);
     assert_true(is_there("other/weights"));
     assert_false(is_there("run/step-000000000001"));
     assert_false(is_there("run/.half-000000000001"));
@@ -102,7 +102,7 @@ static void a_link_to_nothing_is_removed(void **state)
     assert_int_equal(symlink("nowhere", path_of("run/.half-000000000007")), 0);
     assert_int_equal(symlink("nowhere", path_of("run/.old-000000000002")), 0);
     save(2);
-    assert_int_equal(tt_steps_prune(folder, 2, 1), TUTTI_OK);
+    assert_int_equal(tt_steps_prune(folder, 2, 1, NULL, 0), TUTTI_OK);
     save(3);
     assert_false(is_there("run/step-000000000001"));
     assert_false(is_there("run/.half-000000000001"));
@@ -116,9 +116,24 @@ static void a_file_of_a_steps_name_is_removed(void **state)
     (void)state;
     put_file("run/step-000000000001");
     save(2);
-    assert_int_equal(tt_steps_prune(folder, 2, 1), TUTTI_OK);
+    assert_int_equal(tt_steps_prune(folder, 2, 1, NULL, 0), TUTTI_OK);
     assert_false(is_there("run/step-000000000001"));
     assert_false(is_there("run/.half-000000000001"));
+}
+
+static void named_ones_stay_beside_the_newest(void **state)
+{
+    (void)state;
+    const int64_t named[] = {3, 77, 6, 1};
+    for (int64_t step = 1; step <= 7; step++) {
+        save(step);
+    }
+    assert_int_equal(tt_steps_prune(folder, 6, 2, named, 4), TUTTI_OK);
+    for (int64_t step = 1; step <= 7; step++) {
+        char name[40];
+        snprintf(name, sizeof name, "run/step-%012d", (int)step);
+        assert_int_equal(is_there(name), step != 2 && step != 4);
+    }
 }
 
 /* A folder in a step, such as a file server's own: it cannot be removed, and costs no training. */
@@ -130,7 +145,7 @@ static void what_cannot_be_removed_is_left(void **state)
     assert_int_equal(tt_folder_make(path_of("run/.old-000000000002/@eaDir")), TUTTI_OK);
     assert_int_equal(tt_folder_make(path_of("run/step-000000000002")), TUTTI_OK);
     put_file("run/step-000000000002/weights");
-    assert_int_equal(tt_steps_prune(folder, 2, 1), TUTTI_ERR_IO);
+    assert_int_equal(tt_steps_prune(folder, 2, 1, NULL, 0), TUTTI_ERR_IO);
     tt_expect_error("/run/.half-000000000001/@eaDir: Is a directory");
     save(3);
     assert_true(lines > 0);
@@ -158,6 +173,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_link_is_replaced_and_not_what_it_leads_to, begin, end),
         cmocka_unit_test_setup_teardown(a_link_to_nothing_is_removed, begin, end),
         cmocka_unit_test_setup_teardown(a_file_of_a_steps_name_is_removed, begin, end),
+        cmocka_unit_test_setup_teardown(named_ones_stay_beside_the_newest, begin, end),
         cmocka_unit_test_setup_teardown(what_cannot_be_removed_is_left, begin, end),
         cmocka_unit_test_setup_teardown(an_old_one_that_cannot_come_back_is_kept, begin, end),
     };

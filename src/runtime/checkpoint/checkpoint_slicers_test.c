@@ -1,0 +1,110 @@
+/* Those that deal tensors out are asked and told one after another, all of them, whatever the ones
+ * before have said. */
+#include "core/base/testing.h"
+#include "core/tensor/slice.h"
+#include "runtime/checkpoint/checkpoint_slicers.h"
+
+enum { COUNT = 3 };
+
+typedef struct {
+    tt_slicer_t slicer;
+    tutti_status_t own;       /* how it fares */
+    tutti_status_t heard;     /* how the others did */
+    int begun, agreed, ended; /* how often it was asked */
+} fake_t;
+
+static fake_t *fake_of(tt_slicer_t *slicer)
+{
+    return (fake_t *)slicer;
+}
+
+static tutti_status_t fare(const fake_t *fake)
+{
+    return fake->own < 0 ? TT_FAIL(fake->own, "its own") : TUTTI_OK;
+}
+
+static tutti_status_t begin(tt_slicer_t *slicer)
+{
+    fake_of(slicer)->begun++;
+    return fare(fake_of(slicer));
+}
+
+static tutti_status_t agree(tt_slicer_t *slicer, tutti_status_t status)
+{
+    fake_of(slicer)->agreed++;
+    fake_of(slicer)->heard = status;
+    return status;
+}
+
+static tutti_status_t step(tt_slicer_t *slicer, tutti_status_t status)
+{
+    fake_of(slicer)->ended++;
+    fake_of(slicer)->heard = status;
+    return status < 0 ? TT_FAIL(status, "a text of its own") : fare(fake_of(slicer));
+}
+
+static fake_t fakes[COUNT];
+static tt_slicer_t *slicers[COUNT];
+static tt_checkpoint_slicers_t list;
+
+/* `failing`: one of them; COUNT: none. */
+static void set_up(int failing)
+{
+    for (int i = 0; i < COUNT; i++) {
+        fakes[i] = (fake_t){.slicer = {.begin = begin, .agree = agree, .stepped = step},
+                            .own = i == failing ? TUTTI_ERR_NOMEM : TUTTI_OK};
+        slicers[i] = &fakes[i].slicer;
+    }
+    list = (tt_checkpoint_slicers_t){.slicers = slicers, .count = COUNT};
+}
+
+static void all_are_asked_whoever_has_failed(void **state)
+{
+    (void)state;
+    for (int failing = 0; failing <= COUNT; failing++) {
+        set_up(failing);
+        assert_int_equal(tt_checkpoint_slicers_claim(&list),
+                         failing < COUNT ? TUTTI_ERR_NOMEM : TUTTI_OK);
+        for (int i = 0; i < COUNT; i++) {
+            assert_int_equal(fakes[i].begun, 1);
+            assert_int_equal(fakes[i].agreed, 1);
+            assert_int_equal(fakes[i].heard, i >= failing ? TUTTI_ERR_NOMEM : TUTTI_OK);
+        }
+    }
+}
+
+static void all_are_told_whoever_fails(void **state)
+{
+    (void)state;
+    for (int failing = 0; failing <= COUNT; failing++) {
+        set_up(failing);
+        assert_int_equal(tt_checkpoint_slicers_publish(&list, TUTTI_OK),
+                         failing < COUNT ? TUTTI_ERR_NOMEM : TUTTI_OK);
+        for (int i = 0; i < COUNT; i++) {
+            assert_int_equal(fakes[i].ended, 1);
+            assert_int_equal(fakes[i].heard, i > failing ? TUTTI_ERR_NOMEM : TUTTI_OK);
+        }
+    }
+}
+
+static void a_failure_before_keeps_its_text(void **state)
+{
+    (void)state;
+    set_up(COUNT);
+    assert_int_equal(tt_checkpoint_slicers_publish(&list, TT_FAIL(TUTTI_ERR_IO, "the first one")),
+                     TUTTI_ERR_IO);
+    assert_string_equal(tutti_last_error(), "the first one");
+    for (int i = 0; i < COUNT; i++) {
+        assert_int_equal(fakes[i].heard, TUTTI_ERR_IO);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_are_asked_whoever_has_failed),
+        cmocka_unit_test(all_are_told_whoever_fails),
+        cmocka_unit_test(a_failure_before_keeps_its_text),
+    };
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
+}

@@ -51,7 +51,8 @@
  * parameter that several parts have (a tied one) has a gradient for each part, and they are added
  * in the order of forward at the end of a step; random numbers (dropout) are named by step,
  * micro-batch and part: tutti_context_set_step() before each step, or every step has the same ones.
- * Running statistics of batch norm see the micro-batches in ascending order. Schedules of one's own
+ * Running statistics of batch norm see the micro-batches in ascending order, one move for each, or
+ * one for all of them (deferred_statistics). Schedules of one's own
  * have these orders if tutti_pipeline_check() calls them canonical; others run, and have other
  * bits.
  *
@@ -114,6 +115,9 @@ typedef struct tutti_pipeline_run_options {
     bool loss_is_sum; /**< the step's loss is the sum over the micro-batches; else their mean, each
                            weighed by its rows */
     bool recompute;   /**< each part is computed again in backward (tutti_recompute()) */
+    bool deferred_statistics; /**< running statistics of batch norm move once in each
+                                   tutti_pipeline_step(), towards those of the whole batch, as in
+                                   GPipe; each micro-batch is normalized by its own all the same */
 } tutti_pipeline_run_options_t;
 
 /**
@@ -131,7 +135,8 @@ typedef struct tutti_pipeline_run_options {
  *                 that nobody reduces), MISMATCH (ranks differ), UNSUPPORTED (several
  *                 shards; a part by tensor parallelism; a buffer of parts on several ranks; of an
  *                 asynchronous schedule: several stages of a rank, a tied weight of several
- *                 stages, stages that step behind different micro-batches), STATE (a parameter is dealt out already), NOMEM; as
+ *                 stages, stages that step behind different micro-batches, deferred_statistics),
+ *                 STATE (a parameter is dealt out already), NOMEM; as
  *                 tutti_pipeline_plan_row() and tutti_pipeline_check()
  * @source         Huang et al., "GPipe" (2019); torch.distributed.pipelining
  */

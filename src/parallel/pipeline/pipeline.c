@@ -13,6 +13,7 @@
 #include "core/base/alloc.h"
 #include "core/tensor/tensor_impl.h"
 #include "parallel/pipeline/pipeline_impl.h"
+#include "parallel/pipeline/pipeline_norms.h"
 #include "parallel/pipeline/pipeline_versions.h"
 
 /* ---- the plan -------------------------------------------------------------------------------- */
@@ -183,7 +184,8 @@ static uint64_t mix_plan(const tutti_pipeline_options_t *plan, uint64_t hash)
 /* Of all that ranks must have in common. */
 static uint64_t fingerprint(const tutti_pipeline_t *p)
 {
-    const int numbers[] = {p->stages, p->micro_batches, p->options.loss_is_sum, p->param_count};
+    const int numbers[] = {p->stages, p->micro_batches, p->options.loss_is_sum, p->param_count,
+                           p->options.deferred_statistics};
     uint64_t hash = mix(0, numbers, sizeof numbers);
     hash = mix(hash, p->rank_of_stage, (size_t)p->stages * sizeof(int));
     hash = mix_module(p, hash);
@@ -235,12 +237,19 @@ static tutti_status_t prepare(tutti_pipeline_t *p)
     TT_TRY(check_ties(p));
     TT_TRY(open_stages(p));
     TT_TRY(tt_updates_open(p));
+    if (p->versions != NULL && o->deferred_statistics) {
+        return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
+                       "pipeline: deferred_statistics move once for a batch, and this schedule "
+                       "steps inside it, where each update is a batch: leave them out, or take a "
+                       "schedule that steps at the end (flush)");
+    }
     return tt_mail_open(p);
 }
 
 static tutti_status_t change_module(tutti_pipeline_t *p)
 {
     TT_TRY(tt_params_place(p));
+    TT_TRY(tt_norms_open(p));
     return tt_slices_open(p);
 }
 
@@ -298,6 +307,7 @@ void tutti_pipeline_release(tutti_pipeline_t *p)
     }
     close_stages(p);
     tt_versions_close(p);
+    tt_norms_close(p);
     tt_mail_close(p);
     tt_ties_close(p);
     tt_slices_close(p);

@@ -9,6 +9,7 @@
  *     slices   who steps which parameter                         pipeline_slices.c
  *     step     the row of actions, and what ends it              pipeline_step.c
  *     versions older weights, where stages step inside a batch   pipeline_versions.c
+ *     norms    running statistics that move once for a batch     pipeline_norms.c
  */
 #ifndef TT_PIPELINE_IMPL_H
 #define TT_PIPELINE_IMPL_H
@@ -168,8 +169,9 @@ struct tutti_pipeline {
                                     which there are param_count, then buffers */
     int param_count, tensor_count, tensor_capacity;
     tt_slicer_t slicer;
-    struct tt_versions *versions; /* NULL: steps are the caller's, behind a batch */
-    bool steps_alone;             /* this rank's optimizer steps now, with no others */
+    struct tt_versions *versions;   /* NULL: steps are the caller's, behind a batch */
+    struct tt_deferred_norm *norms; /* a list; NULL: running statistics move in forward */
+    bool steps_alone;               /* this rank's optimizer steps now, with no others */
     tutti_idle_t idle;
     bool has_idle;
     /* of a step */

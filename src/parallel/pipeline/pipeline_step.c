@@ -16,6 +16,7 @@
 #include "core/base/fail.h"
 #include "core/tensor/tensor_impl.h"
 #include "parallel/pipeline/pipeline_impl.h"
+#include "parallel/pipeline/pipeline_norms.h"
 #include "parallel/pipeline/pipeline_versions.h"
 
 enum { PLACE_BYTES = 320 };
@@ -193,6 +194,7 @@ static void begin_step(tutti_pipeline_t *p, const tutti_pipeline_batch_t *batch)
         tt_ties_begin_step(p);
         tt_slices_begin_step(p);
         tt_versions_begin_step(p);
+        tt_norms_begin_step(p);
     }
 }
 
@@ -200,6 +202,7 @@ static tutti_status_t finish(tutti_pipeline_t *p, double *loss)
 {
     TT_TRY(tt_mail_end_step(p));
     TT_TRY(p->trains ? tt_ties_end_step(p) : TUTTI_OK);
+    TT_TRY(p->trains ? tt_norms_end_step(p) : TUTTI_OK);
     tt_versions_end_step(p);
     return tt_slices_end_step(p, loss);
 }

@@ -188,8 +188,9 @@ typedef struct tutti_pipeline_batch {
  * @thread       the context's; blocks until this rank's row is done and the loss has come
  * @cost         a message for each tensor at each cut, each way, with 1.4 KiB ahead of it for all
  *               tensors of the cut; an all_reduce of 8 bytes and a number for each parameter
- * @errors       SHAPE (inputs, targets, too few rows; a stage's outputs), ARG, STATE (an asynchronous schedule, and no
- *               optimizer), those of the modules, of the optimizer and of the loss; PEER, TIMEOUT, ABORTED; what failed before
+ * @errors       SHAPE (inputs, targets, too few rows; a stage's outputs), ARG, STATE (an
+ *               asynchronous schedule, and no optimizer), those of the modules, of the optimizer and
+ *               of the loss; PEER, TIMEOUT, ABORTED; what failed before
  */
 TUTTI_API tutti_status_t tutti_pipeline_step(tutti_pipeline_t *pipeline,
                                              const tutti_pipeline_batch_t *batch, double *loss);
@@ -213,12 +214,12 @@ TUTTI_API tutti_group_t *tutti_pipeline_group(const tutti_pipeline_t *pipeline);
 
 /** Of this rank. */
 typedef struct tutti_pipeline_statistics {
-    int64_t steps;           /**< that went well */
-    int stages, parts;       /**< of the whole module */
-    int local_stages;        /**< of this rank */
-    int live_max;            /**< (stage, micro-batch) pairs held at once, the most ever */
-    int versions_max;        /**< of weights held at once, the most ever; 1: of synchronous ones */
-    int64_t stash_bytes_max; /**< of those beside the newest, the most ever */
+    int64_t steps;                /**< that went well */
+    int stages, parts;            /**< of the whole module */
+    int local_stages;             /**< of this rank */
+    int live_max;                 /**< (stage, micro-batch) pairs held at once, the most ever */
+    int versions_max;             /**< of weights held at once, the most ever; synchronous: 1 */
+    int64_t stash_bytes_max;      /**< of those beside the newest, the most ever */
     int64_t messages, sent_bytes; /**< tensors sent to other ranks, and their bytes, in all */
 } tutti_pipeline_stats_t;
 

@@ -152,7 +152,7 @@ class Pipelines(unittest.TestCase):
                 (("--micro-batches", "2", "--pipeline", "1f1c"), "1f1b"),
                 (("--micro-batches", "2", "--pipeline", "2bw", "--clip", "1"),
                  "give --clip 0, or --pipeline flush"),
-                (("--micro-batches", "2", "--vertical-sync"), "has no vertical_sync; pipedream has"),
+                (("--micro-batches", "2", "--vertical-sync"), "has no vertical_sync; pipedream"),
                 (("--vertical-sync",), "need --mesh pp=P or --micro-batches M"),
                 (("--micro-batches", "2", "--sequence-parallel"), "--sequence-parallel cuts"),
                 (("--sequence-parallel",), "--sequence-parallel cuts"),

@@ -351,6 +351,46 @@ static void a_step_that_fails_ends_the_batch_on_all(void **state)
     tt_team_expect_quietly(2, 20000, fail_to_step, NULL);
 }
 
+/* One batch by one rank. */
+static tutti_status_t train_once(const tt_async_t *a, double *loss)
+{
+    tt_trainer_t t;
+    const tt_training_t training = tt_training_of(a);
+    tutti_status_t status = tt_async_open(&t, a, &training, NULL);
+    status = status < 0 ? status : tt_async_batch(&t, a, 0, loss);
+    tt_trainer_close(&t);
+    return status;
+}
+
+/* Whatever allocation fails; a random share of them (TUTTI_TEST_SHARE, TUTTI_SEED). */
+static void memory_that_is_missing_is_told(void **state)
+{
+    (void)state;
+    double want, loss;
+    const tt_async_t a = {.model = "tied",
+                          .optimizer = "sgd",
+                          .delay = TT_2BW,
+                          .ranks = 1,
+                          .micro_batches = 3,
+                          .rows = 6};
+    const size_t before = tt_alloc_stats().allocations;
+    assert_int_equal(train_once(&a, &want), 0);
+    const size_t count = tt_alloc_stats().allocations - before;
+    for (size_t n = 1; n <= count; n++) {
+        if (tt_test_takes(n)) {
+            tt_alloc_fail_at(n);
+            const tutti_status_t status = train_once(&a, &loss);
+            const bool has_failed = tt_alloc_has_failed();
+            tt_alloc_fail_at(0);
+            if (has_failed ? status != TUTTI_ERR_NOMEM : status < 0) {
+                fail_msg("allocation %zu: %d, %s", n, (int)status, tutti_last_error());
+            }
+        }
+    }
+    assert_int_equal(train_once(&a, &loss), 0);
+    assert_true(loss == want);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -361,6 +401,7 @@ int main(void)
         cmocka_unit_test(memory_is_that_of_the_versions),
         cmocka_unit_test(a_batch_ends_where_a_checkpoint_may_be),
         cmocka_unit_test(a_step_that_fails_ends_the_batch_on_all),
+        cmocka_unit_test(memory_that_is_missing_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -1,11 +1,10 @@
 /* What a row says of versions and updates, found once.
  *
- *     row       F0  F1  B0  STEP  F2  B1  STEP  B2  STEP        stage 0 of 2, pipedream
- *     version   0   0   0         1   0         1
- *     newest    0   0   0    1    1   1    2    2    3
- *     marks                 KEEP     END            END         version 0 is wanted behind the first
- *                                                               STEP; 2 is wanted by nobody
- *     updates   0, 1, 2                                         of micro-batches
+ *     row       F0  F1  B0  STEP  F2  B1   STEP  B2   STEP     stage 0 of 2, pipedream
+ *     version   0   0   0         1   0          1
+ *     newest    0   0   0   1     1   1    2     2    3
+ *     marks                 KEEP      END  KEEP  END           2 is wanted by nobody
+ *     updates   0, 1, 2                                        of the micro-batches
  *
  * Which version an action wants is the row's affair (decision 0031); which numbers STEPs have is
  * counted here. Cost: linear in the row.

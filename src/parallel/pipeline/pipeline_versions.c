@@ -79,6 +79,9 @@ static tutti_status_t keep_newest(tutti_pipeline_t *p)
         if (has_versions(p, &p->params[i])) {
             TT_TRY(move_param(p, &p->params[i], &version->values[i]));
             version->bytes += (int64_t)tutti_tensor_bytes(version->values[i]);
+        } else {
+            tutti_tensor_release(version->values[i]); /* of a spare: it was frozen since */
+            version->values[i] = NULL;
         }
     }
     v->kept_bytes += version->bytes;

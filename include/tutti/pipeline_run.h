@@ -152,7 +152,8 @@ TUTTI_API void tutti_pipeline_release(tutti_pipeline_t *pipeline);
 /**
  * The optimizer that steps inside a batch, for asynchronous schedules. Until it is taken away,
  * steps, clipping and unscaling by the caller are refused: gradients are gone when a batch ends.
- * Its learning rate may be set between batches.
+ * Its learning rate may be set between batches. A parameter's memory moves at a step: addresses of
+ * its elements, and views of it that are older than a batch, are not those of the newest weights.
  *
  * @param optimizer  borrowed, until it is taken away or the pipeline makes no more steps; of this
  *                   module's parameters, each in memory; NULL: takes it away

@@ -25,7 +25,7 @@ typedef struct {
     double seconds, lr, weight_decay, clip, dropout;
     int dtype, schedule;
     bool evaluate, digest, bench, no_overlap, recompute, resume, whole, per_host;
-    bool sequence_parallel;
+    bool sequence_parallel, vertical_sync;
 } settings_t;
 
 enum { DTYPE_F32, DTYPE_BF16 };
@@ -89,6 +89,12 @@ bool gpt_is_pipeline(const settings_t *settings);
 const char *gpt_check_pipeline(const settings_t *settings);
 
 tutti_status_t gpt_open_pipeline(session_t *session, tutti_pipeline_t **out);
+
+/* The stages step inside a batch: --pipeline pipedream or 2bw. */
+bool gpt_steps_inside(const settings_t *settings);
+
+/* --clip, or what it is where it is not given: 1, and 0 where stages step inside a batch. */
+double gpt_clip(const settings_t *settings);
 
 double seconds_now(void);
 

@@ -20,18 +20,41 @@ static bool has_tensor_parallelism(const settings_t *settings)
             (settings->mesh != NULL && strstr(settings->mesh, "tp=") != NULL));
 }
 
+bool gpt_steps_inside(const settings_t *settings)
+{
+    tutti_pipeline_about_t about;
+    for (size_t i = 0; gpt_is_pipeline(settings) && settings->pipeline != NULL &&
+                       tutti_pipeline_describe(i, &about) == TUTTI_OK;
+         i++) {
+        if (strcmp(about.name, settings->pipeline) == 0) {
+            return about.is_asynchronous;
+        }
+    }
+    return false;
+}
+
+double gpt_clip(const settings_t *settings)
+{
+    return settings->clip >= 0 ? settings->clip : gpt_steps_inside(settings) ? 0 : 1;
+}
+
 const char *gpt_check_pipeline(const settings_t *settings)
 {
+    if (gpt_steps_inside(settings) && settings->clip > 0) {
+        return "gpt: --clip needs all gradients at once, and pipedream and 2bw step each stage by "
+               "itself: give --clip 0, or --pipeline flush";
+    }
     if (settings->sequence_parallel && !has_tensor_parallelism(settings)) {
         return "gpt: --sequence-parallel cuts sequences between ranks of tensor parallelism: it "
                "needs "
                "--mesh tp=P or --tp-shards T, and there is none in a pipeline";
     }
     if (!gpt_is_pipeline(settings)) {
-        return settings->pipeline == NULL && settings->cut == NULL && settings->stages_per_rank == 0
+        return settings->pipeline == NULL && settings->cut == NULL &&
+                       settings->stages_per_rank == 0 && !settings->vertical_sync
                    ? NULL
-                   : "gpt: --pipeline, --cut and --stages-per-rank need --mesh pp=P or "
-                     "--micro-batches M";
+                   : "gpt: --pipeline, --vertical-sync, --cut and --stages-per-rank need --mesh "
+                     "pp=P or --micro-batches M";
     }
     if (settings->accumulate > 1) {
         return "gpt: --micro-batches cuts a batch, --accumulate adds batches up: give one of them";
@@ -82,7 +105,8 @@ tutti_status_t gpt_open_pipeline(session_t *session, tutti_pipeline_t **out)
     tutti_pipeline_run_options_t options = {
         .plan = {.schedule = settings->pipeline,
                  .stages_per_rank = (int)settings->stages_per_rank,
-                 .micro_batches = (int)settings->micro_batches},
+                 .micro_batches = (int)settings->micro_batches,
+                 .vertical_sync = settings->vertical_sync},
         .loss = loss_of_logits};
     if (settings->cut != NULL) {
         snprintf(text, sizeof text, "%s", settings->cut);

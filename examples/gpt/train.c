@@ -102,11 +102,14 @@ static tutti_status_t train_step(training_t *t)
 {
     const settings_t *settings = &t->session->settings;
     tutti_context_set_step(t->session->ctx, t->step);
-    TUTTI_CHECK(t->pipeline != NULL ? train_stages(t) : train_shards(t));
-    if (settings->clip > 0) {
-        TUTTI_CHECK(tutti_clip_grad_norm(t->opt, settings->clip, 2, NULL));
-    }
     tutti_optim_set_lr(t->opt, t->lr);
+    TUTTI_CHECK(t->pipeline != NULL ? train_stages(t) : train_shards(t));
+    if (gpt_steps_inside(settings)) {
+        return share_loss(t); /* the stages have stepped */
+    }
+    if (gpt_clip(settings) > 0) {
+        TUTTI_CHECK(tutti_clip_grad_norm(t->opt, gpt_clip(settings), 2, NULL));
+    }
     const int64_t begin = tutti_trace_now();
     TUTTI_CHECK(tutti_optim_step(t->opt));
     tutti_trace_event(t->session->trace, "compute", "optimizer", begin, tutti_trace_now());
@@ -371,6 +374,9 @@ static tutti_status_t open_training(training_t *t)
                                                     : gpt_open_ddp(session, &t->ddp));
     TUTTI_CHECK(open_data(t));
     TUTTI_CHECK(open_optimizer(t));
+    if (gpt_steps_inside(&session->settings)) {
+        TUTTI_CHECK(tutti_pipeline_set_optimizer(t->pipeline, t->opt));
+    }
     TUTTI_CHECK(tutti_group_tensor(session->world, TUTTI_F64, TUTTI_SHAPE(1), &t->clock));
     TUTTI_CHECK(
         tutti_group_tensor(session->world, TUTTI_F64, TUTTI_SHAPE(shards_of(t)), &t->losses));

@@ -120,7 +120,7 @@ TUTTI_API tutti_status_t tutti_optim_add_group(tutti_optim_t *opt, const void *o
  * @param x      [any shape], f32, or bf16 and f16 with an f32 master; contiguous; retained
  * @thread       the context's
  * @errors       ARG (the group; a name, a tensor or some of its memory twice), DTYPE, UNSUPPORTED
- *               (not contiguous), STATE (a DDP steps it, options.optimizer), NOMEM
+ *               (not contiguous), STATE (a DDP or a pipeline steps it), NOMEM
  */
 TUTTI_API tutti_status_t tutti_optim_add_parameter(tutti_optim_t *opt, int group, const char *name,
                                                    tutti_tensor_t *x);
@@ -138,7 +138,7 @@ TUTTI_API tutti_status_t tutti_optim_add_module(tutti_optim_t *opt, tutti_module
  *
  * @thread  the context's
  * @cost    one pass over parameters, gradients and moments; the first step makes the moments
- * @errors  NOMEM, STATE (a DDP steps it, options.optimizer), ARG (a learning rate that is not
+ * @errors  NOMEM, STATE (a DDP or a pipeline steps it), ARG (a learning rate that is not
  *          finite), DTYPE (the module was cast to f64); nothing is changed then
  * @source  torch.optim.Optimizer.step
  */
@@ -166,7 +166,7 @@ TUTTI_API double tutti_optim_lr(const tutti_optim_t *opt, int group);
  * @param norm   out, as it was before; NaN where all gradients lie on meta; may be NULL
  * @thread       the context's
  * @cost         one pass, another one if it is above that
- * @errors       ARG, NOMEM, STATE (a DDP steps it, options.optimizer)
+ * @errors       ARG, NOMEM, STATE (a DDP or a pipeline steps it)
  * @source       torch.nn.utils.clip_grad_norm_; Pascanu et al., ICML 2013
  */
 TUTTI_API tutti_status_t tutti_clip_grad_norm(tutti_optim_t *opt, double max_norm, double p,

@@ -51,13 +51,24 @@
  * parameter that several parts have (a tied one) has a gradient for each part, and they are added
  * in the order of forward at the end of a step; random numbers (dropout) are named by step,
  * micro-batch and part: tutti_context_set_step() before each step, or every step has the same ones.
- * Running statistics of batch norm see the micro-batches in ascending order. Schedules of one's own
+ * Running statistics of batch norm see the micro-batches in ascending order, one move for each, or
+ * one for all of them (deferred_statistics). Schedules of one's own
  * have these orders if tutti_pipeline_check() calls them canonical; others run, and have other
  * bits.
  *
  * Checkpoints of the module and its optimizer are written and read by all ranks together, and are
  * those of one rank: they may be loaded on any number of ranks, and with any cut. A buffer
  * is of the rank whose stage has it, as a parameter is; one of parts on several ranks is refused.
+ *
+ * Asynchronous schedules ("pipedream", "2bw", or of one's own) step inside a batch: a stage steps
+ * behind each micro-batch, or behind each group of them, while others are under way, by an
+ * optimizer that it is told of (tutti_pipeline_set_optimizer()). Backward uses the weights that
+ * forward had; a stage keeps as many versions of its parameters as that takes. A batch begins and
+ * ends with an empty pipeline: evaluation, digests and checkpoints see the newest weights. With
+ * stages s = 1 … p and updates t = 0, 1, … of a batch, the gradients of update t are taken at
+ * weights of version t - p + s of the batch, with vertical sync t - p + 1, under 2bw t - 1; below
+ * 0: at those with which the batch began. Random numbers and running statistics have no versions.
+ * An update's loss is the mean over its micro-batches, weighed by their rows.
  *
  * A failure on one rank ends the step on all, with a text that names rank, action and micro-batch:
  * which one failed, or which one was awaited. The pipeline is of no use then, but to be released.
@@ -67,6 +78,7 @@
 
 #include <tutti/group.h>
 #include <tutti/nn.h>
+#include <tutti/optim.h>
 #include <tutti/pipeline.h>
 
 #ifdef __cplusplus
@@ -91,7 +103,7 @@ typedef tutti_tensor_t *(*tutti_pipeline_loss_t)(tutti_scope_t *s, tutti_tensor_
 
 /** The same on every rank; zero means default. */
 typedef struct tutti_pipeline_run_options {
-    tutti_pipeline_options_t plan; /**< which schedule; ranks are the group's; synchronous ones */
+    tutti_pipeline_options_t plan; /**< which schedule; ranks are the group's */
     const char *const *cut; /**< [cut_count] names of the parts with which the stages behind the
                                  first begin, in their order. NULL: evenly. Then the longest chain
                                  inside the module (a gpt's blocks) is divided, the first stages
@@ -103,6 +115,9 @@ typedef struct tutti_pipeline_run_options {
     bool loss_is_sum; /**< the step's loss is the sum over the micro-batches; else their mean, each
                            weighed by its rows */
     bool recompute;   /**< each part is computed again in backward (tutti_recompute()) */
+    bool deferred_statistics; /**< running statistics of batch norm move once in each
+                                   tutti_pipeline_step(), towards those of the whole batch, as in
+                                   GPipe; each micro-batch is normalized by its own all the same */
 } tutti_pipeline_run_options_t;
 
 /**
@@ -117,9 +132,11 @@ typedef struct tutti_pipeline_run_options {
  * @thread         the context's; blocks until every rank has called it
  * @errors         on every rank: ARG (more stages than parts; a name in `cut` that is no part's, or
  *                 not behind the one before; no loss; a parameter that no part has; a tied weight
- *                 that nobody reduces), MISMATCH (ranks differ), UNSUPPORTED (an asynchronous
- *                 schedule; several shards; a part by tensor parallelism; a buffer of parts on
- *                 several ranks), STATE (a parameter is dealt out already), NOMEM; as
+ *                 that nobody reduces), MISMATCH (ranks differ), UNSUPPORTED (several
+ *                 shards; a part by tensor parallelism; a buffer of parts on several ranks; of an
+ *                 asynchronous schedule: several stages of a rank, a tied weight of several
+ *                 stages, stages that step behind different micro-batches, deferred_statistics),
+ *                 STATE (a parameter is dealt out already), NOMEM; as
  *                 tutti_pipeline_plan_row() and tutti_pipeline_check()
  * @source         Huang et al., "GPipe" (2019); torch.distributed.pipelining
  */
@@ -132,6 +149,23 @@ TUTTI_API tutti_status_t tutti_pipeline_create(tutti_context_t *ctx, tutti_modul
  *  @thread the context's @errors none */
 TUTTI_API void tutti_pipeline_release(tutti_pipeline_t *pipeline);
 
+/**
+ * The optimizer that steps inside a batch, for asynchronous schedules. Until it is taken away,
+ * steps, clipping and unscaling by the caller are refused: gradients are gone when a batch ends.
+ * Its learning rate may be set between batches. A parameter's memory moves at a step: addresses of
+ * its elements, and views of it that are older than a batch, are not those of the newest weights.
+ *
+ * @param optimizer  borrowed, until it is taken away or the pipeline makes no more steps; of this
+ *                   module's parameters, each in memory; NULL: takes it away
+ * @thread           the context's; blocks until every rank has called it
+ * @errors           on every rank: STATE (the schedule steps at the end of a batch; somebody steps
+ *                   the optimizer already), ARG (it has a parameter that is none of the module),
+ *                   UNSUPPORTED (its state is on a disk)
+ * @source           Narayanan et al., "PipeDream" (2019)
+ */
+TUTTI_API tutti_status_t tutti_pipeline_set_optimizer(tutti_pipeline_t *pipeline,
+                                                      tutti_optim_t *optimizer);
+
 /** A batch: tensors of as many rows, [rows, …]; micro-batches are consecutive rows of all, and the
  *  first rows % micro_batches of them have one more than the others. */
 typedef struct tutti_pipeline_batch {
@@ -143,7 +177,8 @@ typedef struct tutti_pipeline_batch {
 
 /**
  * Forward and backward of a batch, as the schedule says: gradients are accumulated into this rank's
- * parameters. Several calls before the optimizer's step accumulate.
+ * parameters. Several calls before the optimizer's step accumulate. By an asynchronous schedule
+ * the parameters have been stepped on return, and there are no gradients.
  *
  * Shapes and dtypes of what goes from stage to stage are the module's affair: they travel with the
  * tensors, and may change when the inputs' do. A stage that gives other ones than before for the
@@ -154,7 +189,8 @@ typedef struct tutti_pipeline_batch {
  * @thread       the context's; blocks until this rank's row is done and the loss has come
  * @cost         a message for each tensor at each cut, each way, with 1.4 KiB ahead of it for all
  *               tensors of the cut; an all_reduce of 8 bytes and a number for each parameter
- * @errors       SHAPE (inputs, targets, too few rows; a stage's outputs), ARG, those of the modules
+ * @errors       SHAPE (inputs, targets, too few rows; a stage's outputs), ARG, STATE (an
+ *               asynchronous schedule, and no optimizer), those of the modules, of the optimizer
  *               and of the loss; PEER, TIMEOUT, ABORTED; what failed before
  */
 TUTTI_API tutti_status_t tutti_pipeline_step(tutti_pipeline_t *pipeline,
@@ -183,6 +219,8 @@ typedef struct tutti_pipeline_statistics {
     int stages, parts;            /**< of the whole module */
     int local_stages;             /**< of this rank */
     int live_max;                 /**< (stage, micro-batch) pairs held at once, the most ever */
+    int versions_max;             /**< of weights held at once, the most ever; synchronous: 1 */
+    int64_t stash_bytes_max;      /**< of those beside the newest, the most ever */
     int64_t messages, sent_bytes; /**< tensors sent to other ranks, and their bytes, in all */
 } tutti_pipeline_stats_t;
 

@@ -226,6 +226,21 @@ class Examples(unittest.TestCase):
         self.assertEqual(len(found), 1)
         self.assertLess(float(next(iter(found))[0]), 3)
 
+    def test_22_keeps_the_papers_versions_and_learns(self):
+        digests, losses = set(), {}
+        for schedule, versions in [('pipedream', '321'), ('vertical-sync', '333'), ('2bw', '222'),
+                                   ('flush', '111')]:
+            out = launch(3, '22_pipedream', schedule).stdout
+            self.assertEqual(re.findall(r'stage (\d): (\d) versions', '\n'.join(sorted(
+                line.split('] ', 1)[1] for line in out.splitlines()))),
+                list(zip('012', versions)))
+            loss, digest = re.search(r'loss (\S+) digest (\w{32})\n', out).groups()
+            self.assertLess(float(loss), 0.05)
+            digests.add(digest)
+            losses[schedule] = float(loss)
+        self.assertEqual(len(digests), 4)
+        self.assertLess(losses['pipedream'], losses['flush'])  # twelve steps in place of one
+
     def test_13_checks_its_gradients_and_finds_the_centre(self):
         out = run('13_own_operation').stdout
         self.assertIn('(3, 4) lies at 5, 53.13 degrees\n', out)

@@ -127,6 +127,22 @@ class Pipelines(unittest.TestCase):
                                      ranks=3), expected)
         self.assertNotEqual(self.digest("--micro-batches", "2"), expected)
 
+    def test_stages_may_step_inside_a_batch(self):
+        more = ("--micro-batches", "4", "--dropout", "0", "--clip", "0")
+        stages = ("--mesh", "pp=2", *more)
+        flush = self.digest(*stages, "--pipeline", "flush", ranks=2)
+        self.assertEqual(self.digest(*more), flush)
+        found = {flush}
+        for options in (("pipedream",), ("pipedream", "--vertical-sync"), ("2bw",)):
+            once = self.digest(*stages, "--pipeline", *options, ranks=2)
+            self.assertEqual(self.digest(*stages, "--pipeline", *options, "--recompute", ranks=2),
+                             once)
+            found.add(once)
+        self.assertEqual(len(found), 4)
+        self.assertEqual(self.digest("--mesh", "pp=2", "--micro-batches", "4", "--dropout", "0",
+                                     "--pipeline", "pipedream", ranks=2),
+                         self.digest(*stages, "--pipeline", "pipedream", ranks=2))
+
     def test_what_a_pipeline_cannot_do_is_told(self):
         for options, said in (
                 (("--mesh", "pp=2"), "--mesh pp=2: want sizes such as dp=2,tp=2 or pp=4"),
@@ -134,6 +150,10 @@ class Pipelines(unittest.TestCase):
                 (("--pipeline", "gpipe"), "need --mesh pp=P or --micro-batches M"),
                 (("--micro-batches", "2", "--accumulate", "2"), "give one of them"),
                 (("--micro-batches", "2", "--pipeline", "1f1c"), "1f1b"),
+                (("--micro-batches", "2", "--pipeline", "2bw", "--clip", "1"),
+                 "give --clip 0, or --pipeline flush"),
+                (("--micro-batches", "2", "--vertical-sync"), "has no vertical_sync; pipedream"),
+                (("--vertical-sync",), "need --mesh pp=P or --micro-batches M"),
                 (("--micro-batches", "2", "--sequence-parallel"), "--sequence-parallel cuts"),
                 (("--sequence-parallel",), "--sequence-parallel cuts"),
                 (("--micro-batches", "2", "--stage", "1"), "no --shards, --stage, --hook"),

@@ -13,19 +13,10 @@
 #include "core/base/alloc.h"
 #include "core/tensor/tensor_impl.h"
 #include "parallel/pipeline/pipeline_impl.h"
+#include "parallel/pipeline/pipeline_norms.h"
+#include "parallel/pipeline/pipeline_versions.h"
 
 /* ---- the plan -------------------------------------------------------------------------------- */
-
-static bool is_asynchronous(const char *name)
-{
-    tutti_pipeline_about_t about;
-    for (size_t i = 0; name != NULL && tutti_pipeline_describe(i, &about) == TUTTI_OK; i++) {
-        if (strcmp(about.name, name) == 0) {
-            return about.is_asynchronous;
-        }
-    }
-    return false;
-}
 
 static tutti_status_t check_plan(tutti_pipeline_t *p)
 {
@@ -38,12 +29,6 @@ static tutti_status_t check_plan(tutti_pipeline_t *p)
     if (shards > 1) {
         return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
                        "pipeline: a plan of %d shards: one is performed at a time", shards);
-    }
-    if (is_asynchronous(plan->schedule)) {
-        return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
-                       "pipeline: %s steps while micro-batches are under way: only schedules that "
-                       "step at the end of a batch are performed",
-                       plan->schedule);
     }
     plan->ranks = p->ranks;
     plan->compute_only = false;
@@ -91,23 +76,6 @@ static tutti_status_t check_ties(const tutti_pipeline_t *p)
             if (p->rank_of_stage[stage] == p->rank) {
                 TT_TRY(check_reduced(p, tie, stage));
             }
-        }
-    }
-    return TUTTI_OK;
-}
-
-/* Weights of several versions. */
-static tutti_status_t check_versions(const tutti_pipeline_t *p)
-{
-    for (int64_t i = 0; i < p->row.count; i++) {
-        const tutti_pipeline_action_t *action = &p->row.actions[i];
-        if (action->kind <= TUTTI_PIPELINE_W && action->version != 0) {
-            char text[TUTTI_PIPELINE_TEXT_MAX];
-            tutti_pipeline_action_text(action, text, sizeof text);
-            return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
-                           "pipeline: %s comes behind a step: only schedules that step at the end "
-                           "of a batch are performed",
-                           text);
         }
     }
     return TUTTI_OK;
@@ -216,7 +184,8 @@ static uint64_t mix_plan(const tutti_pipeline_options_t *plan, uint64_t hash)
 /* Of all that ranks must have in common. */
 static uint64_t fingerprint(const tutti_pipeline_t *p)
 {
-    const int numbers[] = {p->stages, p->micro_batches, p->options.loss_is_sum, p->param_count};
+    const int numbers[] = {p->stages, p->micro_batches, p->options.loss_is_sum, p->param_count,
+                           p->options.deferred_statistics};
     uint64_t hash = mix(0, numbers, sizeof numbers);
     hash = mix(hash, p->rank_of_stage, (size_t)p->stages * sizeof(int));
     hash = mix_module(p, hash);
@@ -265,15 +234,22 @@ static tutti_status_t prepare(tutti_pipeline_t *p)
     TT_TRY(tt_chain_cut(&p->chain, p->stages, o->cut, o->cut_count));
     TT_TRY(tt_params_open(p));
     TT_TRY(tt_ties_open(p));
-    TT_TRY(check_versions(p));
     TT_TRY(check_ties(p));
     TT_TRY(open_stages(p));
+    TT_TRY(tt_updates_open(p));
+    if (p->versions != NULL && o->deferred_statistics) {
+        return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
+                       "pipeline: deferred_statistics move once for a batch, and this schedule "
+                       "steps inside it, where each update is a batch: leave them out, or take a "
+                       "schedule that steps at the end (flush)");
+    }
     return tt_mail_open(p);
 }
 
 static tutti_status_t change_module(tutti_pipeline_t *p)
 {
     TT_TRY(tt_params_place(p));
+    TT_TRY(tt_norms_open(p));
     return tt_slices_open(p);
 }
 
@@ -330,6 +306,8 @@ void tutti_pipeline_release(tutti_pipeline_t *p)
         return;
     }
     close_stages(p);
+    tt_versions_close(p);
+    tt_norms_close(p);
     tt_mail_close(p);
     tt_ties_close(p);
     tt_slices_close(p);
@@ -356,6 +334,7 @@ tutti_pipeline_stats_t tutti_pipeline_stats(const tutti_pipeline_t *p)
     stats.stages = p->stages;
     stats.parts = p->chain.count;
     stats.local_stages = p->own_count;
+    stats.versions_max = stats.versions_max > 0 ? stats.versions_max : 1;
     return stats;
 }
 

@@ -16,6 +16,7 @@
 
 #include "core/tensor/tensor_impl.h"
 #include "parallel/pipeline/pipeline_impl.h"
+#include "parallel/pipeline/pipeline_versions.h"
 
 enum { CALL_BITS = 20, PART_BITS = 20, NEEDS_GRAD = 1, IS_THERE = 2 };
 
@@ -182,6 +183,14 @@ static double weight_of(const tutti_pipeline_t *p, const tt_cell_t *cell)
     return p->options.loss_is_sum ? 1 : (double)cell->rows / (double)cell->total;
 }
 
+/* Of its gradient: the micro-batches of an update are a batch. */
+static double slope_of(const tutti_pipeline_t *p, const tt_cell_t *cell, int micro_batch)
+{
+    return p->options.loss_is_sum
+               ? 1
+               : (double)cell->rows / (double)tt_update_rows(p, cell->total, micro_batch);
+}
+
 static tutti_status_t check_loss(const tutti_pipeline_t *p, tutti_tensor_t *loss)
 {
     char text[192];
@@ -230,9 +239,10 @@ static tutti_status_t run_loss(tutti_pipeline_t *p, const tt_stage_t *stage, tt_
     cell->loss = weight * tutti_tensor_item(loss);
     last->outputs[0] = loss;
     last->output_count = 1;
-    last->grads[0] = !p->trains ? NULL
-                                : tutti_full(cell->scope, tutti_tensor_dtype(loss),
-                                             tutti_tensor_shape(loss), weight);
+    last->grads[0] = !p->trains
+                         ? NULL
+                         : tutti_full(cell->scope, tutti_tensor_dtype(loss),
+                                      tutti_tensor_shape(loss), slope_of(p, cell, micro_batch));
     return tutti_scope_status(cell->scope);
 }
 

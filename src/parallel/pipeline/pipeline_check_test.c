@@ -63,6 +63,29 @@ static void a_cycle_is_named_and_marked(void **state)
                "     1  *0W0           <-- rank 0 waits for 0I0");
 }
 
+/* In memory a kind may be any number. */
+static void an_unknown_kind_is_named_with_its_place(void **state)
+{
+    (void)state;
+    static const int kinds[] = {-1, TUTTI_PIPELINE_STEP + 1, 1 << 20};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        tutti_pipeline_schedule_t own = read_text("0F0,0B0\n1F0,1B0\n");
+        tutti_pipeline_report_t report;
+        tutti_pipeline_row_t row;
+        char text[80];
+        own.rows[1].actions[1].kind = (tutti_pipeline_kind_t)kinds[i];
+        snprintf(text, sizeof text, "no kind of action with the number %d", kinds[i]);
+        assert_int_equal(tutti_pipeline_check(&own, &report, NULL), TUTTI_ERR_ARG);
+        tt_expect_error("rank 1, action 1, 1?0: there is");
+        tt_expect_error(text);
+        const tutti_pipeline_options_t options = {.own = &own};
+        assert_int_equal(tutti_pipeline_plan_row(&options, 1, &row), TUTTI_ERR_ARG);
+        tt_expect_error("rank 1, action 1: there is");
+        tt_expect_error(text);
+        tutti_pipeline_schedule_release(&own);
+    }
+}
+
 static void what_is_missing_is_named(void **state)
 {
     (void)state;
@@ -381,6 +404,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_cycle_is_named_and_marked),
+        cmocka_unit_test(an_unknown_kind_is_named_with_its_place),
         cmocka_unit_test(what_is_missing_is_named),
         cmocka_unit_test(messages_have_both_ends),
         cmocka_unit_test(versions_must_be_there),

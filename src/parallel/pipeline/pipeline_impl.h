@@ -8,6 +8,8 @@
  *     ties     parameters that several parts have                pipeline_ties.c
  *     slices   who steps which parameter                         pipeline_slices.c
  *     step     the row of actions, and what ends it              pipeline_step.c
+ *     versions older weights, where stages step inside a batch   pipeline_versions.c
+ *     norms    running statistics that move once for a batch     pipeline_norms.c
  */
 #ifndef TT_PIPELINE_IMPL_H
 #define TT_PIPELINE_IMPL_H
@@ -137,6 +139,7 @@ typedef struct {
     bool is_sliced; /* seen hangs on it */
     tt_tensor_slice_t seen;
     tutti_tensor_t *grad; /* what seen.grad points to */
+    bool is_optimized;    /* by the optimizer that steps inside a batch */
 } tt_pipeline_param_t;
 
 /* Where a step is, for texts of failures. */
@@ -166,6 +169,9 @@ struct tutti_pipeline {
                                     which there are param_count, then buffers */
     int param_count, tensor_count, tensor_capacity;
     tt_slicer_t slicer;
+    struct tt_versions *versions;   /* NULL: steps are the caller's, behind a batch */
+    struct tt_deferred_norm *norms; /* a list; NULL: running statistics move in forward */
+    bool steps_alone;               /* this rank's optimizer steps now, with no others */
     tutti_idle_t idle;
     bool has_idle;
     /* of a step */
@@ -253,6 +259,10 @@ tutti_status_t tt_params_place(tutti_pipeline_t *p); /* own ones get memory, oth
 tutti_status_t tt_slices_open(tutti_pipeline_t *p);
 void tt_slices_close(tutti_pipeline_t *p);
 void tt_slices_begin_step(tutti_pipeline_t *p);
+/* The optimizer sees a gradient of the parameter: this rank's, or another's as an empty slice. */
+tutti_status_t tt_slices_show(tutti_pipeline_t *p, tt_pipeline_param_t *param);
+/* The parameter has another storage: so has its slice. */
+tutti_status_t tt_slices_follow(tutti_pipeline_t *p, tt_pipeline_param_t *param);
 /* numbers [1 + param_count]: the loss, and whether a parameter has a gradient; of all ranks. */
 tutti_status_t tt_slices_end_step(tutti_pipeline_t *p, double *loss);
 

@@ -1,6 +1,8 @@
 /* A rank that dies in the middle of an action: all others end with an error that says where they
  * were, and whose action they waited for. Each action of each rank is one case. */
-#include "parallel/pipeline/pipeline_testing.h"
+#include "parallel/pipeline/pipeline_versions_testing.h"
+
+#include <tutti/own_optimizer.h>
 
 #include <signal.h>
 #include <stdatomic.h>
@@ -25,7 +27,8 @@ typedef struct {
 /* Who dies, and where. */
 typedef struct {
     int victim;
-    char action;     /* 'F', 'B' (or I), 'W' */
+    char action; /* 'F', 'B' (or I), 'W', 'S': a step inside a batch */
+    bool is_async;
     int micro_batch; /* the how manyeth of the step */
     report_t *report;
     int step, seen;
@@ -71,14 +74,43 @@ static tutti_status_t arm(tutti_module_t *net, death_t *death)
 }
 
 static const tt_training_t training = {.model = "mlp", .schedule = "zb-h1", .micro_batches = 4};
+static const tt_async_t async = {
+    .model = "mlp", .optimizer = "sgd", .ranks = RANKS, .micro_batches = 4, .rows = 9};
 
 static tutti_status_t train_until_failure(tt_trainer_t *t, death_t *death)
 {
     for (death->step = 0; death->step < STEPS; death->step++) {
         double loss;
-        TT_TRY(tt_train_step(t, &training, death->step, &loss));
+        TT_TRY(death->is_async ? tt_async_batch(t, &async, death->step, &loss)
+                               : tt_train_step(t, &training, death->step, &loss));
     }
     return TUTTI_OK;
+}
+
+static death_t *stepping; /* of this process */
+
+static void step_or_die(const tutti_optim_piece_t *piece)
+{
+    if (stepping->action == 'S') {
+        die(stepping);
+    }
+    tutti_sgd.update(piece);
+}
+
+/* The optimizer is one that may die. */
+static tutti_status_t open_async(tt_trainer_t *t, tutti_group_t *world, death_t *death)
+{
+    static tutti_optim_ops_t kind;
+    const tt_training_t of_async = tt_training_of(&async);
+    TT_TRY(tt_async_open(t, &async, &of_async, world));
+    TT_TRY(tutti_pipeline_set_optimizer(t->pipeline, NULL));
+    tutti_optim_release(t->opt);
+    stepping = death;
+    kind = tutti_sgd;
+    kind.update = step_or_die;
+    TT_TRY(tutti_optim_create(t->ctx, &kind, NULL, &t->opt));
+    TT_TRY(tutti_optim_add_module(t->opt, t->net, NULL, NULL));
+    return tutti_pipeline_set_optimizer(t->pipeline, t->opt);
 }
 
 static tutti_status_t be_rank(int rank, int port, death_t *death)
@@ -87,8 +119,12 @@ static tutti_status_t be_rank(int rank, int port, death_t *death)
     tutti_group_t *world;
     tt_be_rank(rank, RANKS, port);
     TT_TRY(tutti_init(NULL, &world));
-    TT_TRY(tt_trainer_open(&t, &training, world));
-    TT_TRY(rank == death->victim ? arm(t.net, death) : TUTTI_OK);
+    TT_TRY(death->is_async ? open_async(&t, world, death) : tt_trainer_open(&t, &training, world));
+    if (rank != death->victim) {
+        death->action = 0;
+    }
+    TT_TRY(strchr("FBW", death->action) != NULL && death->action != 0 ? arm(t.net, death)
+                                                                      : TUTTI_OK);
     const tutti_status_t status = train_until_failure(&t, death);
     atomic_store(&death->report->told_ns[rank], tt_clock_ns());
     return status;
@@ -116,13 +152,16 @@ static void expect_blame(const death_t *death, int rank)
     }
 }
 
-static void kill_one(int victim, char action, int micro_batch)
+static void kill_one(int victim, char action, int micro_batch, bool is_async)
 {
     report_t *report =
         mmap(NULL, sizeof *report, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(report != MAP_FAILED);
-    death_t death = {
-        .victim = victim, .action = action, .micro_batch = micro_batch, .report = report};
+    death_t death = {.victim = victim,
+                     .action = action,
+                     .micro_batch = micro_batch,
+                     .report = report,
+                     .is_async = is_async};
     const int port = tt_free_port();
     pid_t children[RANKS];
     for (int rank = 0; rank < RANKS; rank++) {
@@ -154,7 +193,7 @@ static void a_death_in_any_action_is_told_to_all(void **state)
         for (const char *action = "FBW"; *action != 0; action++) {
             for (int micro_batch = 0; micro_batch < training.micro_batches; micro_batch++) {
                 if (tt_test_takes(number++)) {
-                    kill_one(victim, *action, micro_batch);
+                    kill_one(victim, *action, micro_batch, false);
                 }
             }
         }
@@ -164,8 +203,25 @@ static void a_death_in_any_action_is_told_to_all(void **state)
 static void so_is_one_that_is_always_looked_at(void **state)
 {
     (void)state;
-    kill_one(1, 'F', 2);
-    kill_one(2, 'B', 0);
+    kill_one(1, 'F', 2, false);
+    kill_one(2, 'B', 0, false);
+}
+
+/* Of a schedule that steps inside a batch: a step is an action, too. */
+static void a_death_in_a_step_is_told_to_all(void **state)
+{
+    (void)state;
+    uint64_t number = 1000;
+    for (int victim = 0; victim < RANKS; victim++) {
+        for (const char *action = "FBWS"; *action != 0; action++) {
+            for (int micro_batch = 0; micro_batch < async.micro_batches; micro_batch++) {
+                if (tt_test_takes(number++)) {
+                    kill_one(victim, *action, micro_batch, true);
+                }
+            }
+        }
+    }
+    kill_one(1, 'S', 3, true);
 }
 
 int main(void)
@@ -173,6 +229,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_death_in_any_action_is_told_to_all),
         cmocka_unit_test(so_is_one_that_is_always_looked_at),
+        cmocka_unit_test(a_death_in_a_step_is_told_to_all),
     };
     return cmocka_run_group_tests(tests, tt_take_key, tt_nothing_is_left);
 }

@@ -2,6 +2,7 @@
  * parameters are added where it has none of that kind. What it has is kept as it is.
  */
 #include "parallel/pipeline/pipeline_own.h"
+#include "parallel/pipeline/pipeline_text.h"
 
 #include "core/base/alloc.h"
 
@@ -110,10 +111,16 @@ static void put_row(tt_pipeline_emit_t *emit, const tutti_pipeline_row_t *from, 
 }
 
 static tutti_status_t check_numbers(const tutti_pipeline_row_t *row,
-                                    const tt_pipeline_shape_t *shape)
+                                    const tt_pipeline_shape_t *shape, int rank)
 {
     for (int64_t i = 0; i < row->count; i++) {
         const tutti_pipeline_action_t *action = &row->actions[i];
+        if ((unsigned)action->kind >= TT_PIPELINE_KINDS) {
+            return TT_FAIL(TUTTI_ERR_ARG,
+                           "pipeline: rank %d, action %lld: there is no kind of action with the "
+                           "number %d",
+                           rank, (long long)i, (int)action->kind);
+        }
         const int least = is_computation(action->kind) ? 0 : -1;
         if (action->stage < 0 || action->stage >= shape->stages || action->micro_batch < least ||
             action->micro_batch >= shape->total) {
@@ -132,7 +139,7 @@ tutti_status_t tt_pipeline_own_row(tt_pipeline_emit_t *emit, const tutti_pipelin
 {
     const tutti_pipeline_row_t *from = &own->rows[emit->rank];
     const bool compute_only = !emit->adds_messages;
-    TT_TRY(check_numbers(from, emit->shape));
+    TT_TRY(check_numbers(from, emit->shape, emit->rank));
     emit->is_asynchronous = steps_early(own);
     emit->adds_messages = emit->adds_messages && !tt_pipeline_has_messages(own);
     emit->adds_reductions = emit->adds_reductions && !tt_pipeline_has(own, TUTTI_PIPELINE_REDUCE);

@@ -50,10 +50,6 @@ static const refusal_t refusals[] = {
      "mlp",
      TUTTI_ERR_UNSUPPORTED,
      "a plan of 2 shards: one is performed at a time"},
-    {{.plan = {.schedule = "pipedream", .micro_batches = 4}, .loss = tt_pipeline_loss},
-     "mlp",
-     TUTTI_ERR_UNSUPPORTED,
-     "pipedream steps while micro-batches are under way"},
     {{.plan = {.schedule = "1f2b", .micro_batches = 4}, .loss = tt_pipeline_loss},
      "mlp",
      TUTTI_ERR_ARG,
@@ -88,7 +84,7 @@ static void what_cannot_be_is_refused_on_all_ranks(void **state)
     tutti_pipeline_schedule_release(&two_shards);
 }
 
-enum { BATCHES, SCHEDULE, SUM, MODULE, OWN, FROZEN, DTYPE, DIFFERENCES };
+enum { BATCHES, SCHEDULE, SUM, DEFERRED, MODULE, OWN, FROZEN, DTYPE, DIFFERENCES };
 
 static const char *const rows_of_own[] = {"0F0,0B0,0F1,0B1\n1F0,1B0,1F1,1B1\n",
                                           "0F1,0B1,0F0,0B0\n1F1,1B1,1F0,1B0\n"};
@@ -173,7 +169,8 @@ static void differ(tt_member_t *m)
         .plan = {.schedule = is_odd && what == SCHEDULE ? "gpipe" : "1f1b",
                  .micro_batches = is_odd && what == BATCHES ? 5 : 4},
         .loss = tt_pipeline_loss,
-        .loss_is_sum = is_odd && what == SUM};
+        .loss_is_sum = is_odd && what == SUM,
+        .deferred_statistics = is_odd && what == DEFERRED};
     TT_EXPECT(m, tutti_pipeline_read(rows, strlen(rows), 0, &own) == 0);
     if (what == OWN) {
         options.plan = (tutti_pipeline_options_t){.own = &own};

@@ -166,9 +166,11 @@ static tutti_pipeline_t *pipeline_of(tt_slicer_t *slicer)
     return (tutti_pipeline_t *)(void *)((char *)slicer - offsetof(tutti_pipeline_t, slicer));
 }
 
+/* Inside a batch a rank steps whole parameters of its own, and needs nobody (steps_alone). */
 static tutti_status_t agree(tt_slicer_t *slicer, tutti_status_t status)
 {
-    return tt_group_agree(pipeline_of(slicer)->group, status);
+    const tutti_pipeline_t *p = pipeline_of(slicer);
+    return p->steps_alone ? status : tt_group_agree(p->group, status);
 }
 
 /* In a tensor of its own: a failed call may write into it later. */
@@ -188,7 +190,8 @@ static tutti_status_t sum_numbers(tutti_pipeline_t *p, double *numbers, size_t c
 
 static tutti_status_t sum(tt_slicer_t *slicer, double *numbers, size_t count)
 {
-    return sum_numbers(pipeline_of(slicer), numbers, count);
+    tutti_pipeline_t *p = pipeline_of(slicer);
+    return p->steps_alone ? TUTTI_OK : sum_numbers(p, numbers, count);
 }
 
 /* No other rank reads the parameters of a stage. */
@@ -201,6 +204,9 @@ static tutti_status_t begin(tt_slicer_t *slicer)
 static tutti_status_t stepped(tt_slicer_t *slicer, tutti_status_t status)
 {
     tutti_pipeline_t *p = pipeline_of(slicer);
+    if (p->steps_alone) {
+        return status;
+    }
     TT_TRY(tt_group_agree(p->group, status));
     if (p->tie_count == 0) {
         return TUTTI_OK;
@@ -240,6 +246,18 @@ static tutti_status_t open_slice(tutti_pipeline_t *p, tt_pipeline_param_t *param
     param->seen.slicer = &p->slicer;
     x->slice = &param->seen;
     param->is_sliced = true;
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_slices_follow(tutti_pipeline_t *p, tt_pipeline_param_t *param)
+{
+    tutti_tensor_t *row;
+    if (!param->is_sliced) {
+        return TUTTI_OK;
+    }
+    TT_TRY(open_row(p, param->tensor, param->tensor, param->owner == p->rank, &row));
+    tutti_tensor_release(param->seen.values);
+    param->seen.values = row;
     return TUTTI_OK;
 }
 
@@ -285,9 +303,9 @@ static bool has_own_grad(const tutti_pipeline_t *p, const tt_pipeline_param_t *p
     return param->owner == p->rank && tutti_tensor_grad(param->tensor) != NULL;
 }
 
-static tutti_status_t show_grad(tutti_pipeline_t *p, tt_pipeline_param_t *param, bool has_grad)
+tutti_status_t tt_slices_show(tutti_pipeline_t *p, tt_pipeline_param_t *param)
 {
-    if (!has_grad || !param->is_sliced) {
+    if (!param->is_sliced) {
         return TUTTI_OK;
     }
     tutti_tensor_t *grad = tutti_tensor_grad(param->tensor);
@@ -320,7 +338,7 @@ tutti_status_t tt_slices_end_step(tutti_pipeline_t *p, double *loss)
         status = p->ranks > 1 ? sum_numbers(p, numbers, count) : TUTTI_OK;
     }
     for (int i = 0; i < p->param_count && status >= 0 && p->trains; i++) {
-        status = show_grad(p, &p->params[i], numbers[i + 1] > 0);
+        status = numbers[i + 1] > 0 ? tt_slices_show(p, &p->params[i]) : TUTTI_OK;
     }
     if (status >= 0) {
         *loss = numbers[0];

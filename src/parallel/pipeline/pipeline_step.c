@@ -5,7 +5,8 @@
  *                and which parameters have gradients
  *
  * Sends begin with the action that makes what is sent, receives ahead of the one that needs it, and
- * both go on while operations compute. The first failure is kept with the place where it happened,
+ * both go on while operations compute. Asynchronous schedules have STEPs in the row, and actions at
+ * older weights (pipeline_versions.c). The first failure is kept with the place where it happened,
  * and ends the pipeline on all ranks.
  */
 #include <tutti/modes.h>
@@ -15,6 +16,8 @@
 #include "core/base/fail.h"
 #include "core/tensor/tensor_impl.h"
 #include "parallel/pipeline/pipeline_impl.h"
+#include "parallel/pipeline/pipeline_norms.h"
+#include "parallel/pipeline/pipeline_versions.h"
 
 enum { PLACE_BYTES = 320 };
 
@@ -26,7 +29,9 @@ static const char *name_of(tutti_pipeline_kind_t kind)
                                         [TUTTI_PIPELINE_B] = "B",
                                         [TUTTI_PIPELINE_I] = "I",
                                         [TUTTI_PIPELINE_W] = "W"};
-    return kind <= TUTTI_PIPELINE_W ? names[kind] : "a message";
+    return kind <= TUTTI_PIPELINE_W      ? names[kind]
+           : kind == TUTTI_PIPELINE_STEP ? "STEP"
+                                         : "a message";
 }
 
 /* "rank 1, step 7, F of stage 2, micro-batch 3, waiting for rank 0 (F of stage 1, micro-batch 3)"
@@ -83,8 +88,9 @@ static void advance_mail(void *user)
 
 /* ---- actions --------------------------------------------------------------------------------- */
 
-static tutti_status_t run_action(tutti_pipeline_t *p, const tutti_pipeline_action_t *action)
+static tutti_status_t run_action(tutti_pipeline_t *p, int64_t index)
 {
+    const tutti_pipeline_action_t *action = &p->row.actions[index];
     tt_stage_t *stage = tt_pipeline_stage(p, action->stage);
     switch (action->kind) {
     case TUTTI_PIPELINE_F:
@@ -96,14 +102,26 @@ static tutti_status_t run_action(tutti_pipeline_t *p, const tutti_pipeline_actio
         return tt_cell_backward(p, stage, action->micro_batch, TT_TURN_INPUTS);
     case TUTTI_PIPELINE_W:
         return tt_cell_backward(p, stage, action->micro_batch, TT_TURN_WEIGHTS);
-    default: /* messages go with what they are about; steps are the caller's */
+    case TUTTI_PIPELINE_STEP:
+        return tt_versions_step(p, index);
+    default: /* messages go with what they are about */
         return TUTTI_OK;
     }
 }
 
 static bool is_due(const tutti_pipeline_t *p, tutti_pipeline_kind_t kind)
 {
-    return kind == TUTTI_PIPELINE_F || (p->trains && kind <= TUTTI_PIPELINE_W);
+    const bool steps = kind == TUTTI_PIPELINE_STEP && p->versions != NULL; /* else the caller's */
+    return kind == TUTTI_PIPELINE_F || (p->trains && (kind <= TUTTI_PIPELINE_W || steps));
+}
+
+/* At the weights that it wants. */
+static tutti_status_t run_due(tutti_pipeline_t *p, int64_t index)
+{
+    tt_versions_enter(p, index);
+    const tutti_status_t status = run_action(p, index);
+    tt_versions_leave(p, index);
+    return status < 0 ? status : p->status;
 }
 
 static tutti_status_t run_row(tutti_pipeline_t *p)
@@ -112,8 +130,7 @@ static tutti_status_t run_row(tutti_pipeline_t *p)
         const tutti_pipeline_action_t *action = &p->row.actions[i];
         if (is_due(p, action->kind)) {
             p->place = (tt_pipeline_place_t){.action = *action, .peer = -1, .is_begun = true};
-            TT_TRY(run_action(p, action));
-            TT_TRY(p->status);
+            TT_TRY(run_due(p, i));
         }
     }
     p->place.is_behind = p->place.is_begun;
@@ -176,6 +193,8 @@ static void begin_step(tutti_pipeline_t *p, const tutti_pipeline_batch_t *batch)
     if (p->trains) {
         tt_ties_begin_step(p);
         tt_slices_begin_step(p);
+        tt_versions_begin_step(p);
+        tt_norms_begin_step(p);
     }
 }
 
@@ -183,6 +202,8 @@ static tutti_status_t finish(tutti_pipeline_t *p, double *loss)
 {
     TT_TRY(tt_mail_end_step(p));
     TT_TRY(p->trains ? tt_ties_end_step(p) : TUTTI_OK);
+    TT_TRY(p->trains ? tt_norms_end_step(p) : TUTTI_OK);
+    tt_versions_end_step(p);
     return tt_slices_end_step(p, loss);
 }
 
@@ -246,6 +267,7 @@ tutti_status_t tutti_pipeline_step(tutti_pipeline_t *p, const tutti_pipeline_bat
     TT_WANT("pipeline_step", p);
     TT_WANT("pipeline_step", batch);
     TT_TRY(check_usable(p));
+    TT_TRY(tt_versions_check(p));
     p->trains = true;
     TT_TRY(run_in_mode(p, batch, loss));
     p->stats.steps++;

@@ -138,6 +138,10 @@ bool tt_pipeline_awaited(const tt_pipeline_walk_t *walk, int rank, tutti_pipelin
 static tutti_status_t check_numbers(tt_pipeline_walk_t *walk, tt_pipeline_place_t place,
                                     const tutti_pipeline_action_t *action)
 {
+    if ((unsigned)action->kind >= TT_PIPELINE_KINDS) {
+        return tt_pipeline_blame(walk, place, "there is no kind of action with the number %d",
+                                 (int)action->kind);
+    }
     if (action->stage < 0 || action->stage >= walk->schedule->stages) {
         return tt_pipeline_blame(walk, place, "there are %d stages", walk->schedule->stages);
     }

@@ -6,6 +6,7 @@
 
 #include "compute/nn/layers/layer_batch_norm.h"
 #include "compute/nn/module_impl.h"
+#include "core/base/default.h"
 #include "core/base/fail.h"
 #include "core/kernel/elementwise/map.h"
 #include "core/tensor/tensor_impl.h"
@@ -85,6 +86,15 @@ static tutti_status_t find_share(const tutti_tensor_t *batches, double *share)
     return TUTTI_OK;
 }
 
+tutti_status_t tt_batch_norm_layer_move(tutti_scope_t *s, tt_channel_norm_t *norm,
+                                        const tt_batch_statistics_t *batch)
+{
+    double momentum = tt_or_default(norm->momentum, 0.1);
+    TT_TRY(norm->is_cumulative ? find_share(norm->batches, &momentum) : TUTTI_OK);
+    TT_TRY(tt_batch_norm_move(s, norm->running_mean, norm->running_var, momentum, batch));
+    return count_batch(s, norm->batches);
+}
+
 static tutti_tensor_t *forward(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x,
                                tutti_tensor_t *residual)
 {
@@ -107,7 +117,8 @@ static tutti_tensor_t *forward(tutti_scope_t *s, tutti_module_t *m, tutti_tensor
                                                 .residual = residual,
                                                 .relu = norm->has_relu};
     tutti_tensor_t *const inputs[] = {x, norm->weight, norm->bias};
-    tutti_tensor_t *y = tt_batch_norm(s, inputs, &options, is_shared ? &norm->shared : NULL);
+    tutti_tensor_t *y =
+        tt_batch_norm(s, inputs, &options, is_shared ? &norm->shared : NULL, norm->deferred);
     if (counts && norm->running_mean->storage->version != before) {
         /* one without samples moves nothing, and is none of the average */
         const tutti_status_t status = count_batch(s, norm->batches);

@@ -14,10 +14,15 @@ typedef struct {
     bool is_cumulative, has_relu;
     int64_t groups;
     tt_shared_statistics_t shared; /* merge is NULL: the statistics are of this process alone */
+    const tt_deferred_statistics_t *deferred; /* borrowed; NULL: running ones move in forward */
 } tt_channel_norm_t;
 
 /* options: tutti_batch_norm_layer_options_t */
 tutti_status_t tt_batch_norm_layer_init(tutti_module_t *m, const void *options);
+
+/* Running statistics move towards a batch's, which is counted. */
+tutti_status_t tt_batch_norm_layer_move(tutti_scope_t *s, tt_channel_norm_t *norm,
+                                        const tt_batch_statistics_t *batch);
 
 /* forward_many of both. */
 void tt_batch_norm_layer_forward(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *const *inputs,

@@ -30,6 +30,7 @@ typedef struct {
     bool is_shared;   /* with other processes */
     bool relu;
     tt_shared_statistics_t shared;
+    tt_deferred_statistics_t deferred; /* take is NULL: running ones move at once */
 } batch_norm_params_t;
 
 /* ---- rules ----------------------------------------------------------------------------------- */
@@ -151,15 +152,38 @@ static tutti_status_t move_running(tutti_scope_t *s, tutti_tensor_t *running,
 static tutti_status_t update_running(const tutti_op_call_t *call, const parts_t *p)
 {
     const batch_norm_params_t *params = call->params;
+    const tt_deferred_statistics_t *deferred = &params->deferred;
     const double count = *(double *)tutti_tensor_data(p->count), m = params->momentum;
     const bool is_first = !call->scope->ctx->is_recomputing;
-    if (params->is_of_batch && p->running_mean != NULL && count > 0 && is_first) {
-        TT_TRY(move_running(call->scope, call->inputs[RUNNING_MEAN], p->running_mean, p->mean,
-                            (double[]){1 - m, m}));
-        TT_TRY(move_running(call->scope, call->inputs[RUNNING_VAR], p->running_var, p->variance,
-                            (double[]){1 - m, m * count / (count - 1)}));
+    if (!params->is_of_batch || p->running_mean == NULL || count <= 0 || !is_first) {
+        return TUTTI_OK;
     }
-    return TUTTI_OK;
+    if (deferred->take != NULL) {
+        return deferred->take(deferred->user, call->scope, p->mean, p->variance, count);
+    }
+    TT_TRY(move_running(call->scope, call->inputs[RUNNING_MEAN], p->running_mean, p->mean,
+                        (double[]){1 - m, m}));
+    return move_running(call->scope, call->inputs[RUNNING_VAR], p->running_var, p->variance,
+                        (double[]){1 - m, m * count / (count - 1)});
+}
+
+tutti_status_t tt_batch_norm_move(tutti_scope_t *s, tutti_tensor_t *running_mean,
+                                  tutti_tensor_t *running_var, double momentum,
+                                  const tt_batch_statistics_t *batch)
+{
+    tutti_tensor_t *old[2] = {NULL, NULL};
+    const double m = momentum, of_sample = batch->count / (batch->count - 1);
+    tutti_status_t status = tt_dense(s, running_mean, TUTTI_F64, &old[0]);
+    status = status < 0 ? status : tt_dense(s, running_var, TUTTI_F64, &old[1]);
+    if (status >= 0) {
+        status = move_running(s, running_mean, old[0], batch->mean, (double[]){1 - m, m});
+    }
+    if (status >= 0) {
+        status =
+            move_running(s, running_var, old[1], batch->variance, (double[]){1 - m, m * of_sample});
+    }
+    tt_tensors_release(old, 2);
+    return status;
 }
 
 static tutti_status_t run_forward(tutti_op_call_t *call, const parts_t *p, const tt_channels_t *c,
@@ -444,7 +468,8 @@ static const tutti_op_t sync_batch_norm = {
 
 tutti_tensor_t *tt_batch_norm(tutti_scope_t *s, tutti_tensor_t *const inputs[3],
                               const tutti_batch_norm_options_t *options,
-                              const tt_shared_statistics_t *shared)
+                              const tt_shared_statistics_t *shared,
+                              const tt_deferred_statistics_t *deferred)
 {
     const tutti_batch_norm_options_t o =
         options == NULL ? (tutti_batch_norm_options_t){0} : *options;
@@ -455,6 +480,7 @@ tutti_tensor_t *tt_batch_norm(tutti_scope_t *s, tutti_tensor_t *const inputs[3],
         .is_shared = shared != NULL,
         .relu = o.relu,
         .shared = shared != NULL ? *shared : (tt_shared_statistics_t){0},
+        .deferred = deferred != NULL ? *deferred : (tt_deferred_statistics_t){0},
     };
     tutti_tensor_t *all[] = {inputs[X],      inputs[WEIGHT], inputs[BIAS],
                              o.running_mean, o.running_var,  o.residual};
@@ -465,5 +491,5 @@ tutti_tensor_t *tt_batch_norm(tutti_scope_t *s, tutti_tensor_t *const inputs[3],
 tutti_tensor_t *tutti_batch_norm(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *weight,
                                  tutti_tensor_t *bias, const tutti_batch_norm_options_t *options)
 {
-    return tt_batch_norm(s, (tutti_tensor_t *[]){x, weight, bias}, options, NULL);
+    return tt_batch_norm(s, (tutti_tensor_t *[]){x, weight, bias}, options, NULL, NULL);
 }

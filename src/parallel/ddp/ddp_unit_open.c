@@ -41,7 +41,8 @@ static int by_offset(const void *a, const void *b)
     return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
-/* Cuts of a flat of frozen parameters; `members`: room for all of them. */
+/* Cuts of a flat of frozen parameters, behind those of the buckets; `members`: room for all of
+ * them. */
 static void cut_frozen(tutti_ddp_t *ddp, int flat, tt_slice_param_t *members)
 {
     const tt_bucket_plan_t *plan = &ddp->units.frozen;
@@ -55,7 +56,8 @@ static void cut_frozen(tutti_ddp_t *ddp, int flat, tt_slice_param_t *members)
             (tt_slice_param_t){plan->slots[i].offset, x->numel, tt_ddp_grain(&ddp->options, x)};
     }
     qsort(members, (size_t)spec->param_count, sizeof *members, by_offset);
-    tt_slice_plan(members, spec->param_count, spec->numel, ranks, cuts);
+    const tt_slice_flat_t cut = {members, spec->param_count, spec->numel};
+    tt_slice_plan(&cut, ranks, ddp->reducer->totals, cuts);
     for (int r = 0; r < ranks; r++) {
         counts[r] = cuts[r + 1] - cuts[r];
     }

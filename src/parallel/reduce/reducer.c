@@ -171,6 +171,9 @@ static tutti_status_t open_buckets(tt_reducer_t *reducer, const tt_tensor_list_t
     TT_TRY_ALLOC(reducer->slots);
     reducer->tensors = tt_alloc_array(2 * slots, sizeof(tutti_tensor_t *), "reducer");
     TT_TRY_ALLOC(reducer->tensors);
+    reducer->totals = tt_alloc_array((size_t)tutti_group_size(reducer->options.group),
+                                     sizeof *reducer->totals, "reducer");
+    TT_TRY_ALLOC(reducer->totals);
     for (int b = 0; b < plan->bucket_count; b++) {
         const int member = plan->members[plan->buckets[b].first];
         TT_TRY(open_bucket(reducer, &reducer->buckets[b], &plan->buckets[b],
@@ -211,6 +214,8 @@ static void close_buckets(tt_reducer_t *reducer)
     tt_free(reducer->tensors);
     tt_free(reducer->slots);
     tt_free(reducer->buckets);
+    tt_free(reducer->totals);
+    reducer->totals = NULL;
     reducer->tensors = NULL;
     reducer->slots = NULL;
     reducer->buckets = NULL;

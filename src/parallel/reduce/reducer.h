@@ -137,6 +137,8 @@ typedef struct {
     int64_t impatient; /* the step in which nothing is waited for any more (reducer_memory.c) */
     tt_bucket_plan_t plan;
     tt_bucket_t *buckets;     /* [plan.bucket_count] */
+    int64_t *totals;          /* [ranks] elements of slices of all buckets; more that is cut goes on
+                                 from there */
     tt_reducer_slot_t *slots; /* [plan.param_count] */
     tutti_tensor_t **tensors; /* [2][plan.param_count] parameters, then gradients, as plan.members;
                                  borrowed */

@@ -344,9 +344,9 @@ static tutti_status_t step_slices(tutti_optim_t *opt)
         status = tt_optim_offload_note(opt, tt_optim_measure_slices(opt, sums));
     }
     note_current(opt);
-    status = status < 0 ? status : tt_optim_begin_step(opt);
     if (status >= 0) {
-        status = tt_optim_end_step(opt, step_all(opt, sums));
+        status = tt_optim_begin_step(opt);
+        status = tt_optim_end_step(opt, status < 0 ? status : step_all(opt, sums));
     }
     keep_current(opt, status);
     tt_free(sums);

@@ -244,6 +244,7 @@ static tutti_status_t check_slot(const tutti_optim_t *opt, const tt_optim_slot_t
     TT_TRY(tt_tensor_check_named(tt_optim_weight(slot), slot->name));
     TT_TRY(tt_tensor_check_named(grad, slot->name));
     TT_TRY(check_place(opt, slot, "gradient", grad, tt_optim_weight(slot)->storage->device));
+    TT_TRY(tt_optim_offload_admit(opt, opt->ops->name, slot->name, tt_optim_weight(slot)));
     if (opt->ops->wants_whole && grad->numel != 0 && grad->numel != slot->tensor->numel) {
         return TT_FAIL(TUTTI_ERR_STATE,
                        "%s looks at whole parameters, and this rank steps a slice of \"%s\": cut "

@@ -90,9 +90,12 @@ typedef struct tutti_ddp_memory_use {
     int stage, units;
     size_t
         parameter_bytes; /**< of values: whole ones and slices, without what units under way have */
-    size_t gradient_bytes;     /**< buckets that are there, and slices of averages */
-    size_t optimizer_bytes;    /**< moments and masters of `opt` */
-    size_t unit_bytes;         /**< of units that are whole now */
+    size_t gradient_bytes;  /**< buckets that are there, and slices of averages */
+    size_t optimizer_bytes; /**< moments and masters of `opt` */
+    size_t unit_bytes; /**< memory of this rank alone that units have which come or are whole now,
+                            beside parameter_bytes: none where ranks share the parameters, but for
+                            what is summoned for writing, nor on one rank. So parameter_bytes and
+                            unit_bytes of all ranks together are what their hosts have */
     size_t peak_unit_bytes;    /**< the most that they had at once */
     size_t largest_unit_bytes; /**< what the largest one takes; at stage 3 alone */
     int64_t gathered_bytes;    /**< that other ranks' slices brought so far, over whatever wire */

@@ -206,10 +206,18 @@ static size_t whole_parameters(const tutti_ddp_t *ddp)
     return bytes;
 }
 
+/* Memory of this rank alone that the whole of small parameters has, which are resident. */
+static size_t kept_bytes(const tutti_ddp_t *ddp)
+{
+    const int last = ddp->units.count - 1;
+    const bool is_own = !ddp->units.source.ops->is_common && tutti_group_size(ddp->units.group) > 1;
+    return tt_ddp_unit(ddp, last)->is_kept && is_own ? tt_ddp_unit_bytes(ddp, last, TT_UNIT_FULL)
+                                                     : 0;
+}
+
 static size_t sliced_parameters(const tutti_ddp_t *ddp)
 {
     const tt_unit_source_t *source = &ddp->units.source;
-    const int last = ddp->units.count - 1;
     size_t bytes = 0;
     for (int f = 0; f < source->flat_count; f++) {
         const tt_unit_flat_t *flat = &source->flats[f];
@@ -218,8 +226,7 @@ static size_t sliced_parameters(const tutti_ddp_t *ddp)
             bytes += (size_t)flat->own->numel * tutti_dtype_bytes(flat->dtypes[TT_UNIT_COMPUTE]);
         }
     }
-    return bytes +
-           (ddp->units.units[last].is_kept ? tt_ddp_unit_bytes(ddp, last, TT_UNIT_FULL) : 0);
+    return bytes + kept_bytes(ddp);
 }
 
 static size_t gradients_of(const tt_bucket_t *bucket)
@@ -256,8 +263,9 @@ static void count_units(const tutti_ddp_t *ddp, tutti_ddp_memory_t *out)
     const tt_unit_kind_t kind =
         ddp->options.param_dtype == TUTTI_F32 ? TT_UNIT_FULL : TT_UNIT_COMPUTE;
     out->units = ddp->units.count;
-    out->unit_bytes = ddp->units.whole_bytes;
-    out->peak_unit_bytes = ddp->units.peak_whole_bytes;
+    const size_t kept = kept_bytes(ddp), held = ddp->units.source.held_bytes;
+    out->unit_bytes = held > kept ? held - kept : 0;
+    out->peak_unit_bytes = ddp->units.source.peak_held_bytes - kept;
     for (int u = 0; u < ddp->units.count; u++) {
         if (!tt_ddp_unit(ddp, u)->is_kept) {
             out->largest_unit_bytes =

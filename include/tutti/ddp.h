@@ -150,6 +150,18 @@ typedef struct tutti_ddp_options {
                        before; 0: 1; -1: none */
     size_t persistence_bytes; /**< parameters smaller than this stay on all ranks */
 
+    /** Parameters and buffers that DDP leaves alone, at every stage: not compared nor copied when
+     * it is made (ranks may have other shapes), not cast, not averaged, not dealt out; of buffers,
+     * each rank has its own. Full names of tensors or of modules, all of which is meant then; *
+     * stands for any letters but a dot, ? for one. Such a parameter's gradient is forgotten when a
+     * step begins, and is the sum over this rank's shards then, not divided; optimizers step it
+     * whole, on each rank by what that has (inside backward: in tutti_ddp_finish()). Who clips has
+     * such parameters in an optimizer of their own, or every rank clips by another norm.
+     * tutti_ddp_digest() has this rank's values of them. Another ddp, of another group, may average
+     * them */
+    const char *const *ignored; /**< [ignored_count]; each means something in the module */
+    int ignored_count;
+
     bool whole_slices;    /**< a slice has whole parameters: for optimizers that look at those
                                (Adafactor); so is one that is in options.optimizer */
     tutti_trace_t *trace; /**< retained; gets an event for each bucket's way. NULL: none */

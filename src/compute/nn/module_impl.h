@@ -77,8 +77,10 @@ tutti_status_t tt_load_check(tutti_tensor_t *x, const char *name, tutti_device_t
 tutti_status_t tt_load_begin(tutti_tensor_t *x, tutti_device_t *device, tutti_tensor_t **into);
 tutti_status_t tt_load_end(tutti_tensor_t *x, tutti_tensor_t *into, tutti_status_t status);
 
-/* Buffers alone, as tutti_module_cast(); dtype: a floating one. */
-tutti_status_t tt_module_cast_buffers(tutti_module_t *m, tutti_dtype_t dtype);
+/* Buffers alone, as tutti_module_cast(), those that `is_cast` says; dtype: a floating one. */
+tutti_status_t tt_module_cast_buffers(tutti_module_t *m, tutti_dtype_t dtype,
+                                      bool (*is_cast)(const void *user, const tutti_tensor_t *x),
+                                      const void *user);
 
 /* tutti_module_digest(); `before` (may be NULL) is called with each parameter before it is read. */
 tutti_status_t tt_module_digest(tutti_module_t *m, tutti_tensor_visit_t before, void *user,

@@ -23,6 +23,9 @@ static bool has_ddp(const tutti_tensor_t *tensor)
 static tutti_status_t add_param(void *user, const char *name, tutti_tensor_t *tensor)
 {
     tutti_ddp_t *ddp = user;
+    if (tt_ddp_is_ignored(ddp, tensor)) {
+        return TUTTI_OK;
+    }
     if (!tutti_tensor_is_contiguous(tensor)) {
         return TT_FAIL(TUTTI_ERR_ARG, "ddp: parameter %s is not contiguous", name);
     }
@@ -46,7 +49,8 @@ static tutti_status_t collect_params(tutti_ddp_t *ddp)
     const tt_tensor_list_t *list = &ddp->list;
     TT_TRY(tutti_module_each_parameter(ddp->module, add_param, ddp));
     if (list->count == 0) {
-        return TT_FAIL(TUTTI_ERR_ARG, "ddp: no parameter of the module requires a gradient");
+        return TT_FAIL(TUTTI_ERR_ARG, "ddp: no parameter of the module requires a gradient%s",
+                       ddp->ignored.params.count > 0 ? " and is not ignored" : "");
     }
     ddp->params = tt_alloc_array(list->count, sizeof *ddp->params, "ddp parameters");
     TT_TRY_ALLOC(ddp->params);
@@ -80,6 +84,7 @@ static void release_params(tutti_ddp_t *ddp)
     tt_free(ddp->params);
     tt_tensor_list_release(&ddp->list);
     tt_tensor_list_release(&ddp->frozen);
+    tt_ddp_forget_ignored(ddp);
 }
 
 /* ---- making and releasing -------------------------------------------------------------------- */
@@ -88,6 +93,7 @@ static void release_params(tutti_ddp_t *ddp)
 static tutti_status_t take_model(tutti_ddp_t *ddp, const tutti_ddp_options_t *options)
 {
     TT_TRY(tt_ddp_take_options(ddp, options));
+    TT_TRY(tt_ddp_choose_ignored(ddp));
     TT_TRY(collect_params(ddp));
     TT_TRY(tt_ddp_choose_units(ddp));
     return tt_ddp_attach_optimizer(ddp);

@@ -14,6 +14,7 @@
 /* Text with room for `bytes`; `used` counts what it wants. Devices are numbered as the module comes
  * to them: those of two ranks have other names, and the same numbers. */
 typedef struct {
+    const tutti_ddp_t *ddp;
     char *text;
     size_t bytes, used;
     const tt_device_t **devices; /* [device_count] */
@@ -52,6 +53,10 @@ static tutti_status_t append_tensor(void *user, const char *name, tutti_tensor_t
     description_t *d = user;
     char what[192], where[48] = "";
     int number;
+    if (tt_ddp_is_ignored(d->ddp, tensor)) { /* ranks may have others */
+        d->used += (size_t)snprintf(end_of(d), room_of(d), "%s, ignored\n", name);
+        return TUTTI_OK;
+    }
     TT_TRY(find_number(d, tensor->storage->device, &number));
     if (number > 0) {
         snprintf(where, sizeof where, ", on device %d of the module", number + 1);
@@ -161,7 +166,7 @@ static tutti_status_t check_module(void *user, const char *name, tutti_module_t 
 
 tutti_status_t tt_ddp_check_model(tutti_ddp_t *ddp, tutti_status_t status)
 {
-    description_t own = {0};
+    description_t own = {.ddp = ddp};
     if (status >= 0) {
         status = tutti_module_apply(ddp->module, check_module, ddp);
     }
@@ -218,14 +223,18 @@ tutti_status_t tt_ddp_check_unchanged(const tutti_ddp_t *ddp)
 static tutti_status_t broadcast_tensor(void *user, const char *name, tutti_tensor_t *tensor)
 {
     (void)name;
+    const tutti_ddp_t *ddp = user;
+    if (tt_ddp_is_ignored(ddp, tensor)) {
+        return TUTTI_OK;
+    }
     if (tensor->storage->device == NULL) {
-        return tutti_broadcast(user, tensor, 0, NULL);
+        return tutti_broadcast(ddp->group, tensor, 0, NULL);
     }
     tutti_tensor_t *host; /* what ranks share is memory of hosts */
     TT_TRY(tt_tensor_new(NULL, tensor->dtype, tensor->shape, false, &host));
     tutti_status_t status = tutti_tensor_copy(host, tensor);
     if (status >= 0) {
-        status = tutti_broadcast(user, host, 0, NULL);
+        status = tutti_broadcast(ddp->group, host, 0, NULL);
     }
     if (status >= 0) {
         status = tutti_tensor_copy(tensor, host);
@@ -236,7 +245,6 @@ static tutti_status_t broadcast_tensor(void *user, const char *name, tutti_tenso
 
 tutti_status_t tt_ddp_broadcast_model(tutti_ddp_t *ddp)
 {
-    const tutti_status_t status =
-        tutti_module_each_tensor(ddp->module, broadcast_tensor, ddp->group);
+    const tutti_status_t status = tutti_module_each_tensor(ddp->module, broadcast_tensor, ddp);
     return status < 0 ? tt_group_give_up(ddp->group, status) : TUTTI_OK;
 }

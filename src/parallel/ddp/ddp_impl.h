@@ -16,6 +16,7 @@
  *
  *     ddp.c         construction and release
  *     ddp_options.c options and their defaults; how large buckets are, if nobody says
+ *     ddp_ignored.c what it leaves alone
  *     ddp_check.c   is the model the same on every rank; copies rank 0's
  *     ddp_layout.c  buckets are filled, and again in the order in which gradients come
  *
@@ -29,6 +30,7 @@
 #include <tutti/prepared.h>
 
 #include "core/base/fail.h"
+#include "core/base/pointer_set.h"
 #include "core/tensor/tensor_impl.h"
 #include "core/tensor/tensor_list.h"
 #include "parallel/ddp/ddp_units.h"
@@ -133,6 +135,12 @@ typedef struct {
     int next_arrival;
 } tt_ddp_times_t;
 
+/* Of options.ignored. */
+typedef struct {
+    tt_pointer_set_t set;    /* tensors */
+    tt_tensor_list_t params; /* those of them that are parameters */
+} tt_ddp_ignored_t;
+
 /* Of tutti_ddp_summon(). */
 typedef struct {
     bool is_on, writes;
@@ -149,6 +157,7 @@ struct tutti_ddp {
     tutti_idle_t idle;        /* moves the group's calls forward */
     int64_t sent_before;      /* by the group, when DDP began */
     int64_t uncanonical_sums; /* of the group, when DDP began */
+    tt_ddp_ignored_t ignored; /* ddp_ignored.c; in none of the lists below */
     tt_tensor_list_t list;    /* parameters that need a gradient */
     tt_tensor_list_t frozen;  /* floating ones that need none */
     tt_ddp_param_t *params;   /* [param_count] of the list */
@@ -175,6 +184,13 @@ struct tutti_ddp {
 tutti_status_t tt_ddp_take_options(tutti_ddp_t *ddp, const tutti_ddp_options_t *options);
 tutti_status_t tt_ddp_choose_bucket_bytes(tutti_ddp_t *ddp);
 size_t tt_ddp_auto_bytes(int64_t small_ns, int64_t large_ns);
+
+/* ddp_ignored.c: which tensors it leaves alone. Errors: ARG (a name of nothing), NOMEM. A step
+ * begins: their gradients are forgotten. */
+tutti_status_t tt_ddp_choose_ignored(tutti_ddp_t *ddp);
+bool tt_ddp_is_ignored(const tutti_ddp_t *ddp, const tutti_tensor_t *x);
+void tt_ddp_ignored_begin_step(tutti_ddp_t *ddp);
+void tt_ddp_forget_ignored(tutti_ddp_t *ddp);
 
 /* ddp_check.c: `status` is how this rank has fared so far; the same failure on every rank. */
 tutti_status_t tt_ddp_check_model(tutti_ddp_t *ddp, tutti_status_t status);

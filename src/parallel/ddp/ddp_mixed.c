@@ -52,10 +52,15 @@ static tutti_status_t add_copies(tutti_ddp_t *ddp, const tt_tensor_list_t *list)
     return TUTTI_OK;
 }
 
+static bool is_cast(const void *user, const tutti_tensor_t *buffer)
+{
+    return !tt_ddp_is_ignored(user, buffer);
+}
+
 tutti_status_t tt_ddp_open_mixed(tutti_ddp_t *ddp)
 {
     if (ddp->options.buffer_dtype != TUTTI_F32) {
-        TT_TRY(tt_module_cast_buffers(ddp->module, ddp->options.buffer_dtype));
+        TT_TRY(tt_module_cast_buffers(ddp->module, ddp->options.buffer_dtype, is_cast, ddp));
     }
     if (!is_mixed(ddp)) {
         return TUTTI_OK;

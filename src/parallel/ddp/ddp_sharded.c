@@ -280,7 +280,8 @@ tutti_ddp_memory_t tutti_ddp_memory(const tutti_ddp_t *ddp, tutti_optim_t *opt)
 {
     tutti_ddp_memory_t out = {
         .stage = ddp->options.stage,
-        .parameter_bytes = tt_ddp_has_units(ddp) ? sliced_parameters(ddp) : whole_parameters(ddp),
+        .parameter_bytes = bytes_of_list(&ddp->ignored.params) +
+                           (tt_ddp_has_units(ddp) ? sliced_parameters(ddp) : whole_parameters(ddp)),
         .sent_bytes = tutti_group_sent_bytes(ddp->group, NULL) - ddp->sent_before};
     for (int b = 0; b < ddp->reducer->plan.bucket_count; b++) {
         out.gradient_bytes += gradients_of(&ddp->reducer->buckets[b]);

@@ -209,6 +209,7 @@ static tutti_status_t begin_step(tutti_ddp_t *ddp)
     tutti_group_set_tag(ddp->group, ++ddp->step.number);
     TT_TRY(tt_ddp_check_unchanged(ddp));
     tt_ddp_slices_begin_step(ddp);
+    tt_ddp_ignored_begin_step(ddp);
     if (ddp->step.number == 2 && !ddp->options.no_rebuild) {
         TT_TRY(tt_ddp_rebuild(ddp));
     }

@@ -122,6 +122,13 @@ typedef struct tutti_ddp_options {
                                      rounded to, and the average; sums are f32. With one shard on
                                      every rank this is what travels. Not under a hook */
     tutti_dtype_t buffer_dtype; /**< bf16 or f16: floating buffers are cast, for good */
+    const char *const *f32_kinds; /**< [f32_kind_count] kinds of modules, as units.kind: "norm". In
+                                     a step these, with all below them, compute in f32 in spite of
+                                       param_dtype; floating inputs are cast to f32 at their border,
+                                       outputs to param_dtype; their buffers are not cast. A
+                                     parameter must be in such modules alone, or in none */
+    int f32_kind_count;
+    bool f32_output; /**< floating outputs of the module are cast to f32, also between steps */
 
     /** Steps parameters as soon as they can be: in the synced backward, when the average of their
      *  bucket is there and no node that has still to run reads one of them; the rest, and under a

@@ -94,6 +94,7 @@ static tutti_status_t take_model(tutti_ddp_t *ddp, const tutti_ddp_options_t *op
 {
     TT_TRY(tt_ddp_take_options(ddp, options));
     TT_TRY(tt_ddp_choose_ignored(ddp));
+    TT_TRY(tt_ddp_choose_borders(ddp));
     TT_TRY(collect_params(ddp));
     TT_TRY(tt_ddp_choose_units(ddp));
     return tt_ddp_attach_optimizer(ddp);
@@ -106,6 +107,7 @@ static tutti_status_t open_parts(tutti_ddp_t *ddp)
     TT_TRY(tt_ddp_open_slices(ddp));
     TT_TRY(tt_ddp_open_control(ddp));
     TT_TRY(tt_ddp_open_buffers(ddp));
+    TT_TRY(tt_ddp_hook_borders(ddp));
     return hook_params(ddp);
 }
 
@@ -168,6 +170,7 @@ void tutti_ddp_release(tutti_ddp_t *ddp)
     tt_ddp_close_layout(ddp);
     tt_ddp_close_control(ddp);
     tt_ddp_close_buffers(ddp);
+    tt_ddp_close_borders(ddp);
     release_params(ddp);
     if (tutti_trace_release(ddp->options.trace) < 0) {
         tt_log(TT_LOG_ERROR, "%s", tutti_last_error());

@@ -90,13 +90,18 @@ static tutti_status_t append_all(const tutti_ddp_t *ddp, description_t *d)
     d->used = (size_t)snprintf(
         d->text, d->bytes,
         "options: stage %d, %d shards, buckets of %zu and %zu bytes, %s%s%s%s%s%s%s\n"
-        "dtypes: parameters %s, reduced in %s, buffers %s\n",
+        "dtypes: parameters %s, reduced in %s, buffers %s%s\n",
         o->stage, o->shards, o->first_bucket_bytes, o->bucket_bytes, uneven[o->uneven],
         o->ends_with_first ? ", ends with the first" : "",
         o->static_graph ? ", a static graph" : "", o->no_rebuild ? ", no rebuild" : "",
         ddp->is_exact ? "" : ", not exact", o->optimizer == NULL ? "" : ", steps in backward",
         o->whole_slices ? ", whole slices" : "", tutti_dtype_name(o->param_dtype),
-        tutti_dtype_name(o->reduce_dtype), tutti_dtype_name(o->buffer_dtype));
+        tutti_dtype_name(o->reduce_dtype), tutti_dtype_name(o->buffer_dtype),
+        o->f32_output ? ", the output f32" : "");
+    for (int i = 0; i < o->f32_kind_count; i++) {
+        d->used +=
+            (size_t)snprintf(end_of(d), room_of(d), "computed in f32: %s\n", o->f32_kinds[i]);
+    }
     append_units(ddp, d);
     return tutti_module_each_tensor(ddp->module, append_tensor, d);
 }

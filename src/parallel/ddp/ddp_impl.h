@@ -17,6 +17,7 @@
  *     ddp.c         construction and release
  *     ddp_options.c options and their defaults; how large buckets are, if nobody says
  *     ddp_ignored.c what it leaves alone
+ *     ddp_borders.c modules that compute in f32 under mixed precision
  *     ddp_check.c   is the model the same on every rank; copies rank 0's
  *     ddp_layout.c  buckets are filled, and again in the order in which gradients come
  *
@@ -141,6 +142,23 @@ typedef struct {
     tt_tensor_list_t params; /* those of them that are parameters */
 } tt_ddp_ignored_t;
 
+/* Of a module: what goes in and out is cast. */
+typedef struct {
+    tutti_ddp_t *ddp;
+    tutti_module_t *module; /* borrowed from the ddp's */
+    bool casts_inputs;      /* to f32 */
+    bool is_always;         /* also between steps */
+    tutti_dtype_t outside;  /* of outputs */
+} tt_ddp_border_t;
+
+/* Of options.f32_kinds and f32_output. */
+typedef struct {
+    tt_pointer_set_t inside, outside; /* tensors of modules that compute in f32, and of others;
+                                         empty where there are no such kinds */
+    tt_ddp_border_t *borders;         /* [count] */
+    int count;
+} tt_ddp_borders_t;
+
 /* Of tutti_ddp_summon(). */
 typedef struct {
     bool is_on, writes;
@@ -158,6 +176,7 @@ struct tutti_ddp {
     int64_t sent_before;      /* by the group, when DDP began */
     int64_t uncanonical_sums; /* of the group, when DDP began */
     tt_ddp_ignored_t ignored; /* ddp_ignored.c; in none of the lists below */
+    tt_ddp_borders_t borders; /* ddp_borders.c */
     tt_tensor_list_t list;    /* parameters that need a gradient */
     tt_tensor_list_t frozen;  /* floating ones that need none */
     tt_ddp_param_t *params;   /* [param_count] of the list */
@@ -191,6 +210,13 @@ tutti_status_t tt_ddp_choose_ignored(tutti_ddp_t *ddp);
 bool tt_ddp_is_ignored(const tutti_ddp_t *ddp, const tutti_tensor_t *x);
 void tt_ddp_ignored_begin_step(tutti_ddp_t *ddp);
 void tt_ddp_forget_ignored(tutti_ddp_t *ddp);
+
+/* ddp_borders.c: which modules compute in f32. Errors: ARG (no such kind; a parameter that is in
+ * both), NOMEM. Then their hooks. user: a ddp; whether a tensor of it is f32 in steps, too. */
+tutti_status_t tt_ddp_choose_borders(tutti_ddp_t *ddp);
+tutti_status_t tt_ddp_hook_borders(tutti_ddp_t *ddp);
+void tt_ddp_close_borders(tutti_ddp_t *ddp);
+bool tt_ddp_stays_f32(const void *user, const tutti_tensor_t *x);
 
 /* ddp_check.c: `status` is how this rank has fared so far; the same failure on every rank. */
 tutti_status_t tt_ddp_check_model(tutti_ddp_t *ddp, tutti_status_t status);
@@ -228,7 +254,7 @@ void tt_ddp_close_slices(tutti_ddp_t *ddp);
 tutti_status_t tt_ddp_check_slices(const tutti_ddp_t *ddp);
 void tt_ddp_slices_begin_step(tutti_ddp_t *ddp);
 void tt_ddp_slices_arrive(tutti_ddp_t *ddp);
-int64_t tt_ddp_grain(const void *options, const tutti_tensor_t *param);
+int64_t tt_ddp_grain(const void *ddp, const tutti_tensor_t *param);
 
 /* ddp_mixed.c */
 tutti_status_t tt_ddp_open_mixed(tutti_ddp_t *ddp);

@@ -201,7 +201,8 @@ static size_t whole_parameters(const tutti_ddp_t *ddp)
 {
     size_t bytes = bytes_of_list(&ddp->list) + bytes_of_list(&ddp->frozen);
     for (int i = 0; i < ddp->mixed.count; i++) {
-        bytes += tutti_tensor_bytes(ddp->mixed.copies[i].other);
+        const tutti_tensor_t *other = ddp->mixed.copies[i].other;
+        bytes += other != NULL ? tutti_tensor_bytes(other) : 0;
     }
     return bytes;
 }

@@ -377,6 +377,6 @@ void tt_ddp_slices_arrive(tutti_ddp_t *ddp)
 
 int64_t tt_ddp_grain(const void *user, const tutti_tensor_t *param)
 {
-    const tutti_ddp_options_t *options = user;
-    return options->whole_slices ? 0 : (int64_t)tt_optim_section((size_t)param->numel);
+    const tutti_ddp_t *ddp = user;
+    return ddp->options.whole_slices ? 0 : (int64_t)tt_optim_section((size_t)param->numel);
 }

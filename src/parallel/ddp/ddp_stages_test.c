@@ -25,6 +25,9 @@ typedef enum {
     MICRO,
     DTYPE,
     FROZEN,
+    IGNORED,
+    NORMS, /* in f32 */
+    OUTPUT,
     LAYOUT, /* from here on */
     STAGE = LAYOUT,
     RANKS,
@@ -45,7 +48,8 @@ static const struct {
 } choices[CHOICES] = {
     [OPTIMIZER] = {"optimizer", 6}, [SHARDS] = {"shards", 3},       [UNEVEN] = {"uneven", 3},
     [CLIP] = {"clip", 3},           [SCALER] = {"scaler", 2},       [MICRO] = {"micro", 2},
-    [DTYPE] = {"dtype", 4},         [FROZEN] = {"frozen", 2},       [STAGE] = {"stage", 4},
+    [DTYPE] = {"dtype", 4},         [FROZEN] = {"frozen", 2},       [IGNORED] = {"ignored", 2},
+    [NORMS] = {"norms", 2},         [OUTPUT] = {"output", 2},       [STAGE] = {"stage", 4},
     [RANKS] = {"ranks", 4},         [WIRE] = {"wire", 2},           [UNITS] = {"units", 4},
     [RECOMPUTE] = {"recompute", 2}, [INSIDE] = {"inside", 2},       [KEEP] = {"keep", 4},
     [PREFETCH] = {"prefetch", 3},   [PERSISTENCE] = {"persist", 2}, [BUCKETS] = {"buckets", 2},
@@ -74,6 +78,9 @@ static void settle(row_t *row)
 {
     if (row->at[CLIP] > 0 || row->at[SCALER] > 0) {
         row->at[INSIDE] = 0; /* comes too late there */
+    }
+    if (row->at[DTYPE] == MIXED && row->at[NORMS] == 0) {
+        row->at[IGNORED] = 0; /* they would be f32 among 16 bits */
     }
 }
 
@@ -142,6 +149,18 @@ static tutti_status_t update(const row_t *row, tutti_optim_t *opt, tutti_scaler_
     return row->at[INSIDE] ? TUTTI_OK : tutti_optim_step(opt);
 }
 
+/* Norms, of a block that may be a unit. Each rank's gradients of them are its own: nobody steps
+ * them. */
+static const char *const ignored[] = {"b.ln?"};
+static const char *const in_f32[] = {"norm"};
+
+static int choose_group(void *user, const char *name, const tutti_tensor_t *x)
+{
+    (void)x;
+    const row_t *row = user;
+    return row->at[IGNORED] && strncmp(name, "b.ln", 4) == 0 ? -1 : 0;
+}
+
 static tutti_ddp_options_t options_of(const row_t *row, tutti_optim_t *opt)
 {
     static const char *const names[] = {"b", "up", "twice"};
@@ -154,6 +173,11 @@ static tutti_ddp_options_t options_of(const row_t *row, tutti_optim_t *opt)
                                  .uneven = uneven[row->at[UNEVEN]],
                                  .param_dtype = is_mixed ? TUTTI_BF16 : TUTTI_F32,
                                  .reduce_dtype = reduces ? TUTTI_BF16 : TUTTI_F32,
+                                 .ignored = ignored,
+                                 .ignored_count = row->at[IGNORED],
+                                 .f32_kinds = in_f32,
+                                 .f32_kind_count = row->at[NORMS],
+                                 .f32_output = row->at[OUTPUT],
                                  .optimizer = row->at[INSIDE] ? opt : NULL,
                                  .whole_slices =
                                      optimizers[row->at[OPTIMIZER]].kind == &tutti_adafactor,
@@ -198,7 +222,7 @@ static tutti_status_t freeze(tutti_module_t *net)
 
 static tutti_status_t train_net(const tt_member_t *m, tutti_context_t *ctx, job_t *job)
 {
-    const row_t *row = &job->row;
+    row_t *row = &job->row;
     const bool recomputes = row->at[RECOMPUTE];
     tutti_module_t *net;
     tutti_optim_t *opt;
@@ -207,7 +231,7 @@ static tutti_status_t train_net(const tt_member_t *m, tutti_context_t *ctx, job_
     TUTTI_CHECK(row->at[FROZEN] ? freeze(net) : TUTTI_OK);
     TUTTI_CHECK(tutti_optim_create(ctx, optimizers[row->at[OPTIMIZER]].kind,
                                    optimizers[row->at[OPTIMIZER]].options, &opt));
-    TUTTI_CHECK(tutti_optim_add_module(opt, net, NULL, NULL));
+    TUTTI_CHECK(tutti_optim_add_module(opt, net, choose_group, row));
     const tutti_status_t status = train_ddp(m, ctx, net, opt, job);
     tutti_optim_release(opt);
     tutti_module_release(net);

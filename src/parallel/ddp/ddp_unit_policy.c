@@ -55,8 +55,7 @@ static bool is_named(const tutti_ddp_units_t *want, const char *name)
     return false;
 }
 
-/* "transformer_block" is a "block", too. */
-static bool is_kind(const char *kind, const char *name)
+bool tt_ddp_is_kind(const char *kind, const char *name)
 {
     const size_t length = strlen(name), end = kind == NULL ? 0 : strlen(kind);
     return kind != NULL && length >= end && strcmp(name + length - end, kind) == 0 &&
@@ -101,7 +100,7 @@ static tutti_status_t find_units(walk_t *walk, tutti_module_t *m, size_t *bytes)
         walk->name[length] = 0;
         *bytes += below;
     }
-    if (!is_root && (is_named(want, walk->name) || is_kind(want->kind, m->ops->name) ||
+    if (!is_root && (is_named(want, walk->name) || tt_ddp_is_kind(want->kind, m->ops->name) ||
                      (want->bytes > 0 && *bytes >= want->bytes))) {
         *bytes = 0;
         return add_unit(walk, m, false);

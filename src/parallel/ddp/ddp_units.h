@@ -83,6 +83,10 @@ typedef struct {
 tutti_status_t tt_ddp_choose_units(tutti_ddp_t *ddp);
 void tt_ddp_forget_units(tutti_ddp_t *ddp);
 
+/* Whether a module is of a kind, by its name or its last words: "transformer_block" is a "block",
+ * too. */
+bool tt_ddp_is_kind(const char *kind, const char *name);
+
 /* "unit blocks.0", for error texts; returns text. */
 char *tt_ddp_unit_name(const tt_unit_t *unit, char *text, size_t bytes);
 

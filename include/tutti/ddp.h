@@ -148,6 +148,8 @@ typedef struct tutti_ddp_options {
      * scalers know of it; tutti_tensor_grad() of a parameter is NULL behind tutti_ddp_finish().
      * Parameters of the host, each with memory of its own; no hooks; buckets are not rebuilt */
     int stage;
+    bool no_init; /**< stage 3, of parameters on meta: they are zeros, and a step is STATE, until a
+                       checkpoint is loaded, or they are written when summoned */
     tutti_ddp_units_t units;
     bool keep_after_forward;  /**< a unit stays from its forward to its backward: more memory, one
                                    gather less */
@@ -179,7 +181,12 @@ typedef struct tutti_ddp_options {
  * (whatever devices those are), and copies rank 0's parameters and buffers to all. From then on the
  * parameters' gradients lie in buckets in the memory that ranks share.
  *
- * @param ctx     the module's context; must outlive the result
+ * At stage 3 the module may lie on meta. Then each rank makes parameter by parameter, with the bits
+ * that the module would have had in memory, and keeps its slices: it never has more than these and
+ * one parameter. Buffers, and what is ignored, are made whole. What fails leaves its parameters on
+ * meta.
+ *
+ * @param ctx     the module's context, or, for a module on meta, another one; must outlive the result
  * @param module  retained
  * @param group   retained
  * @param options borrowed; NULL for all defaults
@@ -188,7 +195,8 @@ typedef struct tutti_ddp_options {
  * @cost          one broadcast of the model; as much memory as the parameters, and for a rank that
  *                hosts n shards at most log2(n) + 1 times as much again
  * @errors        ARG, MISMATCH (names the first parameter that differs, and how), STATE (another
- *                ddp averages a parameter, or steps the optimizer), NOMEM: what one rank fails of,
+ *                ddp averages a parameter, or steps the optimizer; a parameter lies on meta and the
+ *                stage is not 3, or its initial value is not known), NOMEM: what one rank fails of,
  *                every rank returns ("rank 2: …"); as the group's calls
  * @source        torch.nn.parallel.DistributedDataParallel
  */

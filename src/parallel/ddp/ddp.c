@@ -32,6 +32,7 @@ static tutti_status_t add_param(void *user, const char *name, tutti_tensor_t *te
     if (!has_ddp(tensor)) {
         TT_TRY(tt_tensor_check_named(tensor, name));
     }
+    TT_TRY(tt_ddp_check_meta(ddp, name, tensor));
     if (!tutti_tensor_requires_grad(tensor)) {
         const bool is_float = tutti_dtype_is_float(tensor->dtype);
         return is_float ? tt_tensor_list_add(&ddp->frozen, name, tensor) : TUTTI_OK;
@@ -102,6 +103,7 @@ static tutti_status_t take_model(tutti_ddp_t *ddp, const tutti_ddp_options_t *op
 
 static tutti_status_t open_parts(tutti_ddp_t *ddp)
 {
+    TT_TRY(tt_ddp_open_meta(ddp));
     TT_TRY(tt_ddp_open_mixed(ddp));
     TT_TRY(tt_ddp_open_layout(ddp));
     TT_TRY(tt_ddp_open_slices(ddp));
@@ -171,6 +173,7 @@ void tutti_ddp_release(tutti_ddp_t *ddp)
     tt_ddp_close_control(ddp);
     tt_ddp_close_buffers(ddp);
     tt_ddp_close_borders(ddp);
+    tt_ddp_close_meta(ddp);
     release_params(ddp);
     if (tutti_trace_release(ddp->options.trace) < 0) {
         tt_log(TT_LOG_ERROR, "%s", tutti_last_error());

@@ -9,6 +9,7 @@
 
 #include "comm/group/agree.h"
 #include "core/base/alloc.h"
+#include "core/base/fnv.h"
 #include "parallel/ddp/ddp_impl.h"
 
 /* Text with room for `bytes`; `used` counts what it wants. Devices are numbered as the module comes
@@ -48,16 +49,32 @@ static size_t room_of(const description_t *d)
     return d->used < d->bytes ? d->bytes - d->used : 0;
 }
 
+/* What would make its values: its numbers, and the stream. */
+static unsigned long long draw_of(const tutti_tensor_t *x)
+{
+    const tt_initializer_t *init = x->storage->initializer;
+    if (init == NULL) {
+        return 0;
+    }
+    const uint64_t hash = tt_fnv(TT_FNV_BEGIN, init->numbers, sizeof init->numbers);
+    return tt_fnv(hash, &init->rng, sizeof init->rng);
+}
+
 static tutti_status_t append_tensor(void *user, const char *name, tutti_tensor_t *tensor)
 {
     description_t *d = user;
-    char what[192], where[48] = "";
-    int number;
+    char what[192], where[64] = "";
+    int number = 0;
     if (tt_ddp_is_ignored(d->ddp, tensor)) { /* ranks may have others */
         d->used += (size_t)snprintf(end_of(d), room_of(d), "%s, ignored\n", name);
         return TUTTI_OK;
     }
-    TT_TRY(find_number(d, tensor->storage->device, &number));
+    if (tt_ddp_is_on_meta(tensor)) {
+        snprintf(where, sizeof where, ", on meta, from draw %016llx",
+                 d->ddp->options.no_init ? 0 : draw_of(tensor));
+    } else {
+        TT_TRY(find_number(d, tensor->storage->device, &number));
+    }
     if (number > 0) {
         snprintf(where, sizeof where, ", on device %d of the module", number + 1);
     }
@@ -90,14 +107,14 @@ static tutti_status_t append_all(const tutti_ddp_t *ddp, description_t *d)
     d->used = (size_t)snprintf(
         d->text, d->bytes,
         "options: stage %d, %d shards, buckets of %zu and %zu bytes, %s%s%s%s%s%s%s\n"
-        "dtypes: parameters %s, reduced in %s, buffers %s%s\n",
+        "dtypes: parameters %s, reduced in %s, buffers %s%s%s\n",
         o->stage, o->shards, o->first_bucket_bytes, o->bucket_bytes, uneven[o->uneven],
         o->ends_with_first ? ", ends with the first" : "",
         o->static_graph ? ", a static graph" : "", o->no_rebuild ? ", no rebuild" : "",
         ddp->is_exact ? "" : ", not exact", o->optimizer == NULL ? "" : ", steps in backward",
         o->whole_slices ? ", whole slices" : "", tutti_dtype_name(o->param_dtype),
         tutti_dtype_name(o->reduce_dtype), tutti_dtype_name(o->buffer_dtype),
-        o->f32_output ? ", the output f32" : "");
+        o->f32_output ? ", the output f32" : "", o->no_init ? ", not initialized" : "");
     for (int i = 0; i < o->f32_kind_count; i++) {
         d->used +=
             (size_t)snprintf(end_of(d), room_of(d), "computed in f32: %s\n", o->f32_kinds[i]);
@@ -229,7 +246,7 @@ static tutti_status_t broadcast_tensor(void *user, const char *name, tutti_tenso
 {
     (void)name;
     const tutti_ddp_t *ddp = user;
-    if (tt_ddp_is_ignored(ddp, tensor)) {
+    if (tt_ddp_is_ignored(ddp, tensor) || tensor->storage->away != NULL) { /* it lay on meta */
         return TUTTI_OK;
     }
     if (tensor->storage->device == NULL) {

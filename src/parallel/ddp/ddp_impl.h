@@ -17,6 +17,7 @@
  *     ddp.c         construction and release
  *     ddp_options.c options and their defaults; how large buckets are, if nobody says
  *     ddp_ignored.c what it leaves alone
+ *     ddp_meta.c    a module on meta leaves it
  *     ddp_borders.c modules that compute in f32 under mixed precision
  *     ddp_check.c   is the model the same on every rank; copies rank 0's
  *     ddp_layout.c  buckets are filled, and again in the order in which gradients come
@@ -142,6 +143,18 @@ typedef struct {
     tt_tensor_list_t params; /* those of them that are parameters */
 } tt_ddp_ignored_t;
 
+/* Of a parameter that lay on meta. */
+typedef struct {
+    tutti_tensor_t *tensor; /* of the lists */
+    tutti_device_t *meta;   /* retained */
+} tt_ddp_unmade_t;
+
+typedef struct {
+    tt_ddp_unmade_t *unmade; /* [count], until all ranks have made all */
+    int count;
+    bool is_unloaded; /* values are still to come, from a checkpoint or the user */
+} tt_ddp_meta_t;
+
 /* Of a module: what goes in and out is cast. */
 typedef struct {
     tutti_ddp_t *ddp;
@@ -177,6 +190,7 @@ struct tutti_ddp {
     int64_t uncanonical_sums; /* of the group, when DDP began */
     tt_ddp_ignored_t ignored; /* ddp_ignored.c; in none of the lists below */
     tt_ddp_borders_t borders; /* ddp_borders.c */
+    tt_ddp_meta_t meta;       /* ddp_meta.c */
     tt_tensor_list_t list;    /* parameters that need a gradient */
     tt_tensor_list_t frozen;  /* floating ones that need none */
     tt_ddp_param_t *params;   /* [param_count] of the list */
@@ -210,6 +224,21 @@ tutti_status_t tt_ddp_choose_ignored(tutti_ddp_t *ddp);
 bool tt_ddp_is_ignored(const tutti_ddp_t *ddp, const tutti_tensor_t *x);
 void tt_ddp_ignored_begin_step(tutti_ddp_t *ddp);
 void tt_ddp_forget_ignored(tutti_ddp_t *ddp);
+
+/* ddp_meta.c: whether a parameter may lie on meta; then they leave it. */
+bool tt_ddp_is_on_meta(const tutti_tensor_t *x);
+tutti_status_t tt_ddp_check_meta(const tutti_ddp_t *ddp, const char *name, const tutti_tensor_t *x);
+tutti_status_t tt_ddp_open_meta(tutti_ddp_t *ddp);
+void tt_ddp_close_meta(tutti_ddp_t *ddp);
+
+/* The values of one that has left meta, owned by the caller; NULL: it has not. All are made, on all
+ * ranks: meta has them no more. */
+tutti_status_t tt_ddp_make_values(tutti_ddp_t *ddp, const tutti_tensor_t *x, tutti_tensor_t **out);
+void tt_ddp_note_made(tutti_ddp_t *ddp);
+
+/* Parameters have been written as a whole; STATE until then, with options.no_init. */
+void tt_ddp_note_loaded(tutti_ddp_t *ddp);
+tutti_status_t tt_ddp_check_loaded(const tutti_ddp_t *ddp);
 
 /* ddp_borders.c: which modules compute in f32. Errors: ARG (no such kind; a parameter that is in
  * both), NOMEM. Then their hooks. user: a ddp; whether a tensor of it is f32 in steps, too. */

@@ -113,6 +113,7 @@ static tutti_status_t write_summoned(tutti_ddp_t *ddp, const tt_ddp_summons_t *s
             tt_ddp_unit_write_back(ddp, u);
         }
     }
+    tt_ddp_note_loaded(ddp);
     return tt_group_agree(ddp->group, tt_ddp_units_publish(ddp));
 }
 

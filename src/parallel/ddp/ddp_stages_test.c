@@ -9,9 +9,11 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include <tutti/devices.h>
+
 #include "core/tensor/device_testing.h"
 
-enum { STEPS = 4, BATCH = 2, RANKS_MAX = 4 };
+enum { STEPS = 4, BATCH = 2, RANKS_MAX = 4, SEED = 11 };
 
 /* ---- choices --------------------------------------------------------------------------------- */
 
@@ -39,6 +41,7 @@ typedef enum {
     PREFETCH,
     PERSISTENCE,
     BUCKETS,
+    META,
     CHOICES
 } choice_t;
 
@@ -53,6 +56,7 @@ static const struct {
     [RANKS] = {"ranks", 4},         [WIRE] = {"wire", 2},           [UNITS] = {"units", 4},
     [RECOMPUTE] = {"recompute", 2}, [INSIDE] = {"inside", 2},       [KEEP] = {"keep", 4},
     [PREFETCH] = {"prefetch", 3},   [PERSISTENCE] = {"persist", 2}, [BUCKETS] = {"buckets", 2},
+    [META] = {"meta", 2},
 };
 
 static const int shards[] = {2, 4, 5};
@@ -78,6 +82,9 @@ static void settle(row_t *row)
 {
     if (row->at[CLIP] > 0 || row->at[SCALER] > 0) {
         row->at[INSIDE] = 0; /* comes too late there */
+    }
+    if (row->at[STAGE] != 3) {
+        row->at[META] = 0;
     }
     if (row->at[DTYPE] == MIXED && row->at[NORMS] == 0) {
         row->at[IGNORED] = 0; /* they would be f32 among 16 bits */
@@ -220,13 +227,28 @@ static tutti_status_t freeze(tutti_module_t *net)
     return tutti_module_set_requires_grad(state->twice, false);
 }
 
+/* On meta, or by the context that computes. */
+static tutti_status_t make_net(tutti_context_t *ctx, const row_t *row, tutti_module_t **out)
+{
+    const bool recomputes = row->at[RECOMPUTE];
+    tutti_context_options_t options = {.threads = 1, .seed = SEED};
+    if (!row->at[META]) {
+        return tutti_module_create(ctx, &tt_stages_layer, &recomputes, out);
+    }
+    TUTTI_CHECK(tutti_device_open("meta", NULL, &options.device));
+    TUTTI_CHECK(tutti_context_create(&options, &ctx));
+    const tutti_status_t status = tutti_module_create(ctx, &tt_stages_layer, &recomputes, out);
+    tutti_context_release(ctx);
+    tutti_device_release(options.device);
+    return status;
+}
+
 static tutti_status_t train_net(const tt_member_t *m, tutti_context_t *ctx, job_t *job)
 {
     row_t *row = &job->row;
-    const bool recomputes = row->at[RECOMPUTE];
     tutti_module_t *net;
     tutti_optim_t *opt;
-    TUTTI_CHECK(tutti_module_create(ctx, &tt_stages_layer, &recomputes, &net));
+    TUTTI_CHECK(make_net(ctx, row, &net));
     TUTTI_CHECK(row->at[DTYPE] == BF16 ? tutti_module_cast(net, TUTTI_BF16) : TUTTI_OK);
     TUTTI_CHECK(row->at[FROZEN] ? freeze(net) : TUTTI_OK);
     TUTTI_CHECK(tutti_optim_create(ctx, optimizers[row->at[OPTIMIZER]].kind,
@@ -240,7 +262,7 @@ static tutti_status_t train_net(const tt_member_t *m, tutti_context_t *ctx, job_
 
 static void train(tt_member_t *m)
 {
-    const tutti_context_options_t options = {.threads = 1, .seed = 11};
+    const tutti_context_options_t options = {.threads = 1, .seed = SEED};
     tutti_context_t *ctx;
     TT_EXPECT(m, tutti_context_create(&options, &ctx) == TUTTI_OK);
     TT_EXPECT(m, train_net(m, ctx, m->user) == TUTTI_OK);

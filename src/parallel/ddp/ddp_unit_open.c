@@ -168,11 +168,19 @@ static tutti_status_t move_in(tutti_ddp_t *ddp, tt_unit_param_t *param)
     const int64_t begin = tt_max(flat->cuts[rank], param->offset),
                   end = tt_min(flat->cuts[rank + 1], param->offset + param->tensor->numel);
     if (begin < end) {
+        tutti_tensor_t *made;
+        TT_TRY(tt_ddp_make_values(ddp, param->tensor, &made));
+        const char *from = made != NULL ? tt_tensor_data(made) : storage->data;
         memcpy((char *)tt_tensor_data(flat->own) + (begin - flat->cuts[rank]) * bytes,
-               (const char *)storage->data + (begin - param->offset) * bytes,
-               (size_t)((end - begin) * bytes));
+               from + (begin - param->offset) * bytes, (size_t)((end - begin) * bytes));
+        tutti_tensor_release(made);
     }
-    return tt_storage_evict(storage, ddp->units.units[param->unit].reason);
+    const char *reason = ddp->units.units[param->unit].reason;
+    if (storage->away == NULL) {
+        return tt_storage_evict(storage, reason);
+    }
+    storage->away = reason;
+    return TUTTI_OK;
 }
 
 static tutti_status_t move_all_in(tutti_ddp_t *ddp)
@@ -203,6 +211,7 @@ tutti_status_t tt_ddp_open_units(tutti_ddp_t *ddp)
     TT_TRY(tt_unit_source_open(ops, &units->source));
     TT_TRY(tt_ddp_units_claim(ddp));
     TT_TRY(tt_group_agree(ddp->group, move_all_in(ddp)));
+    tt_ddp_note_made(ddp);
     return tt_ddp_units_show(ddp);
 }
 

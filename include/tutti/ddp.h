@@ -186,7 +186,8 @@ typedef struct tutti_ddp_options {
  * one parameter. Buffers, and what is ignored, are made whole. What fails leaves its parameters on
  * meta.
  *
- * @param ctx     the module's context, or, for a module on meta, another one; must outlive the result
+ * @param ctx     the module's context, or, for a module on meta, one of the host; must outlive the
+ *                result
  * @param module  retained
  * @param group   retained
  * @param options borrowed; NULL for all defaults

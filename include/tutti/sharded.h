@@ -80,7 +80,8 @@ TUTTI_API tutti_status_t tutti_ddp_summon(tutti_ddp_t *ddp, const char *unit, bo
 TUTTI_API tutti_status_t tutti_ddp_dismiss(tutti_ddp_t *ddp);
 
 /** tutti_module_digest() of a module of which no rank has all: a unit at a time.
- *  @param text  out, [TUTTI_DIGEST_BYTES]; the same on every rank
+ *  @param text  out, [TUTTI_DIGEST_BYTES]; the same on every rank, but for what options.ignored
+ *               names: of that it has this rank's values
  *  @thread the context's; all ranks call it, between steps @errors STATE (in a step); as
  *  tutti_ddp_unshard() */
 TUTTI_API tutti_status_t tutti_ddp_digest(tutti_ddp_t *ddp, char *text);

@@ -66,9 +66,9 @@ tt_initializer_t tt_init_filler(tutti_context_t *ctx, tutti_init_t init);
 /* Run it, or remember it where x lies on meta: nothing is drawn there. */
 tutti_status_t tt_init_run(tutti_context_t *ctx, tutti_tensor_t *x, tt_initializer_t init);
 
-/* Of a tensor on meta: whether its initial values can be made. Errors: ARG (a part), STATE. And they
- * are, in memory of a device (NULL: the host's), as a tensor like x, owned by the caller. x is left
- * alone: it needs no memory, not even meta's. */
+/* Of a tensor on meta: whether its initial values can be made. Errors: ARG (a part), STATE. And
+ * they are, in memory of a device (NULL: the host's), as a tensor like x, owned by the caller. x is
+ * left alone: it needs no memory, not even meta's. */
 tutti_status_t tt_init_check_known(const tutti_tensor_t *x, const char *name);
 tutti_status_t tt_init_make(tutti_context_t *ctx, const tutti_tensor_t *x, tutti_device_t *device,
                             tutti_tensor_t **out);

@@ -2,7 +2,7 @@
  * 16-bit copies, and what crosses their border is cast there; so is what the root gives
  * (options.f32_output).
  *
- *     16 bits ── before_forward ──> f32   the module, and all below it   f32 ── after_forward ──> 16 bits
+ *     16 bits ── before_forward ──> f32   all in the module   f32 ── after_forward ──> 16 bits
  *
  * In a step alone: between two, all modules compute in f32.
  *

@@ -246,7 +246,7 @@ static tutti_status_t broadcast_tensor(void *user, const char *name, tutti_tenso
 {
     (void)name;
     const tutti_ddp_t *ddp = user;
-    if (tt_ddp_is_ignored(ddp, tensor) || tensor->storage->away != NULL) { /* it lay on meta */
+    if (tt_ddp_is_ignored(ddp, tensor) || tt_ddp_is_unmade(ddp, tensor)) {
         return TUTTI_OK;
     }
     if (tensor->storage->device == NULL) {

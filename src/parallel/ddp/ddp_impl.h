@@ -231,8 +231,9 @@ tutti_status_t tt_ddp_check_meta(const tutti_ddp_t *ddp, const char *name, const
 tutti_status_t tt_ddp_open_meta(tutti_ddp_t *ddp);
 void tt_ddp_close_meta(tutti_ddp_t *ddp);
 
-/* The values of one that has left meta, owned by the caller; NULL: it has not. All are made, on all
- * ranks: meta has them no more. */
+/* Whether it has left meta, and has no values yet. These, owned by the caller; NULL: it is not so.
+ * All are made, on all ranks: meta has them no more. */
+bool tt_ddp_is_unmade(const tutti_ddp_t *ddp, const tutti_tensor_t *x);
 tutti_status_t tt_ddp_make_values(tutti_ddp_t *ddp, const tutti_tensor_t *x, tutti_tensor_t **out);
 void tt_ddp_note_made(tutti_ddp_t *ddp);
 

@@ -91,7 +91,7 @@ tutti_status_t tt_ddp_open_meta(tutti_ddp_t *ddp)
 
 /* ---- making ---------------------------------------------------------------------------------- */
 
-static bool is_unmade(const tutti_ddp_t *ddp, const tutti_tensor_t *x)
+bool tt_ddp_is_unmade(const tutti_ddp_t *ddp, const tutti_tensor_t *x)
 {
     int i = 0;
     while (i < ddp->meta.count && ddp->meta.unmade[i].tensor != x) {
@@ -103,7 +103,7 @@ static bool is_unmade(const tutti_ddp_t *ddp, const tutti_tensor_t *x)
 tutti_status_t tt_ddp_make_values(tutti_ddp_t *ddp, const tutti_tensor_t *x, tutti_tensor_t **out)
 {
     *out = NULL;
-    if (!is_unmade(ddp, x)) {
+    if (!tt_ddp_is_unmade(ddp, x)) {
         return TUTTI_OK;
     }
     return ddp->options.no_init ? tt_tensor_new(NULL, x->dtype, x->shape, true, out)

@@ -122,6 +122,13 @@ typedef struct tutti_ddp_options {
                                      rounded to, and the average; sums are f32. With one shard on
                                      every rank this is what travels. Not under a hook */
     tutti_dtype_t buffer_dtype; /**< bf16 or f16: floating buffers are cast, for good */
+    const char *const *f32_kinds; /**< [f32_kind_count] kinds of modules, as units.kind: "norm". In
+                                     a step these, with all below them, compute in f32 in spite of
+                                       param_dtype; floating inputs are cast to f32 at their border,
+                                       outputs to param_dtype; their buffers are not cast. A
+                                     parameter must be in such modules alone, or in none */
+    int f32_kind_count;
+    bool f32_output; /**< floating outputs of the module are cast to f32, also between steps */
 
     /** Steps parameters as soon as they can be: in the synced backward, when the average of their
      *  bucket is there and no node that has still to run reads one of them; the rest, and under a
@@ -141,6 +148,8 @@ typedef struct tutti_ddp_options {
      * scalers know of it; tutti_tensor_grad() of a parameter is NULL behind tutti_ddp_finish().
      * Parameters of the host, each with memory of its own; no hooks; buckets are not rebuilt */
     int stage;
+    bool no_init; /**< stage 3, of parameters on meta: they are zeros, and a step is STATE, until a
+                       checkpoint is loaded, or they are written when summoned */
     tutti_ddp_units_t units;
     bool keep_after_forward;  /**< a unit stays from its forward to its backward: more memory, one
                                    gather less */
@@ -149,6 +158,18 @@ typedef struct tutti_ddp_options {
     int prefetch; /**< units that are gathered before they are wanted, in the order of the step
                        before; 0: 1; -1: none */
     size_t persistence_bytes; /**< parameters smaller than this stay on all ranks */
+
+    /** Parameters and buffers that DDP leaves alone, at every stage: not compared nor copied when
+     * it is made (ranks may have other shapes), not cast, not averaged, not dealt out; of buffers,
+     * each rank has its own. Full names of tensors or of modules, all of which is meant then; *
+     * stands for any letters but a dot, ? for one. Such a parameter's gradient is forgotten when a
+     * step begins, and is the sum over this rank's shards then, not divided; optimizers step it
+     * whole, on each rank by what that has (inside backward: in tutti_ddp_finish()). Who clips has
+     * such parameters in an optimizer of their own, or every rank clips by another norm.
+     * tutti_ddp_digest() has this rank's values of them. Another ddp, of another group, may average
+     * them */
+    const char *const *ignored; /**< [ignored_count]; each means something in the module */
+    int ignored_count;
 
     bool whole_slices;    /**< a slice has whole parameters: for optimizers that look at those
                                (Adafactor); so is one that is in options.optimizer */
@@ -160,7 +181,13 @@ typedef struct tutti_ddp_options {
  * (whatever devices those are), and copies rank 0's parameters and buffers to all. From then on the
  * parameters' gradients lie in buckets in the memory that ranks share.
  *
- * @param ctx     the module's context; must outlive the result
+ * At stage 3 the module may lie on meta. Then each rank makes parameter by parameter, with the bits
+ * that the module would have had in memory, and keeps its slices: it never has more than these and
+ * one parameter. Buffers, and what is ignored, are made whole. What fails leaves its parameters on
+ * meta.
+ *
+ * @param ctx     the module's context, or, for a module on meta, one of the host; must outlive the
+ *                result
  * @param module  retained
  * @param group   retained
  * @param options borrowed; NULL for all defaults
@@ -169,7 +196,8 @@ typedef struct tutti_ddp_options {
  * @cost          one broadcast of the model; as much memory as the parameters, and for a rank that
  *                hosts n shards at most log2(n) + 1 times as much again
  * @errors        ARG, MISMATCH (names the first parameter that differs, and how), STATE (another
- *                ddp averages a parameter, or steps the optimizer), NOMEM: what one rank fails of,
+ *                ddp averages a parameter, or steps the optimizer; a parameter lies on meta and the
+ *                stage is not 3, or its initial value is not known), NOMEM: what one rank fails of,
  *                every rank returns ("rank 2: …"); as the group's calls
  * @source        torch.nn.parallel.DistributedDataParallel
  */

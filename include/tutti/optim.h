@@ -120,7 +120,8 @@ TUTTI_API tutti_status_t tutti_optim_add_group(tutti_optim_t *opt, const void *o
  * @param x      [any shape], f32, or bf16 and f16 with an f32 master; contiguous; retained
  * @thread       the context's
  * @errors       ARG (the group; a name, a tensor or some of its memory twice), DTYPE, UNSUPPORTED
- *               (not contiguous), STATE (a DDP or a pipeline steps it), NOMEM
+ *               (not contiguous; on an accelerator, behind tutti_optim_offload()), STATE (a DDP or
+ *               a pipeline steps it), NOMEM
  */
 TUTTI_API tutti_status_t tutti_optim_add_parameter(tutti_optim_t *opt, int group, const char *name,
                                                    tutti_tensor_t *x);

@@ -80,7 +80,8 @@ TUTTI_API tutti_status_t tutti_ddp_summon(tutti_ddp_t *ddp, const char *unit, bo
 TUTTI_API tutti_status_t tutti_ddp_dismiss(tutti_ddp_t *ddp);
 
 /** tutti_module_digest() of a module of which no rank has all: a unit at a time.
- *  @param text  out, [TUTTI_DIGEST_BYTES]; the same on every rank
+ *  @param text  out, [TUTTI_DIGEST_BYTES]; the same on every rank, but for what options.ignored
+ *               names: of that it has this rank's values
  *  @thread the context's; all ranks call it, between steps @errors STATE (in a step); as
  *  tutti_ddp_unshard() */
 TUTTI_API tutti_status_t tutti_ddp_digest(tutti_ddp_t *ddp, char *text);
@@ -90,9 +91,12 @@ typedef struct tutti_ddp_memory_use {
     int stage, units;
     size_t
         parameter_bytes; /**< of values: whole ones and slices, without what units under way have */
-    size_t gradient_bytes;     /**< buckets that are there, and slices of averages */
-    size_t optimizer_bytes;    /**< moments and masters of `opt` */
-    size_t unit_bytes;         /**< of units that are whole now */
+    size_t gradient_bytes;  /**< buckets that are there, and slices of averages */
+    size_t optimizer_bytes; /**< moments and masters of `opt` */
+    size_t unit_bytes; /**< memory of this rank alone that units have which come or are whole now,
+                            beside parameter_bytes: none where ranks share the parameters, but for
+                            what is summoned for writing, nor on one rank. So parameter_bytes and
+                            unit_bytes of all ranks together are what their hosts have */
     size_t peak_unit_bytes;    /**< the most that they had at once */
     size_t largest_unit_bytes; /**< what the largest one takes; at stage 3 alone */
     int64_t gathered_bytes;    /**< that other ranks' slices brought so far, over whatever wire */

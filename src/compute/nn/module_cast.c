@@ -8,8 +8,10 @@
 #include "core/tensor/tensor_list.h"
 
 typedef struct {
-    tutti_dtype_t dtype; /* of a cast */
-    tt_device_t *device; /* of a move; NULL: the host */
+    tutti_dtype_t dtype;                                        /* of a cast */
+    tt_device_t *device;                                        /* of a move; NULL: the host */
+    bool (*is_cast)(const void *user, const tutti_tensor_t *x); /* NULL: all are */
+    const void *user;
     tt_tensor_list_t from, to;
 } conversion_t;
 
@@ -32,7 +34,8 @@ static tutti_status_t add(conversion_t *conversion, const char *name, tutti_tens
 static tutti_status_t convert(void *user, const char *name, tutti_tensor_t *x)
 {
     conversion_t *casting = user;
-    return !tutti_dtype_is_float(x->dtype) || x->dtype == casting->dtype
+    return !tutti_dtype_is_float(x->dtype) || x->dtype == casting->dtype ||
+                   (casting->is_cast != NULL && !casting->is_cast(casting->user, x))
                ? TUTTI_OK
                : add(casting, name, x, x->storage->device, casting->dtype);
 }
@@ -77,17 +80,6 @@ static tutti_status_t finish(conversion_t *conversion, tutti_status_t status, bo
     return status;
 }
 
-static tutti_status_t cast(tutti_module_t *m, tutti_dtype_t dtype, bool has_parameters)
-{
-    conversion_t casting = {.dtype = dtype};
-    tutti_status_t status =
-        has_parameters ? tutti_module_each_parameter(m, convert, &casting) : TUTTI_OK;
-    if (status >= 0) {
-        status = tutti_module_each_buffer(m, convert, &casting);
-    }
-    return finish(&casting, status, true);
-}
-
 tutti_status_t tutti_module_to(tutti_module_t *m, tutti_device_t *device)
 {
     conversion_t moving = {.device = tt_memory_on(device)};
@@ -100,13 +92,22 @@ tutti_status_t tutti_module_to(tutti_module_t *m, tutti_device_t *device)
 
 tutti_status_t tutti_module_cast(tutti_module_t *m, tutti_dtype_t dtype)
 {
-    return tutti_dtype_is_float(dtype)
-               ? cast(m, dtype, true)
-               : TT_FAIL(TUTTI_ERR_DTYPE, "module_cast: %s is no floating dtype",
-                         tutti_dtype_name(dtype));
+    conversion_t casting = {.dtype = dtype};
+    if (!tutti_dtype_is_float(dtype)) {
+        return TT_FAIL(TUTTI_ERR_DTYPE, "module_cast: %s is no floating dtype",
+                       tutti_dtype_name(dtype));
+    }
+    tutti_status_t status = tutti_module_each_parameter(m, convert, &casting);
+    if (status >= 0) {
+        status = tutti_module_each_buffer(m, convert, &casting);
+    }
+    return finish(&casting, status, true);
 }
 
-tutti_status_t tt_module_cast_buffers(tutti_module_t *m, tutti_dtype_t dtype)
+tutti_status_t tt_module_cast_buffers(tutti_module_t *m, tutti_dtype_t dtype,
+                                      bool (*is_cast)(const void *user, const tutti_tensor_t *x),
+                                      const void *user)
 {
-    return cast(m, dtype, false);
+    conversion_t casting = {.dtype = dtype, .is_cast = is_cast, .user = user};
+    return finish(&casting, tutti_module_each_buffer(m, convert, &casting), true);
 }

@@ -66,6 +66,13 @@ tt_initializer_t tt_init_filler(tutti_context_t *ctx, tutti_init_t init);
 /* Run it, or remember it where x lies on meta: nothing is drawn there. */
 tutti_status_t tt_init_run(tutti_context_t *ctx, tutti_tensor_t *x, tt_initializer_t init);
 
+/* Of a tensor on meta: whether its initial values can be made. Errors: ARG (a part), STATE. And
+ * they are, in memory of a device (NULL: the host's), as a tensor like x, owned by the caller. x is
+ * left alone: it needs no memory, not even meta's. */
+tutti_status_t tt_init_check_known(const tutti_tensor_t *x, const char *name);
+tutti_status_t tt_init_make(tutti_context_t *ctx, const tutti_tensor_t *x, tutti_device_t *device,
+                            tutti_tensor_t **out);
+
 /* A tensor on meta that is whole takes over the memory of one of its dtype and shape; its gradient
  * is forgotten. */
 tutti_status_t tt_leave_meta(tutti_tensor_t *x, tutti_tensor_t *made);
@@ -77,8 +84,10 @@ tutti_status_t tt_load_check(tutti_tensor_t *x, const char *name, tutti_device_t
 tutti_status_t tt_load_begin(tutti_tensor_t *x, tutti_device_t *device, tutti_tensor_t **into);
 tutti_status_t tt_load_end(tutti_tensor_t *x, tutti_tensor_t *into, tutti_status_t status);
 
-/* Buffers alone, as tutti_module_cast(); dtype: a floating one. */
-tutti_status_t tt_module_cast_buffers(tutti_module_t *m, tutti_dtype_t dtype);
+/* Buffers alone, as tutti_module_cast(), those that `is_cast` says; dtype: a floating one. */
+tutti_status_t tt_module_cast_buffers(tutti_module_t *m, tutti_dtype_t dtype,
+                                      bool (*is_cast)(const void *user, const tutti_tensor_t *x),
+                                      const void *user);
 
 /* tutti_module_digest(); `before` (may be NULL) is called with each parameter before it is read. */
 tutti_status_t tt_module_digest(tutti_module_t *m, tutti_tensor_visit_t before, void *user,

@@ -116,15 +116,29 @@ static tutti_status_t move_state(tutti_optim_t *opt, tt_optim_offload_t *new)
     return status;
 }
 
+static tutti_status_t fail_place(const char *call, const char *name, const tt_device_t *device)
+{
+    return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
+                   "%s: parameter \"%s\" lies on %s: state goes to a disk from the host's memory "
+                   "alone",
+                   call, name, tt_device_text(device));
+}
+
+tutti_status_t tt_optim_offload_admit(const tutti_optim_t *opt, const char *call, const char *name,
+                                      const tutti_tensor_t *x)
+{
+    const tt_device_t *device = x->storage->device;
+    return opt->offload == NULL || device == NULL || !tt_device_has_values(device)
+               ? TUTTI_OK
+               : fail_place(call, name, device);
+}
+
 static tutti_status_t check_places(const tutti_optim_t *opt)
 {
     for (size_t i = 0; i < opt->slot_count; i++) {
         const tt_device_t *device = tt_optim_weight(&opt->slots[i])->storage->device;
         if (device != NULL && tt_device_has_values(device)) {
-            return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
-                           "optim_offload: parameter \"%s\" lies on %s: state goes to a disk from "
-                           "the host's memory alone",
-                           opt->slots[i].name, tt_device_text(device));
+            return fail_place("optim_offload", opt->slots[i].name, device);
         }
     }
     return TUTTI_OK;

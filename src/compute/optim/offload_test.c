@@ -4,6 +4,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <tutti/devices.h>
+#include <tutti/nn_layers.h>
 #include <tutti/offload.h>
 
 #include "core/base/config.h"
@@ -410,6 +412,42 @@ static void computing_on_a_disk_is_refused(void **state)
     end_large(&pair);
 }
 
+/* Its state would stay on the device, without a word. */
+static void a_parameter_on_a_device_is_refused(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "lies on strict:0: state goes to a disk from the host's memory alone";
+    const tutti_linear_options_t linear = {.in = 3, .out = 3, .no_bias = true};
+    tutti_device_t *device;
+    tutti_module_t *early, *late;
+    tutti_optim_t *opt;
+    assert_int_equal(tutti_device_open("strict:0", NULL, &device), TUTTI_OK);
+    assert_int_equal(tutti_module_create(ctx, &tutti_linear_layer, &linear, &early), TUTTI_OK);
+    assert_int_equal(tutti_module_create(ctx, &tutti_linear_layer, &linear, &late), TUTTI_OK);
+    assert_int_equal(tutti_optim_create(ctx, &tutti_adamw, NULL, &opt), TUTTI_OK);
+    assert_int_equal(tutti_optim_add_module(opt, early, NULL, NULL), TUTTI_OK);
+    assert_int_equal(tutti_optim_offload(opt, folder), TUTTI_OK);
+    assert_int_equal(tutti_module_to(late, device), TUTTI_OK);
+    tutti_tensor_t *x = tutti_module_find(late, "weight");
+    assert_int_equal(tutti_optim_add_parameter(opt, 0, "late", x), TUTTI_ERR_UNSUPPORTED);
+    tt_expect_error(text);
+    tt_expect_error("adamw: parameter \"late\"");
+    /* moved before its first step, which makes the state */
+    assert_int_equal(tutti_module_to(early, device), TUTTI_OK);
+    assert_int_equal(tutti_tensor_set_grad(tutti_module_find(early, "weight"), x), TUTTI_OK);
+    assert_int_equal(tutti_optim_step(opt), TUTTI_ERR_UNSUPPORTED);
+    tt_expect_error(text);
+    assert_int_equal(tutti_optim_offload(opt, NULL), TUTTI_OK); /* its state is in memory */
+    assert_int_equal(tutti_optim_step(opt), TUTTI_OK);
+    assert_int_equal(tutti_optim_offload(opt, folder), TUTTI_ERR_UNSUPPORTED);
+    tt_expect_error(text);
+    tutti_optim_release(opt);
+    tutti_module_release(early);
+    tutti_module_release(late);
+    tutti_device_release(device);
+}
+
 static int begin(void **state)
 {
     (void)state;
@@ -432,6 +470,7 @@ int main(void)
         cmocka_unit_test(a_full_disk_is_told_before_anything_changes),
         cmocka_unit_test(bad_folders_are_named),
         cmocka_unit_test(computing_on_a_disk_is_refused),
+        cmocka_unit_test(a_parameter_on_a_device_is_refused),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }

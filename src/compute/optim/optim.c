@@ -121,6 +121,7 @@ static tutti_status_t check_parameter(const tutti_optim_t *opt, int group, const
         return TT_FAIL(TUTTI_ERR_UNSUPPORTED, "%s: parameter \"%s\" is not contiguous",
                        opt->ops->name, name);
     }
+    TT_TRY(tt_optim_offload_admit(opt, opt->ops->name, name, x));
     if (x->spread != NULL && (opt->ops->measure != NULL || opt->ops->wants_whole)) {
         return TT_FAIL(
             TUTTI_ERR_UNSUPPORTED,

@@ -93,6 +93,11 @@ void tt_optim_offload_forgive(tutti_optim_t *opt);
 
 /* ---- having a disk (offload.c) --------------------------------------------------------------- */
 
+/* UNSUPPORTED if state is on a disk, and this parameter's, which lies on a device, would not go
+ * there. */
+tutti_status_t tt_optim_offload_admit(const tutti_optim_t *opt, const char *call, const char *name,
+                                      const tutti_tensor_t *x);
+
 /* Before the slots release their tensors, and behind it. */
 void tt_optim_offload_leave(tutti_optim_t *opt);
 void tt_optim_offload_release(tutti_optim_t *opt);

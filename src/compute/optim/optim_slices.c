@@ -7,6 +7,7 @@
  *     rank 0      | sums            0 ...
  *     rank 1        0 ...         | sums            sums          |
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "compute/optim/optim_offload.h"
@@ -122,6 +123,45 @@ static bool is_first_of_slicer(const tutti_optim_t *opt, size_t slot)
     return i == 0 && slicer_of(opt, slot) != NULL;
 }
 
+/* The first slot from `from` on that is the first of its slicer; slot_count: there is none. */
+static size_t next_slicer(const tutti_optim_t *opt, size_t from)
+{
+    while (from < opt->slot_count && !is_first_of_slicer(opt, from)) {
+        from++;
+    }
+    return from;
+}
+
+static bool has_several_slicers(const tutti_optim_t *opt)
+{
+    const size_t first = next_slicer(opt, 0);
+    return first < opt->slot_count && next_slicer(opt, first + 1) < opt->slot_count;
+}
+
+/* Tells a slicer's ranks how this one has fared. What went wrong first stays. */
+static tutti_status_t tell(const tutti_optim_t *opt, size_t slot, tutti_status_t status)
+{
+    char text[TT_ERROR_TEXT_BYTES];
+    snprintf(text, sizeof text, "%s", status < 0 ? tutti_last_error() : "");
+    const tutti_status_t agreed = slicer_of(opt, slot)->agree(slicer_of(opt, slot), status);
+    return status < 0 ? tt_fail_again(status, text) : agreed;
+}
+
+/* Forth, and back: what went wrong among the ranks of a later slicer, those of earlier ones hear
+ * of, who may be others. */
+static tutti_status_t tell_all(const tutti_optim_t *opt, tutti_status_t status)
+{
+    size_t last = opt->slot_count;
+    for (size_t i = next_slicer(opt, 0); i < opt->slot_count; i = next_slicer(opt, i + 1)) {
+        status = tell(opt, i, status);
+        last = i;
+    }
+    for (size_t i = last; i-- > 0;) {
+        status = is_first_of_slicer(opt, i) ? tell(opt, i, status) : status;
+    }
+    return status;
+}
+
 static bool takes_part(const tutti_optim_t *opt, size_t slot, const tt_slicer_t *slicer)
 {
     return slicer_of(opt, slot) == slicer && tt_optim_grad(&opt->slots[slot]) != NULL;
@@ -192,15 +232,22 @@ static tutti_status_t sum_slicer(const sums_t *sums, tt_slicer_t *slicer, double
     return TUTTI_OK;
 }
 
+/* A rank that has failed among the ranks of one slicer tells those of the next ones, who would wait
+ * for its numbers. */
 static tutti_status_t sum_all(const sums_t *sums)
 {
+    const tutti_optim_t *opt = sums->opt;
+    const size_t first = next_slicer(opt, 0);
     double *numbers = NULL;
-    tutti_status_t status = tt_optim_agree(sums->opt, prepare_all(sums, &numbers));
+    tutti_status_t status = tt_optim_agree(opt, prepare_all(sums, &numbers));
+    const bool is_ready = status >= 0; /* else all ranks know it */
     double *next = numbers;
-    for (size_t i = 0; i < sums->opt->slot_count && status >= 0; i++) {
-        if (is_first_of_slicer(sums->opt, i)) {
-            status = sum_slicer(sums, slicer_of(sums->opt, i), &next);
-        }
+    for (size_t i = first; i < opt->slot_count && is_ready; i = next_slicer(opt, i + 1)) {
+        status = i == first ? status : tell(opt, i, status);
+        status = status < 0 ? status : sum_slicer(sums, slicer_of(opt, i), &next);
+    }
+    if (is_ready && has_several_slicers(opt)) {
+        status = tell_all(opt, status);
     }
     tt_free(numbers);
     return status;
@@ -238,40 +285,44 @@ bool tt_optim_has_slices(const tutti_optim_t *opt)
 
 tutti_status_t tt_optim_agree(const tutti_optim_t *opt, tutti_status_t status)
 {
-    for (size_t i = 0; i < opt->slot_count; i++) {
-        if (is_first_of_slicer(opt, i)) {
-            status = slicer_of(opt, i)->agree(slicer_of(opt, i), status);
-        }
-    }
-    return tt_optim_agree_spreads(opt, status);
+    return tt_optim_agree_spreads(opt, tell_all(opt, status));
 }
 
+/* What one fails of, ranks hear of at the step's end. */
 tutti_status_t tt_optim_begin_step(const tutti_optim_t *opt)
 {
-    for (size_t i = 0; i < opt->slot_count; i++) {
-        TT_TRY(is_first_of_slicer(opt, i) ? slicer_of(opt, i)->begin(slicer_of(opt, i)) : TUTTI_OK);
+    tutti_status_t status = TUTTI_OK;
+    char text[TT_ERROR_TEXT_BYTES] = "";
+    for (size_t i = next_slicer(opt, 0); i < opt->slot_count; i = next_slicer(opt, i + 1)) {
+        const tutti_status_t one = slicer_of(opt, i)->begin(slicer_of(opt, i));
+        if (status >= 0 && one < 0) {
+            snprintf(text, sizeof text, "%s", tutti_last_error());
+            status = one;
+        }
     }
-    return TUTTI_OK;
+    return status < 0 ? tt_fail_again(status, text) : TUTTI_OK;
 }
 
 tutti_status_t tt_optim_end_step(const tutti_optim_t *opt, tutti_status_t status)
 {
-    for (size_t i = 0; i < opt->slot_count; i++) {
-        if (is_first_of_slicer(opt, i)) {
-            status = slicer_of(opt, i)->stepped(slicer_of(opt, i), status);
-        }
+    for (size_t i = next_slicer(opt, 0); i < opt->slot_count; i = next_slicer(opt, i + 1)) {
+        status = slicer_of(opt, i)->stepped(slicer_of(opt, i), status);
     }
     return status;
 }
 
 tutti_status_t tt_optim_all_agree(const tutti_optim_t *opt, bool *is_so)
 {
-    for (size_t i = 0; i < opt->slot_count; i++) {
-        if (is_first_of_slicer(opt, i)) {
-            double others = *is_so ? 0 : 1;
-            TT_TRY(slicer_of(opt, i)->sum(slicer_of(opt, i), &others, 1));
-            *is_so = others == 0;
-        }
+    const size_t first = next_slicer(opt, 0);
+    tutti_status_t status = TUTTI_OK;
+    for (size_t i = first; i < opt->slot_count; i = next_slicer(opt, i + 1)) {
+        double others = *is_so ? 0 : 1;
+        status = i == first ? status : tell(opt, i, status);
+        status = status < 0 ? status : slicer_of(opt, i)->sum(slicer_of(opt, i), &others, 1);
+        *is_so = status >= 0 && others == 0;
     }
-    return tt_optim_all_agree_spreads(opt, is_so);
+    if (has_several_slicers(opt)) {
+        status = tell_all(opt, status);
+    }
+    return status < 0 ? status : tt_optim_all_agree_spreads(opt, is_so);
 }

@@ -244,6 +244,7 @@ static tutti_status_t check_slot(const tutti_optim_t *opt, const tt_optim_slot_t
     TT_TRY(tt_tensor_check_named(tt_optim_weight(slot), slot->name));
     TT_TRY(tt_tensor_check_named(grad, slot->name));
     TT_TRY(check_place(opt, slot, "gradient", grad, tt_optim_weight(slot)->storage->device));
+    TT_TRY(tt_optim_offload_admit(opt, opt->ops->name, slot->name, tt_optim_weight(slot)));
     if (opt->ops->wants_whole && grad->numel != 0 && grad->numel != slot->tensor->numel) {
         return TT_FAIL(TUTTI_ERR_STATE,
                        "%s looks at whole parameters, and this rank steps a slice of \"%s\": cut "
@@ -344,9 +345,9 @@ static tutti_status_t step_slices(tutti_optim_t *opt)
         status = tt_optim_offload_note(opt, tt_optim_measure_slices(opt, sums));
     }
     note_current(opt);
-    status = status < 0 ? status : tt_optim_begin_step(opt);
     if (status >= 0) {
-        status = tt_optim_end_step(opt, step_all(opt, sums));
+        status = tt_optim_begin_step(opt);
+        status = tt_optim_end_step(opt, status < 0 ? status : step_all(opt, sums));
     }
     keep_current(opt, status);
     tt_free(sums);

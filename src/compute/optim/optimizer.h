@@ -167,7 +167,8 @@ bool tt_optim_has_slices(const tutti_optim_t *opt);
 /* `status` of this rank, and all that have slices: the same failure on all of them. */
 tutti_status_t tt_optim_agree(const tutti_optim_t *opt, tutti_status_t status);
 
-/* All ranks step slices now; then how that went on this one, as agree: it becomes everybody's. */
+/* All ranks step slices now; then how that went on this one, as agree: it becomes everybody's. The
+ * second is called also where the first has failed. */
 tutti_status_t tt_optim_begin_step(const tutti_optim_t *opt);
 tutti_status_t tt_optim_end_step(const tutti_optim_t *opt, tutti_status_t status);
 

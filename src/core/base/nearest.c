@@ -60,6 +60,18 @@ size_t tt_name_distance(const char *name, const char *known)
     return row[known_bytes];
 }
 
+bool tt_name_matches(const char *pattern, const char *name)
+{
+    if (*pattern == '*') {
+        return tt_name_matches(pattern + 1, name) ||
+               (*name != 0 && *name != '.' && tt_name_matches(pattern, name + 1));
+    }
+    if (*pattern == 0 || *name == 0) {
+        return *pattern == *name;
+    }
+    return (*pattern == *name || *pattern == '?') && tt_name_matches(pattern + 1, name + 1);
+}
+
 const char *tutti_nearest_name(const char *name, const char *const *known)
 {
     const char *nearest = NULL;

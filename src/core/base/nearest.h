@@ -1,4 +1,5 @@
-/* How far apart two names are, so that a message can say what was probably meant. */
+/* How far apart two names are, so that a message can say what was probably meant; and patterns of
+ * names. */
 #ifndef TT_NEAREST_H
 #define TT_NEAREST_H
 
@@ -13,5 +14,8 @@ size_t tt_name_distance(const char *name, const char *known);
 
 /* Whether `known` is name[0 … length), dashes and underscores being the same. */
 bool tt_name_is(const char *name, size_t length, const char *known);
+
+/* Whether a pattern is that of a whole name: * stands for any letters but a dot, ? for one. */
+bool tt_name_matches(const char *pattern, const char *name);
 
 #endif

@@ -8,11 +8,17 @@
 
 enum { CAPACITY_FIRST = 128 };
 
-/* Where the pointer is, or would go. The upper half of the product depends on all bits below. */
-static size_t find(tt_pointer_set_t *set, const void *pointer)
+/* The upper half of the product depends on all bits below. */
+static size_t first_place(const tt_pointer_set_t *set, const void *pointer)
 {
     const uint64_t product = (uint64_t)(uintptr_t)pointer * UINT64_C(0x9e3779b97f4a7c15);
-    size_t at = (size_t)(product >> 32) & (set->capacity - 1);
+    return (size_t)(product >> 32) & (set->capacity - 1);
+}
+
+/* Where the pointer is, or would go. */
+static size_t find(tt_pointer_set_t *set, const void *pointer)
+{
+    size_t at = first_place(set, pointer);
     set->looks++;
     while (set->places[at] != NULL && set->places[at] != pointer) {
         at = (at + 1) & (set->capacity - 1);
@@ -48,6 +54,18 @@ tutti_status_t tt_pointer_set_add(tt_pointer_set_t *set, const void *pointer, bo
     set->places[at] = pointer;
     set->count += *is_new;
     return TUTTI_OK;
+}
+
+bool tt_pointer_set_has(const tt_pointer_set_t *set, const void *pointer)
+{
+    if (set->capacity == 0) {
+        return false;
+    }
+    size_t at = first_place(set, pointer);
+    while (set->places[at] != NULL && set->places[at] != pointer) {
+        at = (at + 1) & (set->capacity - 1);
+    }
+    return set->places[at] == pointer;
 }
 
 void tt_pointer_set_release(tt_pointer_set_t *set)

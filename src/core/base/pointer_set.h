@@ -26,6 +26,9 @@ typedef struct {
 /* pointer: not NULL. is_new: out, whether it was not there. Errors: NOMEM (nothing is added). */
 tutti_status_t tt_pointer_set_add(tt_pointer_set_t *set, const void *pointer, bool *is_new);
 
+/* Whether it is there. */
+bool tt_pointer_set_has(const tt_pointer_set_t *set, const void *pointer);
+
 void tt_pointer_set_release(tt_pointer_set_t *set);
 
 #endif

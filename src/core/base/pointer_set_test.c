@@ -23,10 +23,14 @@ static void an_addition_takes_a_few_looks(void **state)
             assert_int_equal(is_new, i < COUNT);
         }
         assert_int_equal(set.count, COUNT);
+        for (size_t i = 0; i < 2 * COUNT; i++) {
+            assert_int_equal(tt_pointer_set_has(&set, address(i, apart[k])), i < COUNT);
+        }
         if (set.looks > 4 * 2 * COUNT) {
             fail_msg("%zu looks for %d additions %zu bytes apart", set.looks, 2 * COUNT, apart[k]);
         }
         tt_pointer_set_release(&set);
+        assert_false(tt_pointer_set_has(&set, address(0, apart[k])));
     }
 }
 

@@ -32,7 +32,8 @@ struct tt_slicer {
     /* Numbers of all ranks, each of which is 0 on all ranks but one. */
     tutti_status_t (*sum)(tt_slicer_t *slicer, double *numbers, size_t count);
 
-    /* Slices will be written on all ranks: returns when no rank reads the tensors, until stepped.
+    /* Slices will be written on all ranks: returns when no rank reads the tensors, until stepped,
+     * which is called also where this has failed.
      * Errors: those after which ranks cannot go on together. */
     tutti_status_t (*begin)(tt_slicer_t *slicer);
 

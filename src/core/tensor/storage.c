@@ -176,6 +176,12 @@ tutti_status_t tt_storage_evict(tt_storage_t *storage, const char *reason)
     return TUTTI_OK;
 }
 
+void tt_storage_leave_device(tt_storage_t *storage)
+{
+    TT_ASSERT(storage->away != NULL && storage->data == NULL);
+    set_device(storage, NULL);
+}
+
 static tutti_status_t check_away(const tt_storage_t *storage)
 {
     if (storage->away != NULL && storage->data == NULL) {

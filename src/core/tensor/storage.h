@@ -89,6 +89,9 @@ void tt_storage_swap(tt_storage_t *a, tt_storage_t *b);
  * the storage is published or gone. Errors: STATE (it is away). */
 tutti_status_t tt_storage_evict(tt_storage_t *storage, const char *reason);
 
+/* One that is away, and has no memory, was a device's: from now on it is the host's. */
+void tt_storage_leave_device(tt_storage_t *storage);
+
 /* New memory, of undefined values. Errors: STATE (it is not away), NOMEM (it stays away). */
 tutti_status_t tt_storage_refill(tt_storage_t *storage, tt_device_t *device);
 

@@ -23,12 +23,16 @@ static bool has_ddp(const tutti_tensor_t *tensor)
 static tutti_status_t add_param(void *user, const char *name, tutti_tensor_t *tensor)
 {
     tutti_ddp_t *ddp = user;
+    if (tt_ddp_is_ignored(ddp, tensor)) {
+        return TUTTI_OK;
+    }
     if (!tutti_tensor_is_contiguous(tensor)) {
         return TT_FAIL(TUTTI_ERR_ARG, "ddp: parameter %s is not contiguous", name);
     }
     if (!has_ddp(tensor)) {
         TT_TRY(tt_tensor_check_named(tensor, name));
     }
+    TT_TRY(tt_ddp_check_meta(ddp, name, tensor));
     if (!tutti_tensor_requires_grad(tensor)) {
         const bool is_float = tutti_dtype_is_float(tensor->dtype);
         return is_float ? tt_tensor_list_add(&ddp->frozen, name, tensor) : TUTTI_OK;
@@ -46,7 +50,8 @@ static tutti_status_t collect_params(tutti_ddp_t *ddp)
     const tt_tensor_list_t *list = &ddp->list;
     TT_TRY(tutti_module_each_parameter(ddp->module, add_param, ddp));
     if (list->count == 0) {
-        return TT_FAIL(TUTTI_ERR_ARG, "ddp: no parameter of the module requires a gradient");
+        return TT_FAIL(TUTTI_ERR_ARG, "ddp: no parameter of the module requires a gradient%s",
+                       ddp->ignored.params.count > 0 ? " and is not ignored" : "");
     }
     ddp->params = tt_alloc_array(list->count, sizeof *ddp->params, "ddp parameters");
     TT_TRY_ALLOC(ddp->params);
@@ -80,6 +85,7 @@ static void release_params(tutti_ddp_t *ddp)
     tt_free(ddp->params);
     tt_tensor_list_release(&ddp->list);
     tt_tensor_list_release(&ddp->frozen);
+    tt_ddp_forget_ignored(ddp);
 }
 
 /* ---- making and releasing -------------------------------------------------------------------- */
@@ -88,6 +94,8 @@ static void release_params(tutti_ddp_t *ddp)
 static tutti_status_t take_model(tutti_ddp_t *ddp, const tutti_ddp_options_t *options)
 {
     TT_TRY(tt_ddp_take_options(ddp, options));
+    TT_TRY(tt_ddp_choose_ignored(ddp));
+    TT_TRY(tt_ddp_choose_borders(ddp));
     TT_TRY(collect_params(ddp));
     TT_TRY(tt_ddp_choose_units(ddp));
     return tt_ddp_attach_optimizer(ddp);
@@ -95,11 +103,13 @@ static tutti_status_t take_model(tutti_ddp_t *ddp, const tutti_ddp_options_t *op
 
 static tutti_status_t open_parts(tutti_ddp_t *ddp)
 {
+    TT_TRY(tt_ddp_open_meta(ddp));
     TT_TRY(tt_ddp_open_mixed(ddp));
     TT_TRY(tt_ddp_open_layout(ddp));
     TT_TRY(tt_ddp_open_slices(ddp));
     TT_TRY(tt_ddp_open_control(ddp));
     TT_TRY(tt_ddp_open_buffers(ddp));
+    TT_TRY(tt_ddp_hook_borders(ddp));
     return hook_params(ddp);
 }
 
@@ -162,6 +172,8 @@ void tutti_ddp_release(tutti_ddp_t *ddp)
     tt_ddp_close_layout(ddp);
     tt_ddp_close_control(ddp);
     tt_ddp_close_buffers(ddp);
+    tt_ddp_close_borders(ddp);
+    tt_ddp_close_meta(ddp);
     release_params(ddp);
     if (tutti_trace_release(ddp->options.trace) < 0) {
         tt_log(TT_LOG_ERROR, "%s", tutti_last_error());

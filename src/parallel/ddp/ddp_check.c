@@ -9,11 +9,13 @@
 
 #include "comm/group/agree.h"
 #include "core/base/alloc.h"
+#include "core/base/fnv.h"
 #include "parallel/ddp/ddp_impl.h"
 
 /* Text with room for `bytes`; `used` counts what it wants. Devices are numbered as the module comes
  * to them: those of two ranks have other names, and the same numbers. */
 typedef struct {
+    const tutti_ddp_t *ddp;
     char *text;
     size_t bytes, used;
     const tt_device_t **devices; /* [device_count] */
@@ -47,12 +49,32 @@ static size_t room_of(const description_t *d)
     return d->used < d->bytes ? d->bytes - d->used : 0;
 }
 
+/* What would make its values: its numbers, and the stream. */
+static unsigned long long draw_of(const tutti_tensor_t *x)
+{
+    const tt_initializer_t *init = x->storage->initializer;
+    if (init == NULL) {
+        return 0;
+    }
+    const uint64_t hash = tt_fnv(TT_FNV_BEGIN, init->numbers, sizeof init->numbers);
+    return tt_fnv(hash, &init->rng, sizeof init->rng);
+}
+
 static tutti_status_t append_tensor(void *user, const char *name, tutti_tensor_t *tensor)
 {
     description_t *d = user;
-    char what[192], where[48] = "";
-    int number;
-    TT_TRY(find_number(d, tensor->storage->device, &number));
+    char what[192], where[64] = "";
+    int number = 0;
+    if (tt_ddp_is_ignored(d->ddp, tensor)) { /* ranks may have others */
+        d->used += (size_t)snprintf(end_of(d), room_of(d), "%s, ignored\n", name);
+        return TUTTI_OK;
+    }
+    if (tt_ddp_is_on_meta(tensor)) {
+        snprintf(where, sizeof where, ", on meta, from draw %016llx",
+                 d->ddp->options.no_init ? 0 : draw_of(tensor));
+    } else {
+        TT_TRY(find_number(d, tensor->storage->device, &number));
+    }
     if (number > 0) {
         snprintf(where, sizeof where, ", on device %d of the module", number + 1);
     }
@@ -85,13 +107,18 @@ static tutti_status_t append_all(const tutti_ddp_t *ddp, description_t *d)
     d->used = (size_t)snprintf(
         d->text, d->bytes,
         "options: stage %d, %d shards, buckets of %zu and %zu bytes, %s%s%s%s%s%s%s\n"
-        "dtypes: parameters %s, reduced in %s, buffers %s\n",
+        "dtypes: parameters %s, reduced in %s, buffers %s%s%s\n",
         o->stage, o->shards, o->first_bucket_bytes, o->bucket_bytes, uneven[o->uneven],
         o->ends_with_first ? ", ends with the first" : "",
         o->static_graph ? ", a static graph" : "", o->no_rebuild ? ", no rebuild" : "",
         ddp->is_exact ? "" : ", not exact", o->optimizer == NULL ? "" : ", steps in backward",
         o->whole_slices ? ", whole slices" : "", tutti_dtype_name(o->param_dtype),
-        tutti_dtype_name(o->reduce_dtype), tutti_dtype_name(o->buffer_dtype));
+        tutti_dtype_name(o->reduce_dtype), tutti_dtype_name(o->buffer_dtype),
+        o->f32_output ? ", the output f32" : "", o->no_init ? ", not initialized" : "");
+    for (int i = 0; i < o->f32_kind_count; i++) {
+        d->used +=
+            (size_t)snprintf(end_of(d), room_of(d), "computed in f32: %s\n", o->f32_kinds[i]);
+    }
     append_units(ddp, d);
     return tutti_module_each_tensor(ddp->module, append_tensor, d);
 }
@@ -161,7 +188,7 @@ static tutti_status_t check_module(void *user, const char *name, tutti_module_t 
 
 tutti_status_t tt_ddp_check_model(tutti_ddp_t *ddp, tutti_status_t status)
 {
-    description_t own = {0};
+    description_t own = {.ddp = ddp};
     if (status >= 0) {
         status = tutti_module_apply(ddp->module, check_module, ddp);
     }
@@ -218,14 +245,18 @@ tutti_status_t tt_ddp_check_unchanged(const tutti_ddp_t *ddp)
 static tutti_status_t broadcast_tensor(void *user, const char *name, tutti_tensor_t *tensor)
 {
     (void)name;
+    const tutti_ddp_t *ddp = user;
+    if (tt_ddp_is_ignored(ddp, tensor) || tt_ddp_is_unmade(ddp, tensor)) {
+        return TUTTI_OK;
+    }
     if (tensor->storage->device == NULL) {
-        return tutti_broadcast(user, tensor, 0, NULL);
+        return tutti_broadcast(ddp->group, tensor, 0, NULL);
     }
     tutti_tensor_t *host; /* what ranks share is memory of hosts */
     TT_TRY(tt_tensor_new(NULL, tensor->dtype, tensor->shape, false, &host));
     tutti_status_t status = tutti_tensor_copy(host, tensor);
     if (status >= 0) {
-        status = tutti_broadcast(user, host, 0, NULL);
+        status = tutti_broadcast(ddp->group, host, 0, NULL);
     }
     if (status >= 0) {
         status = tutti_tensor_copy(tensor, host);
@@ -236,7 +267,6 @@ static tutti_status_t broadcast_tensor(void *user, const char *name, tutti_tenso
 
 tutti_status_t tt_ddp_broadcast_model(tutti_ddp_t *ddp)
 {
-    const tutti_status_t status =
-        tutti_module_each_tensor(ddp->module, broadcast_tensor, ddp->group);
+    const tutti_status_t status = tutti_module_each_tensor(ddp->module, broadcast_tensor, ddp);
     return status < 0 ? tt_group_give_up(ddp->group, status) : TUTTI_OK;
 }

@@ -16,6 +16,9 @@
  *
  *     ddp.c         construction and release
  *     ddp_options.c options and their defaults; how large buckets are, if nobody says
+ *     ddp_ignored.c what it leaves alone
+ *     ddp_meta.c    a module on meta leaves it
+ *     ddp_borders.c modules that compute in f32 under mixed precision
  *     ddp_check.c   is the model the same on every rank; copies rank 0's
  *     ddp_layout.c  buckets are filled, and again in the order in which gradients come
  *
@@ -29,6 +32,7 @@
 #include <tutti/prepared.h>
 
 #include "core/base/fail.h"
+#include "core/base/pointer_set.h"
 #include "core/tensor/tensor_impl.h"
 #include "core/tensor/tensor_list.h"
 #include "parallel/ddp/ddp_units.h"
@@ -133,6 +137,41 @@ typedef struct {
     int next_arrival;
 } tt_ddp_times_t;
 
+/* Of options.ignored. */
+typedef struct {
+    tt_pointer_set_t set;    /* tensors */
+    tt_tensor_list_t params; /* those of them that are parameters */
+} tt_ddp_ignored_t;
+
+/* Of a parameter that lay on meta. */
+typedef struct {
+    tutti_tensor_t *tensor; /* of the lists */
+    tutti_device_t *meta;   /* retained */
+} tt_ddp_unmade_t;
+
+typedef struct {
+    tt_ddp_unmade_t *unmade; /* [count], until all ranks have made all */
+    int count;
+    bool is_unloaded; /* values are still to come, from a checkpoint or the user */
+} tt_ddp_meta_t;
+
+/* Of a module: what goes in and out is cast. */
+typedef struct {
+    tutti_ddp_t *ddp;
+    tutti_module_t *module; /* borrowed from the ddp's */
+    bool casts_inputs;      /* to f32 */
+    bool is_always;         /* also between steps */
+    tutti_dtype_t outside;  /* of outputs */
+} tt_ddp_border_t;
+
+/* Of options.f32_kinds and f32_output. */
+typedef struct {
+    tt_pointer_set_t inside, outside; /* tensors of modules that compute in f32, and of others;
+                                         empty where there are no such kinds */
+    tt_ddp_border_t *borders;         /* [count] */
+    int count;
+} tt_ddp_borders_t;
+
 /* Of tutti_ddp_summon(). */
 typedef struct {
     bool is_on, writes;
@@ -149,6 +188,9 @@ struct tutti_ddp {
     tutti_idle_t idle;        /* moves the group's calls forward */
     int64_t sent_before;      /* by the group, when DDP began */
     int64_t uncanonical_sums; /* of the group, when DDP began */
+    tt_ddp_ignored_t ignored; /* ddp_ignored.c; in none of the lists below */
+    tt_ddp_borders_t borders; /* ddp_borders.c */
+    tt_ddp_meta_t meta;       /* ddp_meta.c */
     tt_tensor_list_t list;    /* parameters that need a gradient */
     tt_tensor_list_t frozen;  /* floating ones that need none */
     tt_ddp_param_t *params;   /* [param_count] of the list */
@@ -175,6 +217,36 @@ struct tutti_ddp {
 tutti_status_t tt_ddp_take_options(tutti_ddp_t *ddp, const tutti_ddp_options_t *options);
 tutti_status_t tt_ddp_choose_bucket_bytes(tutti_ddp_t *ddp);
 size_t tt_ddp_auto_bytes(int64_t small_ns, int64_t large_ns);
+
+/* ddp_ignored.c: which tensors it leaves alone. Errors: ARG (a name of nothing), NOMEM. A step
+ * begins: their gradients are forgotten. */
+tutti_status_t tt_ddp_choose_ignored(tutti_ddp_t *ddp);
+bool tt_ddp_is_ignored(const tutti_ddp_t *ddp, const tutti_tensor_t *x);
+void tt_ddp_ignored_begin_step(tutti_ddp_t *ddp);
+void tt_ddp_forget_ignored(tutti_ddp_t *ddp);
+
+/* ddp_meta.c: whether a parameter may lie on meta; then they leave it. */
+bool tt_ddp_is_on_meta(const tutti_tensor_t *x);
+tutti_status_t tt_ddp_check_meta(const tutti_ddp_t *ddp, const char *name, const tutti_tensor_t *x);
+tutti_status_t tt_ddp_open_meta(tutti_ddp_t *ddp);
+void tt_ddp_close_meta(tutti_ddp_t *ddp);
+
+/* Whether it has left meta, and has no values yet. These, owned by the caller; NULL: it is not so.
+ * All are made, on all ranks: meta has them no more. */
+bool tt_ddp_is_unmade(const tutti_ddp_t *ddp, const tutti_tensor_t *x);
+tutti_status_t tt_ddp_make_values(tutti_ddp_t *ddp, const tutti_tensor_t *x, tutti_tensor_t **out);
+void tt_ddp_note_made(tutti_ddp_t *ddp);
+
+/* Parameters have been written as a whole; STATE until then, with options.no_init. */
+void tt_ddp_note_loaded(tutti_ddp_t *ddp);
+tutti_status_t tt_ddp_check_loaded(const tutti_ddp_t *ddp);
+
+/* ddp_borders.c: which modules compute in f32. Errors: ARG (no such kind; a parameter that is in
+ * both), NOMEM. Then their hooks. user: a ddp; whether a tensor of it is f32 in steps, too. */
+tutti_status_t tt_ddp_choose_borders(tutti_ddp_t *ddp);
+tutti_status_t tt_ddp_hook_borders(tutti_ddp_t *ddp);
+void tt_ddp_close_borders(tutti_ddp_t *ddp);
+bool tt_ddp_stays_f32(const void *user, const tutti_tensor_t *x);
 
 /* ddp_check.c: `status` is how this rank has fared so far; the same failure on every rank. */
 tutti_status_t tt_ddp_check_model(tutti_ddp_t *ddp, tutti_status_t status);
@@ -212,7 +284,7 @@ void tt_ddp_close_slices(tutti_ddp_t *ddp);
 tutti_status_t tt_ddp_check_slices(const tutti_ddp_t *ddp);
 void tt_ddp_slices_begin_step(tutti_ddp_t *ddp);
 void tt_ddp_slices_arrive(tutti_ddp_t *ddp);
-int64_t tt_ddp_grain(const void *options, const tutti_tensor_t *param);
+int64_t tt_ddp_grain(const void *ddp, const tutti_tensor_t *param);
 
 /* ddp_mixed.c */
 tutti_status_t tt_ddp_open_mixed(tutti_ddp_t *ddp);

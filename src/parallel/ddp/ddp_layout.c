@@ -36,7 +36,8 @@ static tt_reducer_options_t reducer_options(const tutti_ddp_t *ddp)
         .is_transient = o->stage >= 2,
         .units = ddp->units.unit_of,
         .grain = o->stage > 0 ? tt_ddp_grain : NULL,
-        .user = o,
+        .is_wide = tt_ddp_stays_f32,
+        .user = ddp,
     };
 }
 

@@ -4,7 +4,8 @@
  *     in a step          tensor: 16 bits    other: f32        gradient: 16 bits, in the bucket
  *
  * Tensors take over each other's memory, so that the holder of a parameter holds it all the time.
- * What nodes have saved keeps its memory. A copy is made again if the f32 values were written.
+ * Of parameters of options.f32_kinds both are f32, or there is no other. What nodes have saved
+ * keeps its memory. A copy is made again if the f32 values were written.
  *
  * Cost: half as much memory again as the parameters; a pass over them each step. Source: PyTorch's
  * DDP, _MixedPrecision(param_dtype, reduce_dtype, buffer_dtype).
@@ -23,11 +24,17 @@ static bool is_mixed(const tutti_ddp_t *ddp)
 
 /* ---- making and releasing -------------------------------------------------------------------- */
 
-/* At stage 3 its memory comes and goes with its unit. */
+/* At stage 3 its memory comes and goes with its unit; so does that of one that stays f32, which
+ * elsewhere needs none. */
 static tutti_status_t open_other(const tutti_ddp_t *ddp, const tutti_tensor_t *x,
                                  tutti_tensor_t **out)
 {
-    const tutti_dtype_t dtype = ddp->options.param_dtype;
+    const bool stays = tt_ddp_stays_f32(ddp, x);
+    const tutti_dtype_t dtype = stays ? TUTTI_F32 : ddp->options.param_dtype;
+    *out = NULL;
+    if (stays && !tt_ddp_has_units(ddp)) {
+        return TUTTI_OK;
+    }
     return tt_ddp_has_units(ddp) ? tt_group_tensor_away(dtype, x->shape, "its unit is sharded", out)
                                  : tt_tensor_new(x->storage->device, dtype, x->shape, true, out);
 }
@@ -52,10 +59,15 @@ static tutti_status_t add_copies(tutti_ddp_t *ddp, const tt_tensor_list_t *list)
     return TUTTI_OK;
 }
 
+static bool is_cast(const void *user, const tutti_tensor_t *buffer)
+{
+    return !tt_ddp_is_ignored(user, buffer) && !tt_ddp_stays_f32(user, buffer);
+}
+
 tutti_status_t tt_ddp_open_mixed(tutti_ddp_t *ddp)
 {
     if (ddp->options.buffer_dtype != TUTTI_F32) {
-        TT_TRY(tt_module_cast_buffers(ddp->module, ddp->options.buffer_dtype));
+        TT_TRY(tt_module_cast_buffers(ddp->module, ddp->options.buffer_dtype, is_cast, ddp));
     }
     if (!is_mixed(ddp)) {
         return TUTTI_OK;
@@ -82,7 +94,7 @@ static tutti_status_t round_copy(const tutti_ddp_t *ddp, const tt_ddp_copy_t *co
 
 static tutti_status_t swap_copy_to_low(const tutti_ddp_t *ddp, tt_ddp_copy_t *copy)
 {
-    if (!copy->is_low) {
+    if (copy->other != NULL && !copy->is_low) {
         if (copy->version != copy->tensor->storage->version) {
             TT_TRY(round_copy(ddp, copy));
             copy->version = copy->tensor->storage->version;

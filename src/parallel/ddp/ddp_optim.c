@@ -40,7 +40,8 @@ static tutti_status_t check_slots(const tutti_ddp_t *ddp, const tutti_optim_t *o
     }
     for (size_t i = 0; i < opt->slot_count; i++) {
         const tt_optim_slot_t *slot = &opt->slots[i];
-        if (tutti_tensor_requires_grad(slot->tensor) && !has_param(ddp, slot->tensor)) {
+        if (tutti_tensor_requires_grad(slot->tensor) && !has_param(ddp, slot->tensor) &&
+            !tt_ddp_is_ignored(ddp, slot->tensor)) {
             return TT_FAIL(TUTTI_ERR_ARG,
                            "ddp: options.optimizer has a parameter \"%s\" that is none of the "
                            "module: nobody would step it",
@@ -143,6 +144,16 @@ tutti_status_t tt_ddp_step_arrived(tutti_ddp_t *ddp)
     return TUTTI_OK;
 }
 
+static tutti_status_t step_ignored(const tutti_ddp_t *ddp)
+{
+    const tt_tensor_list_t *params = &ddp->ignored.params;
+    for (size_t i = 0; i < params->count; i++) {
+        const int slot = tt_optim_find(ddp->options.optimizer, tt_listed(params, i));
+        TT_TRY(slot >= 0 ? tt_optim_step_slot(ddp->options.optimizer, slot) : TUTTI_OK);
+    }
+    return TUTTI_OK;
+}
+
 /* What ranks must know of each other is in no bucket's order. */
 static tutti_status_t step_slices(const tutti_ddp_t *ddp)
 {
@@ -163,6 +174,7 @@ tutti_status_t tt_ddp_step_rest(tutti_ddp_t *ddp)
         }
     }
     if (ddp->optimizer.slots != NULL) {
+        TT_TRY(step_ignored(ddp));
         tt_optim_end_slots(ddp->options.optimizer);
     }
     ddp->optimizer.last_early_steps = ddp->optimizer.early_steps;

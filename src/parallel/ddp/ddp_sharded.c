@@ -113,6 +113,7 @@ static tutti_status_t write_summoned(tutti_ddp_t *ddp, const tt_ddp_summons_t *s
             tt_ddp_unit_write_back(ddp, u);
         }
     }
+    tt_ddp_note_loaded(ddp);
     return tt_group_agree(ddp->group, tt_ddp_units_publish(ddp));
 }
 
@@ -201,15 +202,24 @@ static size_t whole_parameters(const tutti_ddp_t *ddp)
 {
     size_t bytes = bytes_of_list(&ddp->list) + bytes_of_list(&ddp->frozen);
     for (int i = 0; i < ddp->mixed.count; i++) {
-        bytes += tutti_tensor_bytes(ddp->mixed.copies[i].other);
+        const tutti_tensor_t *other = ddp->mixed.copies[i].other;
+        bytes += other != NULL ? tutti_tensor_bytes(other) : 0;
     }
     return bytes;
+}
+
+/* Memory of this rank alone that the whole of small parameters has, which are resident. */
+static size_t kept_bytes(const tutti_ddp_t *ddp)
+{
+    const int last = ddp->units.count - 1;
+    const bool is_own = !ddp->units.source.ops->is_common && tutti_group_size(ddp->units.group) > 1;
+    return tt_ddp_unit(ddp, last)->is_kept && is_own ? tt_ddp_unit_bytes(ddp, last, TT_UNIT_FULL)
+                                                     : 0;
 }
 
 static size_t sliced_parameters(const tutti_ddp_t *ddp)
 {
     const tt_unit_source_t *source = &ddp->units.source;
-    const int last = ddp->units.count - 1;
     size_t bytes = 0;
     for (int f = 0; f < source->flat_count; f++) {
         const tt_unit_flat_t *flat = &source->flats[f];
@@ -218,8 +228,7 @@ static size_t sliced_parameters(const tutti_ddp_t *ddp)
             bytes += (size_t)flat->own->numel * tutti_dtype_bytes(flat->dtypes[TT_UNIT_COMPUTE]);
         }
     }
-    return bytes +
-           (ddp->units.units[last].is_kept ? tt_ddp_unit_bytes(ddp, last, TT_UNIT_FULL) : 0);
+    return bytes + kept_bytes(ddp);
 }
 
 static size_t gradients_of(const tt_bucket_t *bucket)
@@ -256,8 +265,9 @@ static void count_units(const tutti_ddp_t *ddp, tutti_ddp_memory_t *out)
     const tt_unit_kind_t kind =
         ddp->options.param_dtype == TUTTI_F32 ? TT_UNIT_FULL : TT_UNIT_COMPUTE;
     out->units = ddp->units.count;
-    out->unit_bytes = ddp->units.whole_bytes;
-    out->peak_unit_bytes = ddp->units.peak_whole_bytes;
+    const size_t kept = kept_bytes(ddp), held = ddp->units.source.held_bytes;
+    out->unit_bytes = held > kept ? held - kept : 0;
+    out->peak_unit_bytes = ddp->units.source.peak_held_bytes - kept;
     for (int u = 0; u < ddp->units.count; u++) {
         if (!tt_ddp_unit(ddp, u)->is_kept) {
             out->largest_unit_bytes =
@@ -272,7 +282,8 @@ tutti_ddp_memory_t tutti_ddp_memory(const tutti_ddp_t *ddp, tutti_optim_t *opt)
 {
     tutti_ddp_memory_t out = {
         .stage = ddp->options.stage,
-        .parameter_bytes = tt_ddp_has_units(ddp) ? sliced_parameters(ddp) : whole_parameters(ddp),
+        .parameter_bytes = bytes_of_list(&ddp->ignored.params) +
+                           (tt_ddp_has_units(ddp) ? sliced_parameters(ddp) : whole_parameters(ddp)),
         .sent_bytes = tutti_group_sent_bytes(ddp->group, NULL) - ddp->sent_before};
     for (int b = 0; b < ddp->reducer->plan.bucket_count; b++) {
         out.gradient_bytes += gradients_of(&ddp->reducer->buckets[b]);

@@ -89,6 +89,9 @@ static tutti_status_t publish(tutti_ddp_t *ddp, tutti_status_t status)
 {
     char text[TT_ERROR_TEXT_BYTES];
     snprintf(text, sizeof text, "%s", status < 0 ? tutti_last_error() : "");
+    if (status >= 0) {
+        tt_ddp_note_loaded(ddp);
+    }
     const tutti_status_t published = tt_ddp_units_publish(ddp);
     return status < 0 ? tt_fail_again(status, text) : published;
 }
@@ -377,6 +380,6 @@ void tt_ddp_slices_arrive(tutti_ddp_t *ddp)
 
 int64_t tt_ddp_grain(const void *user, const tutti_tensor_t *param)
 {
-    const tutti_ddp_options_t *options = user;
-    return options->whole_slices ? 0 : (int64_t)tt_optim_section((size_t)param->numel);
+    const tutti_ddp_t *ddp = user;
+    return ddp->options.whole_slices ? 0 : (int64_t)tt_optim_section((size_t)param->numel);
 }

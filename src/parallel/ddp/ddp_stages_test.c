@@ -9,9 +9,11 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include <tutti/devices.h>
+
 #include "core/tensor/device_testing.h"
 
-enum { STEPS = 4, BATCH = 2, RANKS_MAX = 4 };
+enum { STEPS = 4, BATCH = 2, RANKS_MAX = 4, SEED = 11 };
 
 /* ---- choices --------------------------------------------------------------------------------- */
 
@@ -25,6 +27,9 @@ typedef enum {
     MICRO,
     DTYPE,
     FROZEN,
+    IGNORED,
+    NORMS, /* in f32 */
+    OUTPUT,
     LAYOUT, /* from here on */
     STAGE = LAYOUT,
     RANKS,
@@ -36,6 +41,7 @@ typedef enum {
     PREFETCH,
     PERSISTENCE,
     BUCKETS,
+    META,
     CHOICES
 } choice_t;
 
@@ -45,10 +51,12 @@ static const struct {
 } choices[CHOICES] = {
     [OPTIMIZER] = {"optimizer", 6}, [SHARDS] = {"shards", 3},       [UNEVEN] = {"uneven", 3},
     [CLIP] = {"clip", 3},           [SCALER] = {"scaler", 2},       [MICRO] = {"micro", 2},
-    [DTYPE] = {"dtype", 4},         [FROZEN] = {"frozen", 2},       [STAGE] = {"stage", 4},
+    [DTYPE] = {"dtype", 4},         [FROZEN] = {"frozen", 2},       [IGNORED] = {"ignored", 2},
+    [NORMS] = {"norms", 2},         [OUTPUT] = {"output", 2},       [STAGE] = {"stage", 4},
     [RANKS] = {"ranks", 4},         [WIRE] = {"wire", 2},           [UNITS] = {"units", 4},
     [RECOMPUTE] = {"recompute", 2}, [INSIDE] = {"inside", 2},       [KEEP] = {"keep", 4},
     [PREFETCH] = {"prefetch", 3},   [PERSISTENCE] = {"persist", 2}, [BUCKETS] = {"buckets", 2},
+    [META] = {"meta", 2},
 };
 
 static const int shards[] = {2, 4, 5};
@@ -74,6 +82,12 @@ static void settle(row_t *row)
 {
     if (row->at[CLIP] > 0 || row->at[SCALER] > 0) {
         row->at[INSIDE] = 0; /* comes too late there */
+    }
+    if (row->at[STAGE] != 3) {
+        row->at[META] = 0;
+    }
+    if (row->at[DTYPE] == MIXED && row->at[NORMS] == 0) {
+        row->at[IGNORED] = 0; /* they would be f32 among 16 bits */
     }
 }
 
@@ -142,6 +156,18 @@ static tutti_status_t update(const row_t *row, tutti_optim_t *opt, tutti_scaler_
     return row->at[INSIDE] ? TUTTI_OK : tutti_optim_step(opt);
 }
 
+/* Norms, of a block that may be a unit. Each rank's gradients of them are its own: nobody steps
+ * them. */
+static const char *const ignored[] = {"b.ln?"};
+static const char *const in_f32[] = {"norm"};
+
+static int choose_group(void *user, const char *name, const tutti_tensor_t *x)
+{
+    (void)x;
+    const row_t *row = user;
+    return row->at[IGNORED] && strncmp(name, "b.ln", 4) == 0 ? -1 : 0;
+}
+
 static tutti_ddp_options_t options_of(const row_t *row, tutti_optim_t *opt)
 {
     static const char *const names[] = {"b", "up", "twice"};
@@ -154,6 +180,11 @@ static tutti_ddp_options_t options_of(const row_t *row, tutti_optim_t *opt)
                                  .uneven = uneven[row->at[UNEVEN]],
                                  .param_dtype = is_mixed ? TUTTI_BF16 : TUTTI_F32,
                                  .reduce_dtype = reduces ? TUTTI_BF16 : TUTTI_F32,
+                                 .ignored = ignored,
+                                 .ignored_count = row->at[IGNORED],
+                                 .f32_kinds = in_f32,
+                                 .f32_kind_count = row->at[NORMS],
+                                 .f32_output = row->at[OUTPUT],
                                  .optimizer = row->at[INSIDE] ? opt : NULL,
                                  .whole_slices =
                                      optimizers[row->at[OPTIMIZER]].kind == &tutti_adafactor,
@@ -196,18 +227,33 @@ static tutti_status_t freeze(tutti_module_t *net)
     return tutti_module_set_requires_grad(state->twice, false);
 }
 
+/* On meta, or by the context that computes. */
+static tutti_status_t make_net(tutti_context_t *ctx, const row_t *row, tutti_module_t **out)
+{
+    const bool recomputes = row->at[RECOMPUTE];
+    tutti_context_options_t options = {.threads = 1, .seed = SEED};
+    if (!row->at[META]) {
+        return tutti_module_create(ctx, &tt_stages_layer, &recomputes, out);
+    }
+    TUTTI_CHECK(tutti_device_open("meta", NULL, &options.device));
+    TUTTI_CHECK(tutti_context_create(&options, &ctx));
+    const tutti_status_t status = tutti_module_create(ctx, &tt_stages_layer, &recomputes, out);
+    tutti_context_release(ctx);
+    tutti_device_release(options.device);
+    return status;
+}
+
 static tutti_status_t train_net(const tt_member_t *m, tutti_context_t *ctx, job_t *job)
 {
-    const row_t *row = &job->row;
-    const bool recomputes = row->at[RECOMPUTE];
+    row_t *row = &job->row;
     tutti_module_t *net;
     tutti_optim_t *opt;
-    TUTTI_CHECK(tutti_module_create(ctx, &tt_stages_layer, &recomputes, &net));
+    TUTTI_CHECK(make_net(ctx, row, &net));
     TUTTI_CHECK(row->at[DTYPE] == BF16 ? tutti_module_cast(net, TUTTI_BF16) : TUTTI_OK);
     TUTTI_CHECK(row->at[FROZEN] ? freeze(net) : TUTTI_OK);
     TUTTI_CHECK(tutti_optim_create(ctx, optimizers[row->at[OPTIMIZER]].kind,
                                    optimizers[row->at[OPTIMIZER]].options, &opt));
-    TUTTI_CHECK(tutti_optim_add_module(opt, net, NULL, NULL));
+    TUTTI_CHECK(tutti_optim_add_module(opt, net, choose_group, row));
     const tutti_status_t status = train_ddp(m, ctx, net, opt, job);
     tutti_optim_release(opt);
     tutti_module_release(net);
@@ -216,7 +262,7 @@ static tutti_status_t train_net(const tt_member_t *m, tutti_context_t *ctx, job_
 
 static void train(tt_member_t *m)
 {
-    const tutti_context_options_t options = {.threads = 1, .seed = 11};
+    const tutti_context_options_t options = {.threads = 1, .seed = SEED};
     tutti_context_t *ctx;
     TT_EXPECT(m, tutti_context_create(&options, &ctx) == TUTTI_OK);
     TT_EXPECT(m, train_net(m, ctx, m->user) == TUTTI_OK);

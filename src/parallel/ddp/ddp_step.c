@@ -203,12 +203,14 @@ static tutti_status_t begin_step(tutti_ddp_t *ddp)
     if (ddp->summons.is_on) {
         return TT_FAIL(TUTTI_ERR_STATE, "ddp: call tutti_ddp_dismiss() before a step");
     }
+    TT_TRY(tt_ddp_check_loaded(ddp));
     TT_TRY(tt_ddp_units_end_step(ddp)); /* what a forward between steps has left */
     ddp->step.phase = TT_DDP_IN_SHARDS;
     ddp->step.outside = tutti_context_shard(ddp->ctx);
     tutti_group_set_tag(ddp->group, ++ddp->step.number);
     TT_TRY(tt_ddp_check_unchanged(ddp));
     tt_ddp_slices_begin_step(ddp);
+    tt_ddp_ignored_begin_step(ddp);
     if (ddp->step.number == 2 && !ddp->options.no_rebuild) {
         TT_TRY(tt_ddp_rebuild(ddp));
     }

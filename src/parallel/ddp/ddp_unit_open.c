@@ -17,6 +17,12 @@ static const char lost[] = "its tutti_ddp_t was released, and there was no memor
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
+/* Those of a flat are computed with in one dtype: as which, the plan has. */
+static tutti_dtype_t compute_dtype(const tutti_ddp_t *ddp, const tutti_tensor_t *x)
+{
+    return x->dtype == TUTTI_F32 && !tt_ddp_stays_f32(ddp, x) ? ddp->options.param_dtype : x->dtype;
+}
+
 static tutti_status_t plan_frozen(tutti_ddp_t *ddp)
 {
     const size_t count = ddp->frozen.count;
@@ -25,7 +31,7 @@ static tutti_status_t plan_frozen(tutti_ddp_t *ddp)
     for (size_t i = 0; i < count; i++) {
         const tutti_tensor_t *x = tt_listed(&ddp->frozen, i);
         specs[i] = (tt_bucket_param_t){.numel = x->numel,
-                                       .dtype = x->dtype,
+                                       .dtype = compute_dtype(ddp, x),
                                        .unit = ddp->units.unit_of[ddp->param_count + (int)i]};
     }
     const tutti_status_t status =
@@ -41,7 +47,8 @@ static int by_offset(const void *a, const void *b)
     return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
-/* Cuts of a flat of frozen parameters; `members`: room for all of them. */
+/* Cuts of a flat of frozen parameters, behind those of the buckets; `members`: room for all of
+ * them. */
 static void cut_frozen(tutti_ddp_t *ddp, int flat, tt_slice_param_t *members)
 {
     const tt_bucket_plan_t *plan = &ddp->units.frozen;
@@ -51,11 +58,11 @@ static void cut_frozen(tutti_ddp_t *ddp, int flat, tt_slice_param_t *members)
     for (int k = 0; k < spec->param_count; k++) {
         const int i = plan->members[spec->first + k];
         const tutti_tensor_t *x = tt_listed(&ddp->frozen, (size_t)i);
-        members[k] =
-            (tt_slice_param_t){plan->slots[i].offset, x->numel, tt_ddp_grain(&ddp->options, x)};
+        members[k] = (tt_slice_param_t){plan->slots[i].offset, x->numel, tt_ddp_grain(ddp, x)};
     }
     qsort(members, (size_t)spec->param_count, sizeof *members, by_offset);
-    tt_slice_plan(members, spec->param_count, spec->numel, ranks, cuts);
+    const tt_slice_flat_t cut = {members, spec->param_count, spec->numel};
+    tt_slice_plan(&cut, ranks, ddp->reducer->totals, cuts);
     for (int r = 0; r < ranks; r++) {
         counts[r] = cuts[r + 1] - cuts[r];
     }
@@ -81,12 +88,11 @@ static tutti_status_t cut_all_frozen(tutti_ddp_t *ddp)
     return TUTTI_OK;
 }
 
-static tt_unit_flat_t flat_of(const tutti_ddp_t *ddp, int unit, tutti_dtype_t dtype,
-                              const int64_t *cuts, const int64_t *counts)
+static tt_unit_flat_t flat_of(const tutti_ddp_t *ddp, const tt_bucket_spec_t *spec,
+                              tutti_dtype_t full, const int64_t *cuts, const int64_t *counts)
 {
-    const bool is_mixed = ddp->options.param_dtype != TUTTI_F32;
-    return (tt_unit_flat_t){.name = tt_ddp_unit(ddp, unit)->name,
-                            .dtypes = {dtype, is_mixed ? ddp->options.param_dtype : dtype},
+    return (tt_unit_flat_t){.name = tt_ddp_unit(ddp, spec->unit)->name,
+                            .dtypes = {full, spec->dtype},
                             .numel = cuts[tutti_group_size(ddp->group)],
                             .cuts = cuts,
                             .counts = counts};
@@ -104,12 +110,14 @@ static tutti_status_t list_flats(tutti_ddp_t *ddp)
     for (int b = 0; b < buckets; b++) {
         const tt_bucket_t *bucket = &ddp->reducer->buckets[b];
         const tutti_tensor_t *x = ddp->params[plan->members[plan->buckets[b].first]].tensor;
-        flats[b] = flat_of(ddp, plan->buckets[b].unit, x->dtype, bucket->cuts, bucket->counts);
+        flats[b] = flat_of(ddp, &plan->buckets[b], x->dtype, bucket->cuts, bucket->counts);
     }
     for (int f = 0; f < units->frozen.bucket_count; f++) {
         const tt_bucket_spec_t *spec = &units->frozen.buckets[f];
+        const tutti_tensor_t *x =
+            tt_listed(&ddp->frozen, (size_t)units->frozen.members[spec->first]);
         flats[buckets + f] =
-            flat_of(ddp, spec->unit, spec->dtype, units->cuts[2 * f], units->cuts[2 * f + 1]);
+            flat_of(ddp, spec, x->dtype, units->cuts[2 * f], units->cuts[2 * f + 1]);
     }
     return TUTTI_OK;
 }
@@ -160,11 +168,19 @@ static tutti_status_t move_in(tutti_ddp_t *ddp, tt_unit_param_t *param)
     const int64_t begin = tt_max(flat->cuts[rank], param->offset),
                   end = tt_min(flat->cuts[rank + 1], param->offset + param->tensor->numel);
     if (begin < end) {
+        tutti_tensor_t *made;
+        TT_TRY(tt_ddp_make_values(ddp, param->tensor, &made));
+        const char *from = made != NULL ? tt_tensor_data(made) : storage->data;
         memcpy((char *)tt_tensor_data(flat->own) + (begin - flat->cuts[rank]) * bytes,
-               (const char *)storage->data + (begin - param->offset) * bytes,
-               (size_t)((end - begin) * bytes));
+               from + (begin - param->offset) * bytes, (size_t)((end - begin) * bytes));
+        tutti_tensor_release(made);
     }
-    return tt_storage_evict(storage, ddp->units.units[param->unit].reason);
+    const char *reason = ddp->units.units[param->unit].reason;
+    if (storage->away == NULL) {
+        return tt_storage_evict(storage, reason);
+    }
+    storage->away = reason;
+    return TUTTI_OK;
 }
 
 static tutti_status_t move_all_in(tutti_ddp_t *ddp)
@@ -195,6 +211,7 @@ tutti_status_t tt_ddp_open_units(tutti_ddp_t *ddp)
     TT_TRY(tt_unit_source_open(ops, &units->source));
     TT_TRY(tt_ddp_units_claim(ddp));
     TT_TRY(tt_group_agree(ddp->group, move_all_in(ddp)));
+    tt_ddp_note_made(ddp);
     return tt_ddp_units_show(ddp);
 }
 

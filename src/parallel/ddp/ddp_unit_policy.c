@@ -55,19 +55,19 @@ static bool is_named(const tutti_ddp_units_t *want, const char *name)
     return false;
 }
 
-/* "transformer_block" is a "block", too. */
-static bool is_kind(const char *kind, const char *name)
+bool tt_ddp_is_kind(const char *kind, const char *name)
 {
     const size_t length = strlen(name), end = kind == NULL ? 0 : strlen(kind);
     return kind != NULL && length >= end && strcmp(name + length - end, kind) == 0 &&
            (length == end || name[length - end - 1] == '_');
 }
 
-static size_t bytes_of_slots(const tutti_module_t *m)
+static size_t bytes_of_slots(const tutti_ddp_t *ddp, const tutti_module_t *m)
 {
     size_t bytes = 0;
     for (size_t i = 0; i < m->slot_count; i++) {
-        bytes += m->slots[i].is_buffer ? 0 : tutti_tensor_bytes(m->slots[i].tensor);
+        const tutti_tensor_t *x = m->slots[i].tensor;
+        bytes += m->slots[i].is_buffer || tt_ddp_is_ignored(ddp, x) ? 0 : tutti_tensor_bytes(x);
     }
     return bytes;
 }
@@ -92,7 +92,7 @@ static tutti_status_t find_units(walk_t *walk, tutti_module_t *m, size_t *bytes)
     if (!is_root && unit_of_module(&walk->ddp->units, m) >= 0) {
         return TUTTI_OK; /* it has two parents */
     }
-    *bytes = bytes_of_slots(m);
+    *bytes = bytes_of_slots(walk->ddp, m);
     for (size_t i = 0; i < m->child_count; i++) {
         size_t below;
         const size_t length = enter(walk, m->children[i].name);
@@ -100,7 +100,7 @@ static tutti_status_t find_units(walk_t *walk, tutti_module_t *m, size_t *bytes)
         walk->name[length] = 0;
         *bytes += below;
     }
-    if (!is_root && (is_named(want, walk->name) || is_kind(want->kind, m->ops->name) ||
+    if (!is_root && (is_named(want, walk->name) || tt_ddp_is_kind(want->kind, m->ops->name) ||
                      (want->bytes > 0 && *bytes >= want->bytes))) {
         *bytes = 0;
         return add_unit(walk, m, false);

@@ -6,7 +6,6 @@
 
 #include <string.h>
 
-#include "core/base/integers.h"
 #include "parallel/ddp/ddp_impl.h"
 
 bool tt_ddp_has_units(const tutti_ddp_t *ddp)
@@ -65,8 +64,6 @@ tutti_status_t tt_ddp_unit_start(tutti_ddp_t *ddp, int index, tt_unit_kind_t kin
         }
     }
     unit->states[kind] = TT_UNIT_COMING; /* some flats, where it failed: leave undoes it */
-    ddp->units.whole_bytes += tt_ddp_unit_bytes(ddp, index, kind);
-    ddp->units.peak_whole_bytes = tt_max_size(ddp->units.peak_whole_bytes, ddp->units.whole_bytes);
     return status;
 }
 
@@ -143,7 +140,6 @@ tutti_status_t tt_ddp_unit_leave(tutti_ddp_t *ddp, int index, tt_unit_kind_t kin
     }
     leave_flats(ddp, index, kind);
     unit->states[kind] = TT_UNIT_AWAY;
-    units->whole_bytes -= tt_ddp_unit_bytes(ddp, index, kind);
     return status;
 }
 

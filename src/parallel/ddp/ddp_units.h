@@ -60,11 +60,10 @@ typedef struct {
     int *unit_of;            /* [params, then frozen ones] */
     tt_unit_param_t *params; /* the same */
     int param_count;
-    tt_bucket_plan_t frozen;              /* flats of frozen parameters, behind the buckets */
-    int64_t **cuts;                       /* [2 × flats of frozen ones] cuts, then counts */
-    tutti_group_t *group;                 /* of the gathers; NULL: stage 3 is not on */
-    tt_unit_source_t source;              /* of flats; `group` is this one */
-    size_t whole_bytes, peak_whole_bytes; /* of units that are coming or there */
+    tt_bucket_plan_t frozen; /* flats of frozen parameters, behind the buckets */
+    int64_t **cuts;          /* [2 × flats of frozen ones] cuts, then counts */
+    tutti_group_t *group;    /* of the gathers; NULL: stage 3 is not on */
+    tt_unit_source_t source; /* of flats; `group` is this one */
 } tt_ddp_units_t;
 
 /* In which order units come: ddp_unit_order.c's. */
@@ -83,6 +82,10 @@ typedef struct {
  */
 tutti_status_t tt_ddp_choose_units(tutti_ddp_t *ddp);
 void tt_ddp_forget_units(tutti_ddp_t *ddp);
+
+/* Whether a module is of a kind, by its name or its last words: "transformer_block" is a "block",
+ * too. */
+bool tt_ddp_is_kind(const char *kind, const char *name);
 
 /* "unit blocks.0", for error texts; returns text. */
 char *tt_ddp_unit_name(const tt_unit_t *unit, char *text, size_t bytes);

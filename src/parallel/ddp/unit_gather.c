@@ -59,10 +59,20 @@ static tutti_status_t open_gather(tt_unit_source_t *source)
     return tt_group_agree(source->group, open_all(source));
 }
 
+/* On one rank the whole is the slice. */
+static size_t bytes_of_whole(const tt_unit_source_t *source, const tutti_tensor_t *whole)
+{
+    return whole == NULL || whole->storage->away != NULL || tutti_group_size(source->group) == 1
+               ? 0
+               : tutti_tensor_bytes(whole);
+}
+
 static void leave(tt_unit_source_t *source, int index, tt_unit_kind_t kind)
 {
     place_t *place = place_of(source, index);
     tt_unit_flat_t *flat = &source->flats[index];
+    tt_unit_source_let_go(source, bytes_of_whole(source, place->coming[kind]) +
+                                      bytes_of_whole(source, flat->whole[kind]));
     if (place->works[kind] != NULL) { /* others may write what is coming */
         (void)tutti_work_wait(place->works[kind], 0);
         tutti_work_release(place->works[kind]);
@@ -94,7 +104,7 @@ static tutti_tensor_t *part_of(const tt_unit_source_t *source, int index, tt_uni
 {
     place_t *place = place_of(source, index);
     tutti_tensor_t *own = source->flats[index].own;
-    if (kind == TT_UNIT_FULL) {
+    if (place->low == NULL || kind == TT_UNIT_FULL) {
         return own;
     }
     if (!place->is_rounded || place->version != own->storage->version) {
@@ -124,6 +134,7 @@ static tutti_status_t start(tt_unit_source_t *source, int index, tt_unit_kind_t 
         return TUTTI_OK;
     }
     TT_TRY(new_whole(source, index, kind, &place->coming[kind]));
+    tt_unit_source_hold(source, bytes_of_whole(source, place->coming[kind]));
     return tutti_all_gather_uneven(source->group, place->coming[kind], part, flat->counts,
                                    &place->works[kind]);
 }

@@ -48,6 +48,12 @@ static int kind_count(const tt_unit_flat_t *flat)
     return flat->dtypes[TT_UNIT_COMPUTE] != flat->dtypes[TT_UNIT_FULL] ? TT_UNIT_KINDS : 1;
 }
 
+/* The block of a kind: where there is no copy to compute with, that of FULL. */
+static int block_of(const tt_unit_flat_t *flat, tt_unit_kind_t kind)
+{
+    return kind_count(flat) > 1 ? (int)kind : TT_UNIT_FULL;
+}
+
 static bool may_share(const tutti_group_t *group)
 {
     int64_t is_wanted = 0;
@@ -140,7 +146,8 @@ static tutti_status_t start_share(tt_unit_source_t *source, int flat, tt_unit_ki
 
 static bool is_there_share(tt_unit_source_t *source, int flat, tt_unit_kind_t kind)
 {
-    return tt_host_block_is_there(flat_of(source, flat)->blocks[kind]);
+    return tt_host_block_is_there(
+        flat_of(source, flat)->blocks[block_of(&source->flats[flat], kind)]);
 }
 
 /* To be written: what others have stays as it is. */
@@ -154,19 +161,28 @@ static tutti_status_t copy_whole(const tutti_tensor_t *whole, tutti_tensor_t **o
 static tutti_status_t wait_share(tt_unit_source_t *source, int flat, tt_unit_kind_t kind)
 {
     const share_flat_t *share = flat_of(source, flat);
+    const int block = block_of(&source->flats[flat], kind);
     tutti_tensor_t **whole = &source->flats[flat].whole[kind];
-    TT_TRY(tt_host_block_await(share->blocks[kind]));
+    TT_TRY(tt_host_block_await(share->blocks[block]));
     if (source->copies && kind == TT_UNIT_FULL) {
-        return copy_whole(share->wholes[kind], whole);
+        TT_TRY(copy_whole(share->wholes[block], whole));
+        tt_unit_source_hold(source, tutti_tensor_bytes(*whole));
+        return TUTTI_OK;
     }
-    *whole = tutti_tensor_retain(share->wholes[kind]);
+    *whole = tutti_tensor_retain(share->wholes[block]);
     return TUTTI_OK;
 }
 
 static void leave_share(tt_unit_source_t *source, int flat, tt_unit_kind_t kind)
 {
-    tutti_tensor_release(source->flats[flat].whole[kind]);
-    source->flats[flat].whole[kind] = NULL;
+    tutti_tensor_t **whole = &source->flats[flat].whole[kind];
+    const share_flat_t *share = flat_of(source, flat);
+    const int block = block_of(&source->flats[flat], kind);
+    if (*whole != NULL && (*whole)->storage != share->wholes[block]->storage) {
+        tt_unit_source_let_go(source, tutti_tensor_bytes(*whole)); /* a copy */
+    }
+    tutti_tensor_release(*whole);
+    *whole = NULL;
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */

@@ -3,6 +3,7 @@
 
 #include "comm/group/agree.h"
 #include "core/base/alloc.h"
+#include "core/base/integers.h"
 
 tutti_status_t tt_unit_source_open(const tt_unit_source_ops_t *ops, tt_unit_source_t *source)
 {
@@ -22,4 +23,15 @@ void tt_unit_source_close(tt_unit_source_t *source)
     tt_free(source->state);
     source->ops = NULL;
     source->state = NULL;
+}
+
+void tt_unit_source_hold(tt_unit_source_t *source, size_t bytes)
+{
+    source->held_bytes += bytes;
+    source->peak_held_bytes = tt_max_size(source->peak_held_bytes, source->held_bytes);
+}
+
+void tt_unit_source_let_go(tt_unit_source_t *source, size_t bytes)
+{
+    source->held_bytes -= bytes;
 }

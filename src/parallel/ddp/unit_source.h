@@ -12,7 +12,8 @@
  *     away ──start──> coming ──wait──> there ──leave──> away
  *
  * In a step the whole is of the dtype with which shards compute (COMPUTE), else of the parameters'
- * (FULL); where they are the same dtype there is FULL alone. Both may be there at once.
+ * (FULL); both may be there at once. Where no flat has two dtypes FULL alone is asked for; where
+ * one has, the others' COMPUTE is the same values as their FULL.
  *
  *     a step           start/wait/leave of flats, FULL or COMPUTE; also several times, and early
  *     optimizer        claim, own slices are written, publish
@@ -88,13 +89,18 @@ struct tt_unit_source {
     int flat_count;
     bool copies; /* wholes that come from now on are this rank's alone, which it may write; FULL */
     int64_t gathered_bytes; /* counted by the source: what other ranks' slices brought in */
-    void *state;            /* of ops */
+    size_t held_bytes, peak_held_bytes; /* tt_unit_source_hold() */
+    void *state;                        /* of ops */
 };
 
 /* Makes `ops` work on flats, which the caller has filled as far as they are its own, and undoes it.
  * Errors: as open; NOMEM. */
 tutti_status_t tt_unit_source_open(const tt_unit_source_ops_t *ops, tt_unit_source_t *source);
 void tt_unit_source_close(tt_unit_source_t *source);
+
+/* For sources: a whole has memory of this rank's own now, beside slices; and has it no more. */
+void tt_unit_source_hold(tt_unit_source_t *source, size_t bytes);
+void tt_unit_source_let_go(tt_unit_source_t *source, size_t bytes);
 
 extern const tt_unit_source_ops_t tt_unit_gather, tt_unit_share;
 

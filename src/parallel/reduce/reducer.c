@@ -28,6 +28,12 @@ static tutti_status_t number_of(tt_device_t **devices, int *count, tt_device_t *
     return TUTTI_OK;
 }
 
+static tutti_dtype_t grad_dtype_of(const tt_reducer_options_t *o, const tutti_tensor_t *x)
+{
+    const bool is_wide = o->is_wide != NULL && o->is_wide(o->user, x);
+    return x->dtype == TUTTI_F32 && !is_wide ? o->grad_dtype : x->dtype;
+}
+
 static tutti_status_t list_specs(const tt_reducer_t *reducer, const tt_tensor_list_t *params,
                                  tt_bucket_param_t *specs)
 {
@@ -35,9 +41,9 @@ static tutti_status_t list_specs(const tt_reducer_t *reducer, const tt_tensor_li
     int count = 0;
     for (size_t i = 0; i < params->count; i++) {
         const tutti_tensor_t *x = tt_listed(params, i);
-        specs[i] = (tt_bucket_param_t){
-            x->numel, x->dtype == TUTTI_F32 ? reducer->options.grad_dtype : x->dtype, 0,
-            reducer->options.units != NULL ? reducer->options.units[i] : 0};
+        specs[i] =
+            (tt_bucket_param_t){x->numel, grad_dtype_of(&reducer->options, x), 0,
+                                reducer->options.units != NULL ? reducer->options.units[i] : 0};
         TT_TRY(number_of(devices, &count, x->storage->device, &specs[i].device));
     }
     return TUTTI_OK;
@@ -171,6 +177,9 @@ static tutti_status_t open_buckets(tt_reducer_t *reducer, const tt_tensor_list_t
     TT_TRY_ALLOC(reducer->slots);
     reducer->tensors = tt_alloc_array(2 * slots, sizeof(tutti_tensor_t *), "reducer");
     TT_TRY_ALLOC(reducer->tensors);
+    reducer->totals = tt_alloc_array((size_t)tutti_group_size(reducer->options.group),
+                                     sizeof *reducer->totals, "reducer");
+    TT_TRY_ALLOC(reducer->totals);
     for (int b = 0; b < plan->bucket_count; b++) {
         const int member = plan->members[plan->buckets[b].first];
         TT_TRY(open_bucket(reducer, &reducer->buckets[b], &plan->buckets[b],
@@ -211,6 +220,8 @@ static void close_buckets(tt_reducer_t *reducer)
     tt_free(reducer->tensors);
     tt_free(reducer->slots);
     tt_free(reducer->buckets);
+    tt_free(reducer->totals);
+    reducer->totals = NULL;
     reducer->tensors = NULL;
     reducer->slots = NULL;
     reducer->buckets = NULL;

@@ -112,8 +112,8 @@ typedef struct {
     tt_threads_t *threads;
     int shards; /* V, over all ranks */
     size_t first_bucket_bytes, bucket_bytes;
-    tutti_dtype_t grad_dtype;   /* of gradients of f32 parameters. f32, or else all are f32, and so
-                                   are the averages of their 16-bit gradients */
+    tutti_dtype_t grad_dtype; /* of gradients of f32 parameters (but see is_wide). f32, or else all
+                                 are f32, and so are the averages of their 16-bit gradients */
     tutti_dtype_t reduce_dtype; /* what a shard's gradient of a f32 parameter is rounded to, and the
                                    average */
     bool is_weighted;           /* shards may weigh other than 1 */
@@ -122,6 +122,9 @@ typedef struct {
 
     bool is_transient; /* buckets come and go; they are scattered */
     const int *units;  /* [parameters] a bucket has parameters of one unit; NULL: of any */
+
+    /* Whether a f32 parameter's gradient is f32, though grad_dtype is not. NULL: none is. */
+    bool (*is_wide)(const void *user, const tutti_tensor_t *param);
 
     /* Every how many elements of a parameter a slice may begin; 0: it is not cut. NULL: every rank
      * gets all averages. Not under a hook, nor for parameters on a device. */
@@ -137,6 +140,8 @@ typedef struct {
     int64_t impatient; /* the step in which nothing is waited for any more (reducer_memory.c) */
     tt_bucket_plan_t plan;
     tt_bucket_t *buckets;     /* [plan.bucket_count] */
+    int64_t *totals;          /* [ranks] elements of slices of all buckets; more that is cut goes on
+                                 from there */
     tt_reducer_slot_t *slots; /* [plan.param_count] */
     tutti_tensor_t **tensors; /* [2][plan.param_count] parameters, then gradients, as plan.members;
                                  borrowed */

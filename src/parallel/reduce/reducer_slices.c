@@ -40,7 +40,8 @@ static tutti_status_t cut_bucket(const tt_reducer_t *reducer, int index,
     bucket->counts = tt_alloc_array((size_t)ranks, sizeof *bucket->counts, "slices");
     TT_TRY_ALLOC(bucket->counts);
     TT_TRY(list_members(reducer, spec, params, &members));
-    tt_slice_plan(members, spec->param_count, spec->numel, ranks, bucket->cuts);
+    const tt_slice_flat_t flat = {members, spec->param_count, spec->numel};
+    tt_slice_plan(&flat, ranks, reducer->totals, bucket->cuts);
     for (int i = 0; i < ranks; i++) {
         bucket->counts[i] = bucket->cuts[i + 1] - bucket->cuts[i];
     }

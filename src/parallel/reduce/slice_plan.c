@@ -1,4 +1,4 @@
-/* Cuts of a bucket. Cost: parameters plus ranks. */
+/* Cuts of a bucket. Cost: parameters, and the ranks as often as the level falls. */
 #include "parallel/reduce/slice_plan.h"
 
 #include "core/base/integers.h"
@@ -22,19 +22,56 @@ static int64_t place_in(const tt_slice_param_t *param, int64_t end, int64_t want
                : nearer(param->offset + below, above > last ? end : param->offset + above, want);
 }
 
-void tt_slice_plan(const tt_slice_param_t *params, int count, int64_t numel, int ranks,
-                   int64_t *cuts)
+/* How ranks are filled up: so many have no more than the level, and `water` together, with what
+ * comes. */
+typedef struct {
+    int64_t level, water;
+    int count;
+} filling_t;
+
+/* Without those above the level it is lower, and perhaps others are above it then. */
+static filling_t fill_up(const int64_t *totals, int ranks, int64_t numel)
 {
+    filling_t now = {.level = INT64_MAX, .count = -1}, before;
+    do {
+        before = now;
+        now = (filling_t){.water = numel};
+        for (int rank = 0; rank < ranks; rank++) {
+            now.count += totals[rank] <= before.level;
+            now.water += totals[rank] <= before.level ? totals[rank] : 0;
+        }
+        now.level = now.water / now.count;
+    } while (now.count != before.count);
+    return now;
+}
+
+/* Where a slice would end, if `count` ranks up to it are filled up that have so much. */
+static int64_t want_end(const filling_t *filling, int64_t count, int64_t have)
+{
+    return filling->water / filling->count * count +
+           filling->water % filling->count * count / filling->count - have;
+}
+
+void tt_slice_plan(const tt_slice_flat_t *flat, int ranks, int64_t *totals, int64_t *cuts)
+{
+    const filling_t filling = fill_up(totals, ranks, flat->numel);
+    const tt_slice_param_t *params = flat->params;
+    int64_t count = 0, have = 0;
     int i = 0;
-    for (int rank = 0; rank <= ranks; rank++) {
-        const int64_t want =
-            rank == ranks ? numel : numel / ranks * rank + numel % ranks * rank / ranks;
-        while (i + 1 < count && params[i + 1].offset <= want) {
+    cuts[0] = 0;
+    cuts[ranks] = flat->numel;
+    for (int rank = 1; rank < ranks; rank++) {
+        const bool is_filled_up = totals[rank - 1] <= filling.level;
+        count += is_filled_up;
+        have += is_filled_up ? totals[rank - 1] : 0;
+        const int64_t want = want_end(&filling, count, have);
+        while (i + 1 < flat->count && params[i + 1].offset <= want) {
             i++;
         }
-        cuts[rank] = rank == 0 ? 0
-                     : rank == ranks
-                         ? numel
-                         : place_in(&params[i], i + 1 < count ? params[i + 1].offset : numel, want);
+        cuts[rank] =
+            place_in(&params[i], i + 1 < flat->count ? params[i + 1].offset : flat->numel, want);
+    }
+    for (int rank = 0; rank < ranks; rank++) {
+        totals[rank] += cuts[rank + 1] - cuts[rank];
     }
 }

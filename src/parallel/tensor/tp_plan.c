@@ -152,18 +152,6 @@ static tutti_status_t plan_kinds(walk_t *w)
 
 /* ---- by rules -------------------------------------------------------------------------------- */
 
-static bool matches(const char *pattern, const char *name)
-{
-    if (*pattern == '*') {
-        return matches(pattern + 1, name) ||
-               (*name != 0 && *name != '.' && matches(pattern, name + 1));
-    }
-    if (*pattern == 0 || *name == 0) {
-        return *pattern == *name;
-    }
-    return (*pattern == *name || *pattern == '?') && matches(pattern + 1, name + 1);
-}
-
 enum { NEAR_MAX = 3, NEAR_BYTES = 3 * 80 };
 
 /* The names that are nearest to a pattern, quoted. */
@@ -215,7 +203,7 @@ static tutti_status_t plan_rule(walk_t *w, const tutti_parallel_rule_t *rule)
     }
     for (size_t i = 0; i < w->count; i++) {
         const place_t *place = &w->places[i];
-        if (!matches(rule->pattern, place->name)) {
+        if (!tt_name_matches(rule->pattern, place->name)) {
             continue;
         }
         if (!tt_tp_style_takes(rule->style, place->m)) {

@@ -4,6 +4,7 @@
 
 #include <tutti/checkpoint.h>
 #include <tutti/ddp.h>
+#include <tutti/devices.h>
 #include <tutti/nn_layers.h>
 #include <tutti/op_math.h>
 #include <tutti/op_reduce.h>
@@ -17,6 +18,7 @@ enum { SHARDS = 4, HALF = 2, STEPS = 4, IN = 20, WIDE = 2000 };
 
 typedef struct {
     int stage, ranks;
+    bool is_on_meta; /* the module is built there; what is loaded is not made before */
 } layout_t;
 
 typedef struct {
@@ -55,6 +57,7 @@ static tutti_status_t train(tutti_group_t *group, tutti_context_t *ctx, tutti_mo
         .shards = SHARDS,
         .stage = job->layout.stage,
         .bucket_bytes = 60 << 10,
+        .no_init = job->layout.is_on_meta && job->from > 0,
         .units = {.kind = job->layout.stage == 3 ? "linear" : NULL},
         .whole_slices = job->model.kind == &tutti_adafactor};
     const tutti_checkpoint_t checkpoint = {
@@ -75,6 +78,23 @@ static tutti_status_t train(tutti_group_t *group, tutti_context_t *ctx, tutti_mo
     return status < 0 ? status : TUTTI_OK;
 }
 
+static tutti_status_t make_net(const job_t *job, tutti_module_t **net)
+{
+    const tutti_linear_options_t up = {.in = IN, .out = WIDE}, down = {.in = WIDE, .out = IN};
+    tutti_context_options_t options = {.threads = 1, .seed = 5};
+    tutti_device_t *meta;
+    tutti_context_t *ctx;
+    TUTTI_CHECK(tutti_device_open("meta", NULL, &meta));
+    options.device = job->layout.is_on_meta ? meta : NULL;
+    TUTTI_CHECK(tutti_context_create(&options, &ctx));
+    TUTTI_CHECK(tutti_module_create(ctx, &tutti_sequential_layer, NULL, net));
+    TUTTI_CHECK(tutti_sequential_add(*net, &tutti_linear_layer, &up, NULL));
+    TUTTI_CHECK(tutti_sequential_add(*net, &tutti_linear_layer, &down, NULL));
+    tutti_context_release(ctx);
+    tutti_device_release(meta);
+    return tutti_module_cast(*net, job->model.dtype);
+}
+
 static void train_member(tt_member_t *m)
 {
     job_t *job = m->user;
@@ -82,13 +102,9 @@ static void train_member(tt_member_t *m)
     tutti_module_t *net;
     tutti_optim_t *opt;
     char digest[TUTTI_DIGEST_BYTES] = "";
-    const tutti_linear_options_t up = {.in = IN, .out = WIDE}, down = {.in = WIDE, .out = IN};
     const tutti_context_options_t options = {.threads = 1, .seed = 5};
     TT_EXPECT(m, tutti_context_create(&options, &ctx) == TUTTI_OK);
-    TT_EXPECT(m, tutti_module_create(ctx, &tutti_sequential_layer, NULL, &net) == TUTTI_OK);
-    TT_EXPECT(m, tutti_sequential_add(net, &tutti_linear_layer, &up, NULL) == TUTTI_OK);
-    TT_EXPECT(m, tutti_sequential_add(net, &tutti_linear_layer, &down, NULL) == TUTTI_OK);
-    TT_EXPECT(m, tutti_module_cast(net, job->model.dtype) == TUTTI_OK);
+    TT_EXPECT(m, make_net(job, &net) == TUTTI_OK);
     TT_EXPECT(m, tutti_optim_create(ctx, job->model.kind, NULL, &opt) == TUTTI_OK);
     TT_EXPECT(m, tutti_optim_add_module(opt, net, NULL, NULL) == TUTTI_OK);
     TT_EXPECT(m, train(m->group, ctx, net, opt, job) == TUTTI_OK);
@@ -107,13 +123,17 @@ static void run(job_t *job)
     assert_int_equal(tt_alloc_stats().blocks, 0);
 }
 
-static const layout_t layouts[] = {{0, 1}, {0, 2}, {1, 1}, {1, 3}, {2, 2}, {3, 1}, {3, 2}, {3, 4}};
+static const layout_t layouts[] = {
+    {.stage = 0, .ranks = 1}, {.stage = 0, .ranks = 2},
+    {.stage = 1, .ranks = 1}, {.stage = 1, .ranks = 3},
+    {.stage = 2, .ranks = 2}, {.stage = 3, .ranks = 1},
+    {.stage = 3, .ranks = 2}, {.stage = 3, .ranks = 4, .is_on_meta = true}};
 
 enum { LAYOUTS = sizeof layouts / sizeof layouts[0] };
 
 static void change_layout(const model_t *model)
 {
-    job_t whole = {.model = *model, .layout = {0, 1}, .to = STEPS};
+    job_t whole = {.model = *model, .layout = layouts[0], .to = STEPS};
     run(&whole);
     for (int i = 0; i < LAYOUTS; i++) {
         char place[TT_PLACE_BYTES];

@@ -17,7 +17,7 @@ tutti_status_t tt_leave_meta(tutti_tensor_t *x, tutti_tensor_t *made)
     return TUTTI_OK;
 }
 
-static tutti_status_t check_known(const tutti_tensor_t *x, const char *name)
+tutti_status_t tt_init_check_known(const tutti_tensor_t *x, const char *name)
 {
     char text[192];
     const tt_initializer_t *init = x->storage->initializer;
@@ -48,8 +48,8 @@ static tutti_status_t make(tutti_context_t *ctx, const tutti_tensor_t *x, tt_dev
     return status;
 }
 
-static tutti_status_t make_cast(tutti_context_t *ctx, const tutti_tensor_t *x, tt_device_t *device,
-                                tutti_tensor_t **out)
+tutti_status_t tt_init_make(tutti_context_t *ctx, const tutti_tensor_t *x, tt_device_t *device,
+                            tutti_tensor_t **out)
 {
     tutti_tensor_t *made;
     TT_TRY(make(ctx, x, device, &made));
@@ -79,9 +79,9 @@ static tutti_status_t materialize(tutti_context_t *ctx, tutti_tensor_t *x, const
     if (tt_device_has_values(x->storage->device)) {
         return TUTTI_OK;
     }
-    TT_TRY(check_known(x, name));
+    TT_TRY(tt_init_check_known(x, name));
     tutti_tensor_t *made;
-    TT_TRY(make_cast(ctx, x, tt_memory_on(device), &made));
+    TT_TRY(tt_init_make(ctx, x, tt_memory_on(device), &made));
     const tutti_status_t status = tt_leave_meta(x, made);
     tutti_tensor_release(made);
     return status;

@@ -11,6 +11,7 @@
  * less to compute it happens in every step, and the wait is short.
  */
 #include "comm/group/transient.h"
+#include "core/base/integers.h"
 #include "parallel/reduce/reducer.h"
 
 enum { UNDER_WAY_MAX = 2, PATIENCE_MS = 100, LONG_PATIENCE_MS = 10000 };
@@ -123,6 +124,37 @@ bool tt_reducer_is_narrow(const tt_reducer_t *reducer, const tt_bucket_t *bucket
     const tt_reducer_options_t *o = &reducer->options;
     return bucket->travel != NULL && reducer->hook == NULL && !o->divides_late && !o->is_weighted &&
            o->shards == tutti_group_size(o->group);
+}
+
+static int64_t bytes_of(const tt_reducer_t *reducer, const tt_bucket_t *bucket)
+{
+    const bool has_sums = !tt_reducer_is_narrow(reducer, bucket);
+    size_t bytes = tutti_tensor_bytes(bucket->grad);
+    if (bucket->travel != NULL && bucket->travel != bucket->grad) {
+        bytes += tutti_tensor_bytes(bucket->travel);
+    }
+    for (int i = 0; i < TT_TREE_DEPTH_MAX && has_sums; i++) {
+        bytes += bucket->sums[i] != NULL ? tutti_tensor_bytes(bucket->sums[i]) : 0;
+    }
+    return (int64_t)bytes;
+}
+
+void tt_reducer_keep_memory(tt_reducer_t *reducer)
+{
+    int64_t most = 0, all = 0;
+    for (int b = 0; b < reducer->plan.bucket_count && reducer->options.is_transient; b++) {
+        const int64_t bytes = bytes_of(reducer, &reducer->buckets[b]);
+        most = tt_max(most, bytes);
+        all += bytes;
+    }
+    reducer->kept_bytes = tt_min((UNDER_WAY_MAX + 1) * most, all);
+    tt_group_keep_memory(reducer->options.group, reducer->kept_bytes);
+}
+
+void tt_reducer_give_memory(tt_reducer_t *reducer)
+{
+    tt_group_keep_memory(reducer->options.group, -reducer->kept_bytes);
+    reducer->kept_bytes = 0;
 }
 
 void tt_reducer_take_back(tt_bucket_t *bucket)

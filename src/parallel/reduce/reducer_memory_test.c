@@ -14,24 +14,33 @@
 
 enum { LAYERS = 8, SIDE = 64, BUCKET = SIDE * SIDE * (int)sizeof(float), LATE_MS = 400 };
 enum { AT_ONCE = 3 }; /* two under way, and the one that is filled */
+enum { LARGE_SIDE = 1024, LARGE = LARGE_SIDE * LARGE_SIDE * (int)sizeof(float) };
 
 typedef struct {
     tutti_context_t *ctx;
     tutti_module_t *net;
     tutti_ddp_t *ddp;
+    int side;
 } job_t;
 
-static void open_job(tt_member_t *m, const tutti_ddp_options_t *options, job_t *job)
+static void open_layers(tt_member_t *m, const tutti_ddp_options_t *options, int layers, int side,
+                        job_t *job)
 {
     const tutti_context_options_t context = {.threads = 1, .seed = 5};
-    const tutti_linear_options_t layer = {.in = SIDE, .out = SIDE, .no_bias = true};
+    const tutti_linear_options_t layer = {.in = side, .out = side, .no_bias = true};
+    job->side = side;
     TT_EXPECT(m, tutti_context_create(&context, &job->ctx) == TUTTI_OK);
     TT_EXPECT(m, tutti_module_create(job->ctx, &tutti_sequential_layer, NULL, &job->net) == 0);
-    for (int i = 0; i < LAYERS; i++) {
+    for (int i = 0; i < layers; i++) {
         TT_EXPECT(m, tutti_sequential_add(job->net, &tutti_linear_layer, &layer, NULL) == 0);
     }
     TT_EXPECT(m, tutti_ddp_create(job->ctx, job->net, m->group, options, &job->ddp) == TUTTI_OK);
-    TT_EXPECT(m, tutti_ddp_bucket_count(job->ddp) == LAYERS);
+    TT_EXPECT(m, tutti_ddp_bucket_count(job->ddp) == layers);
+}
+
+static void open_job(tt_member_t *m, const tutti_ddp_options_t *options, job_t *job)
+{
+    open_layers(m, options, LAYERS, SIDE, job);
 }
 
 static void close_job(job_t *job)
@@ -56,7 +65,7 @@ static void step(tt_member_t *m, const job_t *job, bool is_late)
     while (tutti_ddp_next_shard(job->ddp, job->ctx)) {
         tutti_scope_t *s;
         TT_EXPECT(m, tutti_scope_open(job->ctx, &s) == TUTTI_OK);
-        tutti_tensor_t *x = tutti_uniform(s, TUTTI_F32, TUTTI_SHAPE(2, SIDE), -1, 1);
+        tutti_tensor_t *x = tutti_uniform(s, TUTTI_F32, TUTTI_SHAPE(2, job->side), -1, 1);
         tutti_tensor_t *loss = tutti_mean(s, tutti_square(s, tutti_forward(s, job->net, x)));
         if (is_late) {
             be_late();
@@ -96,6 +105,36 @@ static void a_late_rank_costs_others_no_memory(void **state)
     assert_int_equal(tt_alloc_stats().blocks, 0);
 }
 
+/* Pages that a step has used are there for the next one, and go with the ddp. */
+static void keep_pages(tt_member_t *m)
+{
+    const int stage = *(const int *)m->user;
+    const tutti_ddp_options_t options = {.stage = stage,
+                                         .units = {.kind = stage == 3 ? "linear" : NULL},
+                                         .bucket_bytes = LARGE,
+                                         .first_bucket_bytes = LARGE};
+    tt_device_t *heap = m->group->backend->memory(m->group->state);
+    job_t job;
+    open_layers(m, &options, 2, LARGE_SIDE, &job);
+    step(m, &job, false);
+    TT_EXPECT(m, tt_heap_usage(heap).idle_bytes >= LARGE);
+    TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_OK);
+    close_job(&job);
+    const tt_heap_usage_t usage = tt_heap_usage(heap);
+    TT_EXPECT(m, usage.idle_bytes <= 1 << 20 || usage.idle_bytes * 20 <= usage.populated_bytes);
+}
+
+static void pages_stay_while_they_are_used_again(void **state)
+{
+    (void)state;
+    setenv("TUTTI_SHARED_PARAMETERS", "0", 1);
+    for (int stage = 2; stage <= 3; stage++) {
+        tt_team_expect_quietly(2, 60000, keep_pages, &stage);
+    }
+    unsetenv("TUTTI_SHARED_PARAMETERS");
+    assert_int_equal(tt_alloc_stats().blocks, 0);
+}
+
 /* Rank 1 ends its first shard, and sends nothing before its second one: rank 0 goes on without. */
 static void have_less_to_do(tt_member_t *m)
 {
@@ -122,6 +161,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_late_rank_costs_others_no_memory),
+        cmocka_unit_test(pages_stay_while_they_are_used_again),
         cmocka_unit_test(a_rank_with_fewer_shards_waits_in_vain_no_long),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

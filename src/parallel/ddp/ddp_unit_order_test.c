@@ -187,6 +187,43 @@ static void what_was_gathered_in_vain_ends_the_order(void **state)
     run(RANKS, change_the_way, &options);
 }
 
+/* ---- between steps --------------------------------------------------------------------------- */
+
+static int count_there(const job_t *job)
+{
+    int count = 0;
+    for (int u = 0; u < job->ddp->units.count; u++) {
+        count += job->ddp->units.units[u].states[TT_UNIT_FULL] != TT_UNIT_AWAY;
+    }
+    return count;
+}
+
+/* A forward whose backward never comes: its units go when a step begins. */
+static void forward_between_steps(tt_member_t *m)
+{
+    tutti_ddp_options_t options = by_layer;
+    options.keep_after_forward = true;
+    job_t job;
+    tutti_scope_t *s;
+    open_job(m, &options, &job);
+    TT_EXPECT(m, tutti_scope_open(job.ctx, &s) == TUTTI_OK);
+    tutti_tensor_t *x = tutti_uniform(s, TUTTI_F32, TUTTI_SHAPE(2, SIDE), -1, 1);
+    (void)tutti_forward(s, job.net, x);
+    TT_EXPECT(m, tutti_scope_close(s) == TUTTI_OK);
+    TT_EXPECT(m, count_there(&job) == LAYERS);
+    TT_EXPECT(m, tutti_ddp_next_shard(job.ddp, job.ctx));
+    TT_EXPECT(m, count_there(&job) == 0);
+    TT_EXPECT(m, compute(&job, all, LAYERS) == TUTTI_OK);
+    TT_EXPECT(m, tutti_ddp_finish(job.ddp) == TUTTI_OK);
+    close_job(&job);
+}
+
+static void a_step_begins_without_units_of_before(void **state)
+{
+    (void)state;
+    run(RANKS, forward_between_steps, NULL);
+}
+
 /* ---- behind a failure ------------------------------------------------------------------------ */
 
 /* The other rank's failure may come first. */
@@ -224,6 +261,7 @@ int main(void)
         cmocka_unit_test(a_rank_without_data_follows),
         cmocka_unit_test(ranks_that_announce_other_units_are_told),
         cmocka_unit_test(what_was_gathered_in_vain_ends_the_order),
+        cmocka_unit_test(a_step_begins_without_units_of_before),
         cmocka_unit_test(units_say_what_has_failed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -309,6 +309,53 @@ static void all_ranks_hear_of_lack_of_memory(void **state)
     }
 }
 
+/* ---- whose pages are whose ------------------------------------------------------------------- */
+
+/* "r--" of the mapping that holds an address. */
+static void protection_of(const void *address, char out[4])
+{
+    FILE *file = fopen("/proc/self/maps", "re");
+    unsigned long begin, end;
+    char line[512], found[8];
+    snprintf(out, 4, "?");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+        if (sscanf(line, "%lx-%lx %7s", &begin, &end, found) == 3 && begin <= (uintptr_t)address &&
+            (uintptr_t)address < end) {
+            snprintf(out, 4, "%.3s", found);
+        }
+    }
+    if (file != NULL) {
+        (void)fclose(file);
+    }
+}
+
+static void look_at_pages(tt_member_t *m)
+{
+    job_t job = {.ops = &tt_unit_share};
+    rank_t r = {.m = m, .job = &job};
+    tutti_context_t *ctx = NULL;
+    char text[4];
+    TT_EXPECT(m, tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx) == TUTTI_OK);
+    open_rank(&r, ctx);
+    write_own(&r, 0);
+    TT_EXPECT(m, r.source.ops->wait(&r.source, 1, TT_UNIT_FULL) == TUTTI_OK);
+    const float *values = tutti_tensor_data(r.flats[1].whole[TT_UNIT_FULL]);
+    for (int rank = 0; rank < m->size; rank++) {
+        protection_of(values + (r.cuts[1][rank] + r.cuts[1][rank + 1]) / 2, text);
+        TT_EXPECT(m, strcmp(text, rank == m->rank ? "rw-" : "r--") == 0);
+    }
+    r.source.ops->leave(&r.source, 1, TT_UNIT_FULL);
+    tt_unit_source_close(&r.source);
+    tutti_context_release(ctx);
+}
+
+static void a_rank_may_write_its_own_slices_alone(void **state)
+{
+    (void)state;
+    tt_needs_shared_memory("one copy is for ranks of one host");
+    tt_team_expect(3, TIMEOUT_MS, look_at_pages, NULL);
+}
+
 /* ---- what is left before it has come --------------------------------------------------------- */
 
 enum { LATE_MS = 200 };
@@ -352,6 +399,7 @@ int main(void)
         cmocka_unit_test(what_is_held_outlives_source_and_group),
         cmocka_unit_test(ranks_of_a_host_share_unless_told_not_to),
         cmocka_unit_test(all_ranks_hear_of_lack_of_memory),
+        cmocka_unit_test(a_rank_may_write_its_own_slices_alone),
         cmocka_unit_test(what_is_left_early_has_come_first),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

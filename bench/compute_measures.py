@@ -103,11 +103,11 @@ def torch_fashion(*options, steps=20):
                      ONE_THREAD)['samples_per_second']
 
 
-def ranks_of_gpt(model, steps=8):
+def ranks_of_gpt(model, *options, steps=8):
     """A step of a job of two ranks, each with a core and a batch of its own."""
     return run([*real_time(), os.path.join(BIN, 'tutti'), 'run', '-n', '2',
-                os.path.join(BIN, 'gpt'), '--bench', '--threads', '1', *flags_of(model, steps)
-                ])['step_ms']
+                os.path.join(BIN, 'gpt'), '--bench', '--threads', '1', *flags_of(model, steps),
+                *options])['step_ms']
 
 
 def alone_side_by_side(model, steps=8):
@@ -170,19 +170,19 @@ class Report:
             rounds, '' if real_time() else ', without SCHED_FIFO', os.getloadavg()[0]))
         print('%-58s %8s %17s %9s' % ('measure', 'median', '95 %', 'goal'), flush=True)
 
-    def row(self, name, what, figures, goal=None):
+    def row(self, name, what, figures, goal=None, more_is_better=True):
         """figures(rounds) gives the ratio of each pair, or raises NotYet."""
+        wanted = '' if goal is None else '%s %g' % ('>=' if more_is_better else '<=', goal)
         try:
             values = figures(self.rounds)
-        except (NotYet, OSError, subprocess.SubprocessError) as error:
-            print('%-58s %8s %17s %9s  not yet: %s' % (
-                what, '-', '', '' if goal is None else '>= %g' % goal, error), flush=True)
+        except (NotYet, OSError, subprocess.SubprocessError, RuntimeError) as error:
+            print('%-58s %8s %17s %9s  not yet: %s' % (what, '-', '', wanted, error), flush=True)
             self.rows.append({'name': name, 'what': what, 'goal': goal, 'not_yet': str(error)})
             return
         low, high = interval(values)
-        is_met = goal is None or high >= goal
+        is_met = goal is None or (high >= goal if more_is_better else low <= goal)
         print('%-58s %8.3f %8.3f-%8.3f %9s  %s' % (
-            what, statistics.median(values), low, high, '' if goal is None else '>= %g' % goal,
+            what, statistics.median(values), low, high, wanted,
             '' if goal is None else 'ok' if is_met else 'short'), flush=True)
         self.rows.append({'name': name, 'what': what, 'goal': goal, 'met': is_met,
                           'median': statistics.median(values), 'interval': [low, high],
@@ -236,10 +236,10 @@ def fashion_over_torch(dtype='f32'):
                                 lambda: torch_fashion(*theirs), rounds)
 
 
-def over_side_by_side(model):
+def over_side_by_side(model, *options):
     """Two ranks over one, over what two trainings reach that know nothing of each other."""
-    return lambda rounds: pairs(lambda: ranks_of_gpt(model), lambda: alone_side_by_side(model),
-                                rounds)
+    return lambda rounds: pairs(lambda: ranks_of_gpt(model, *options),
+                                lambda: alone_side_by_side(model), rounds)
 
 
 def layer(*arguments):

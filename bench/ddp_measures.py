@@ -6,6 +6,7 @@ its own, and the best of each counts: a machine that others use only ever makes 
 median of the rounds' ratios is printed. The slow wire is one of 1 Gbit/s between two network
 namespaces (tc tbf), which only root can make.
 """
+import contextlib
 import functools
 import json
 import os
@@ -17,6 +18,7 @@ import tempfile
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, 'tests', 'multi'))
 import netns  # noqa: E402
+from compute_measures import NotYet  # noqa: E402
 
 BIN = os.path.join(ROOT, 'build', 'bin')
 TUTTI, GPT = os.path.join(BIN, 'tutti'), os.path.join(BIN, 'gpt')
@@ -28,10 +30,6 @@ TORCH = [PYTHON, os.path.join(PEERS, 'torch_gpt.py')]
 ONE_THREAD = {'OMP_NUM_THREADS': '1', 'MKL_NUM_THREADS': '1'}
 MODEL = ['--layers', '6', '--width', '384', '--heads', '6', '--context', '256']
 RATE = '1gbit'
-
-
-class NotYet(Exception):
-    """What a row measures is not there."""
 
 
 def last_json(output):
@@ -74,7 +72,7 @@ def fashion(*options, ranks=1, steps=120):
                 *options])['samples_per_second']
 
 
-def fashion_steps(commands, warm=20, steps=200):
+def fashion_steps(commands, *options, warm=20, steps=200):
     """Milliseconds of a step that nobody disturbed, the first decile; of trainings that began
     together the mean. A step of two ranks is slow as soon as a neighbour slows down one core: where
     each core is slowed down in a third of the steps, so is the middle one of the job's steps."""
@@ -82,7 +80,7 @@ def fashion_steps(commands, warm=20, steps=200):
     with tempfile.TemporaryDirectory() as folder:
         logs = [os.path.join(folder, str(i)) for i in range(len(commands))]
         ranks = [subprocess.Popen([*command, FASHION, '--threads', '1', '--steps', str(steps),
-                                   '--log', log], stdout=subprocess.DEVNULL)
+                                   '--log', log, *options], stdout=subprocess.DEVNULL)
                  for command, log in zip(commands, logs)]
         try:
             if any(rank.wait(timeout=100) != 0 for rank in ranks):
@@ -182,25 +180,38 @@ class Report:
         self.rows.append({'what': what, 'values': values, 'goal': goal, 'met': is_met})
 
 
-def measure_wire(report):
+@contextlib.contextmanager
+def slow_wire():
+    """Two hosts of RATE between them, and the file of a key for their jobs."""
     why_not = netns.why_not()
     if why_not:
-        print('# no slow wire: ' + why_not)
-        return
+        raise NotYet('no slow wire: ' + why_not)
     with netns.Hosts(2, rate=RATE) as hosts, tempfile.TemporaryDirectory() as folder:
         key = os.path.join(folder, 'key')
         with open(key, 'w', opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
             file.write(os.urandom(32).hex() + '\n')
-        report.row('step at 1 Gbit/s, buckets of 4 MiB, over one bucket at the end, B 2',
-                   lambda: over_time(
-                       lambda: gpt_over_wire(hosts, key, '--bucket-mb', '4', batch=2),
-                       lambda: gpt_over_wire(hosts, key, '--bucket-mb', '1000', '--no-overlap',
-                                             batch=2)),
-                   0.75, False)
-        report.row('tokens/s at 1 Gbit/s over torch DDP with Gloo, B 4',
-                   lambda: over_time(
-                       lambda: torch_over_wire(hosts, 4),
-                       lambda: gpt_over_wire(hosts, key, '--bucket-mb', '4', batch=4)), 1.2)
+        yield hosts, key
+
+
+def measure_wire(report):
+    try:
+        with slow_wire() as (hosts, key):
+            measure_on_wire(report, hosts, key)
+    except NotYet as why:
+        print('# %s' % why)
+
+
+def measure_on_wire(report, hosts, key):
+    report.row('step at 1 Gbit/s, buckets of 4 MiB, over one bucket at the end, B 2',
+               lambda: over_time(
+                   lambda: gpt_over_wire(hosts, key, '--bucket-mb', '4', batch=2),
+                   lambda: gpt_over_wire(hosts, key, '--bucket-mb', '1000', '--no-overlap',
+                                         batch=2)),
+               0.75, False)
+    report.row('tokens/s at 1 Gbit/s over torch DDP with Gloo, B 4',
+               lambda: over_time(
+                   lambda: torch_over_wire(hosts, 4),
+                   lambda: gpt_over_wire(hosts, key, '--bucket-mb', '4', batch=4)), 1.2)
 
 
 def main(rounds):

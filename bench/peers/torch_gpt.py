@@ -5,8 +5,9 @@
 
 Prints one JSON line with the keys of `gpt --bench`. The model is the same: learned positions,
 LayerNorm before each part, exact GELU, a head of its own without bias. --ranks runs it under
-DistributedDataParallel over Gloo, each rank bound to a core; with --rank it is one of those, which
-meet at --address (rank 0's), whatever hosts they are on. Needs `make peers`.
+DistributedDataParallel over Gloo, each rank bound to a core; with --shard under fully_shard, each
+block a unit of its own and the rest another; with --rank it is one of those, which meet at
+--address (rank 0's), whatever hosts they are on. Needs `make peers`.
 """
 import argparse
 import json
@@ -19,6 +20,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
+from torch.distributed.fsdp import fully_shard
 
 
 class Block(nn.Module):
@@ -68,6 +70,15 @@ def join_world(rank, options):
     dist.init_process_group("gloo", rank=rank, world_size=options.ranks)
 
 
+def spread(model, options):
+    if not options.shard:
+        return nn.parallel.DistributedDataParallel(model)
+    mesh = dist.init_device_mesh("cpu", (options.ranks,))
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
 def measure(rank, options):
     torch.set_num_threads(options.threads)
     torch.manual_seed(1)
@@ -75,7 +86,7 @@ def measure(rank, options):
     params = sum(p.numel() for p in model.parameters())
     if options.ranks > 1:
         join_world(rank, options)
-        model = nn.parallel.DistributedDataParallel(model)
+        model = spread(model, options)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
     shape = (options.batch, options.context)
     tokens, targets = (torch.randint(options.vocab, shape) for _ in range(2))
@@ -112,6 +123,7 @@ def parse():
         parser.add_argument("--" + name, type=int, default=value)
     parser.add_argument("--address", default="127.0.0.1")
     parser.add_argument("--bf16", action="store_true")
+    parser.add_argument("--shard", action="store_true")
     return parser.parse_args()
 
 

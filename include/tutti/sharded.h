@@ -86,6 +86,32 @@ TUTTI_API tutti_status_t tutti_ddp_dismiss(tutti_ddp_t *ddp);
  *  tutti_ddp_unshard() */
 TUTTI_API tutti_status_t tutti_ddp_digest(tutti_ddp_t *ddp, char *text);
 
+/**
+ * The optimizer's state as one rank alone would have it, a tensor at a time: names, shapes and bits
+ * are those of tutti_optim_each_state() at stage 0. What has been collected is let go behind visit,
+ * which retains what it wants to keep.
+ *
+ *     // rank 0 writes what tutti_optim_load() reads; beside a model.safetensors, as
+ *     // optim.safetensors, tutti_checkpoint_load_from() reads both on any ranks
+ *     const tutti_named_text_t kind = {"optimizer", "adamw"};
+ *     TUTTI_CHECK(tutti_ddp_consolidate(ddp, opt, 0, add_to_list, &list));
+ *     if (rank == 0) {
+ *         TUTTI_CHECK(tutti_safetensors_save(path, list.items, list.count, &kind, 1));
+ *     }
+ *
+ * @param opt    of ddp's parameters, in the same order on every rank
+ * @param to     the rank of ddp's group that gets it; -1: every rank
+ * @param visit  called there
+ * @thread       the context's; all ranks call it, between steps
+ * @cost         all state is sent to `to` once; memory of its largest tensor there
+ * @errors       ARG (no such rank); STATE (in a step; state that was broken by a disk; slices that
+ *               are no longer all of a parameter); NOMEM; those of visit: the same on every rank;
+ *               as the group's calls
+ * @source       torch's ZeroRedundancyOptimizer.consolidate_state_dict
+ */
+TUTTI_API tutti_status_t tutti_ddp_consolidate(tutti_ddp_t *ddp, tutti_optim_t *opt, int to,
+                                               tutti_tensor_visit_t visit, void *user);
+
 /** What lies on this rank now, and what went over wires. */
 typedef struct tutti_ddp_memory_use {
     int stage, units;

@@ -74,6 +74,11 @@ tutti_status_t tt_group_tensor_refill(tutti_group_t *group, const tutti_tensor_t
     return tt_storage_publish(x->storage);
 }
 
+void tt_group_keep_memory(tutti_group_t *group, int64_t bytes)
+{
+    tt_device_keep(group->backend->memory(group->state), bytes);
+}
+
 tutti_tensor_t *tutti_group_empty(tutti_group_t *group, tutti_scope_t *s, tutti_dtype_t dtype,
                                   tutti_shape_t shape)
 {

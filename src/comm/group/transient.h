@@ -12,6 +12,10 @@ tutti_status_t tt_group_tensor_away(tutti_dtype_t dtype, tutti_shape_t shape, co
                                     tutti_tensor_t **out);
 tutti_status_t tt_group_tensor_refill(tutti_group_t *group, const tutti_tensor_t *x);
 
+/* So many bytes of such memory may stay with the process while nobody has them, for they will be
+ * wanted again (negative: no longer). */
+void tt_group_keep_memory(tutti_group_t *group, int64_t bytes);
+
 /* From the next start on, a call on contributions has these pieces, as many as it had, and this
  * output. Errors: as tutti_prepared_rebind(). */
 tutti_status_t tt_prepared_rebind_leaves(tutti_prepared_t *prepared,

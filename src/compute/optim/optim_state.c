@@ -126,6 +126,70 @@ tutti_status_t tutti_optim_each_state(tutti_optim_t *opt, tutti_tensor_visit_t v
     return TUTTI_OK;
 }
 
+/* ---- of whole parameters ----------------------------------------------------------------------
+ */
+
+typedef struct {
+    const tt_optim_slot_t *slot;
+    tutti_status_t (*visit)(void *user, const tt_optim_kept_t *kept);
+    void *user;
+} wholes_t;
+
+static tutti_status_t visit_whole(void *user, const char *name, tutti_tensor_t *x)
+{
+    const wholes_t *wholes = user;
+    const tt_optim_kept_t kept = {name, wholes->slot->tensor->shape, x, false};
+    return wholes->visit(wholes->user, &kept);
+}
+
+static tutti_status_t visit_whole_step(void *user, const char *name, tutti_tensor_t *x)
+{
+    const wholes_t *wholes = user;
+    const tt_optim_kept_t kept = {name, TUTTI_SCALAR, x, true};
+    return wholes->visit(wholes->user, &kept);
+}
+
+static tutti_status_t visit_whole_moments(const tutti_optim_t *opt, const wholes_t *wholes)
+{
+    const tt_optim_slot_t *slot = wholes->slot;
+    for (int i = 0; i < TT_MOMENTS_MAX; i++) {
+        char name[NAME_BYTES];
+        tt_optim_kept_t kept = {.name = name, .tensor = slot->moments[i]};
+        if (tt_optim_has_moment(opt, slot, i, &kept.whole)) {
+            TT_TRY(join(name, slot->name, opt->ops->moments[i]));
+            TT_TRY(wholes->visit(wholes->user, &kept));
+        }
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t visit_whole_master(const tutti_optim_t *opt, wholes_t *wholes)
+{
+    kept_t kept;
+    TT_TRY(find_kept(opt, wholes->slot, MASTER, &kept));
+    if (kept.name[0] == 0) {
+        return TUTTI_OK;
+    }
+    return kept.tensor != NULL ? visit_whole(wholes, kept.name, kept.tensor)
+                               : visit_new_master(wholes->slot, &kept, visit_whole, wholes);
+}
+
+tutti_status_t tt_optim_each_kept(tutti_optim_t *opt,
+                                  tutti_status_t (*visit)(void *user, const tt_optim_kept_t *kept),
+                                  void *user)
+{
+    TT_TRY(tt_optim_offload_check(opt));
+    for (size_t i = 0; i < opt->slot_count; i++) {
+        wholes_t wholes = {&opt->slots[i], visit, user};
+        if (wholes.slot->step > 0) {
+            TT_TRY(visit_whole_moments(opt, &wholes));
+            TT_TRY(visit_whole_master(opt, &wholes));
+            TT_TRY(visit_step(wholes.slot, visit_whole_step, &wholes));
+        }
+    }
+    return TUTTI_OK;
+}
+
 /* ---- saving ---------------------------------------------------------------------------------- */
 
 static tutti_status_t fail_slices(const char *call, const char *name)

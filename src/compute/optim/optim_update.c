@@ -68,17 +68,21 @@ void tt_optim_update(const tutti_optim_piece_t *piece, tt_update_t rule,
 
 /* ---- slots ----------------------------------------------------------------------------------- */
 
+bool tt_optim_has_moment(const tutti_optim_t *opt, const tt_optim_slot_t *slot, int i,
+                         tutti_shape_t *shape)
+{
+    const tutti_optim_ops_t *ops = opt->ops;
+    *shape = slot->tensor->shape;
+    return ops->moments[i] != NULL &&
+           (ops->has_moment == NULL || ops->has_moment(opt->groups[slot->group].options, i, shape));
+}
+
 bool tt_optim_wants_moment(const tutti_optim_t *opt, const tt_optim_slot_t *slot, int i,
                            tutti_shape_t *shape)
 {
-    const tutti_optim_ops_t *ops = opt->ops;
     const tt_tensor_slice_t *slice = slot->tensor->slice;
-    *shape = slot->tensor->shape;
-    if (slice != NULL && ops->wants_whole && slice->values->numel == 0) {
-        return false; /* another rank has it */
-    }
-    return ops->moments[i] != NULL &&
-           (ops->has_moment == NULL || ops->has_moment(opt->groups[slot->group].options, i, shape));
+    const bool is_elsewhere = slice != NULL && opt->ops->wants_whole && slice->values->numel == 0;
+    return tt_optim_has_moment(opt, slot, i, shape) && !is_elsewhere;
 }
 
 /* Of a slice, unless the kind looks at whole parameters. */

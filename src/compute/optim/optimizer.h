@@ -197,9 +197,25 @@ tutti_status_t tt_optim_all_agree_spreads(const tutti_optim_t *opt, bool *is_so)
  */
 tutti_status_t tt_optim_norms_of_spreads(tutti_optim_t *opt, bool is_largest, double *numbers);
 
-/* Whether a slot's options want moment i, and its shape. */
+/* Whether a slot's options want moment i, and its shape: on some rank; on this one. */
+bool tt_optim_has_moment(const tutti_optim_t *opt, const tt_optim_slot_t *slot, int i,
+                         tutti_shape_t *shape);
 bool tt_optim_wants_moment(const tutti_optim_t *opt, const tt_optim_slot_t *slot, int i,
                            tutti_shape_t *shape);
+
+/* State of a whole parameter, of which this rank has a part, or nothing (optim_state.c). */
+typedef struct {
+    const char *name; /* as by tutti_optim_each_state() */
+    tutti_shape_t whole;
+    tutti_tensor_t *tensor; /* this rank's; NULL: others have it */
+    bool is_common;         /* every rank has all of it: a step */
+} tt_optim_kept_t;
+
+/* That of all parameters that have been changed, in the same order on every rank that has the same
+ * parameters. Errors: those of visit, NOMEM. */
+tutti_status_t tt_optim_each_kept(tutti_optim_t *opt,
+                                  tutti_status_t (*visit)(void *user, const tt_optim_kept_t *kept),
+                                  void *user);
 
 /* State on its way into an optimizer (optim_state.c). */
 typedef struct tt_optim_loading tt_optim_loading_t;

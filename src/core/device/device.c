@@ -149,6 +149,13 @@ tt_device_stats_t tt_device_stats(tt_device_t *device)
     return device->ops->stats(device->state);
 }
 
+void tt_device_keep(tt_device_t *device, int64_t bytes)
+{
+    if (device->ops->keep != NULL) {
+        device->ops->keep(device->state, bytes);
+    }
+}
+
 /* ---- accelerators ---------------------------------------------------------------------------- */
 
 bool tt_device_is_accelerator(const tt_device_t *device)

@@ -76,6 +76,10 @@ typedef struct {
 
     tt_device_stats_t (*stats)(void *state);
 
+    /* So many bytes more (negative: less) of what is freed stay here, for they will be asked for
+     * again. NULL: the device goes by what it sees. */
+    void (*keep)(void *state, int64_t bytes);
+
     const tt_accelerator_ops_t *accelerator; /* NULL: its memory is the host's */
 
     /* For tutti_device_open(): "name:index". NULL: the library alone opens it. */
@@ -105,6 +109,9 @@ void *tt_device_alloc(tt_device_t *device, size_t bytes, const char *what);
 void tt_device_free(tt_device_t *device, void *memory, size_t bytes);
 
 tt_device_stats_t tt_device_stats(tt_device_t *device);
+
+/* As in the contract, for blocks that come and go: until the same bytes are taken back. */
+void tt_device_keep(tt_device_t *device, int64_t bytes);
 
 /* Whether the host does not use its memory itself. */
 bool tt_device_is_accelerator(const tt_device_t *device);

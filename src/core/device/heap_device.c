@@ -378,6 +378,15 @@ void tt_heap_discard(tt_device_t *device, void *memory, size_t bytes)
                           bytes);
 }
 
+static void keep_heap(void *state, int64_t bytes)
+{
+    tt_heap_t *heap = state;
+    pthread_mutex_lock(&heap->lock);
+    heap->kept_bytes += (size_t)bytes; /* a negative one comes back to what it was */
+    tt_heap_trim(heap);
+    pthread_mutex_unlock(&heap->lock);
+}
+
 /* ---- looking */
 
 static tt_device_stats_t stats_heap(void *state)
@@ -434,4 +443,5 @@ const tt_device_ops_t tt_device_heap = {
     .alloc = alloc_heap,
     .free = free_heap,
     .stats = stats_heap,
+    .keep = keep_heap,
 };

@@ -22,6 +22,7 @@ typedef struct {
     tt_heap_segment_t *chunks[TT_HEAP_CHUNKS]; /* TT_HEAP_CHUNK segments each */
     atomic_int segment_count; /* only grows, so that places are found without the lock */
     size_t address_bytes, page_bytes;
+    size_t kept_bytes; /* of idle pages, beside options.idle_min */
     tt_extents_t extents;
     tt_device_stats_t stats;
     tt_heap_aliases_t aliases;

@@ -114,7 +114,7 @@ static void punch_retired(tt_heap_t *heap)
 static size_t excess_of(const tt_heap_t *heap)
 {
     const size_t idle = heap->extents.idle_bytes, populated = heap->extents.populated_bytes;
-    const size_t kept = heap->options.idle_min;
+    const size_t kept = heap->options.idle_min + heap->kept_bytes;
     if (idle <= kept || idle * UNUSED_PARTS <= populated) {
         return 0;
     }

@@ -496,6 +496,26 @@ static void a_limit_of_file_size_makes_smaller_segments(void **state)
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
 }
 
+/* What was freed is handed out again as it is, and goes when nobody keeps it. */
+static void what_is_kept_stays_populated(void **state)
+{
+    (void)state;
+    enum { BLOCK = 8 * MIB };
+    tt_device_t *heap = open_heap(&(tt_heap_options_t){.first_bytes = MIB, .idle_min = 1});
+    tt_device_keep(heap, BLOCK);
+    void *block = tt_device_alloc(heap, BLOCK, "test");
+    assert_non_null(block);
+    tt_device_free(heap, block, BLOCK);
+    assert_in_range(tt_heap_usage(heap).idle_bytes, BLOCK, BLOCK + MIB);
+    const size_t misses = tt_device_stats(heap).misses;
+    block = tt_device_alloc(heap, BLOCK, "test");
+    assert_int_equal(tt_device_stats(heap).misses, misses);
+    tt_device_free(heap, block, BLOCK);
+    tt_device_keep(heap, -(int64_t)BLOCK);
+    assert_in_range(tt_heap_usage(heap).idle_bytes, 0, MIB / 10);
+    tutti_device_release(heap);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -514,6 +534,7 @@ int main(void)
         cmocka_unit_test(more_than_the_machine_has_is_a_status),
         cmocka_unit_test(more_address_space_than_there_is_is_a_status),
         cmocka_unit_test(a_limit_of_file_size_makes_smaller_segments),
+        cmocka_unit_test(what_is_kept_stays_populated),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

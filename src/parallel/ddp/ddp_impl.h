@@ -8,6 +8,7 @@
  *     ddp_optim.c   parameters are stepped as soon as their bucket's average is there
  *     ddp_slices.c  each rank steps slices of its own, and parameters are gathered
  *     ddp_units.h   parameters are there only while they are used
+ *     ddp_consolidate.c  state of slices is collected, on one rank or all
  *     ddp_mixed.c   parameters are 16-bit copies of themselves while a step lasts
  *     ddp_fail.c    the first failure, which is for good
  *     ddp_stats.c   times, and events for a timeline

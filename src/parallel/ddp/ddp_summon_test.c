@@ -139,6 +139,27 @@ static void what_is_summoned_for_writing_is_dismissed_first(void **state)
     run_both(end_a_summons_otherwise, NULL);
 }
 
+static void step_while_summoned(tt_member_t *m)
+{
+    const bool *writes = m->user;
+    job_t job;
+    open_job(m, TUTTI_F32, &by_layer, &job);
+    TT_EXPECT(m, tutti_ddp_summon(job.ddp, "1", *writes) == TUTTI_OK);
+    TT_EXPECT(m, !tutti_ddp_next_shard(job.ddp, job.ctx));
+    expect_text(m, tutti_ddp_finish(job.ddp), TUTTI_ERR_STATE,
+                "call tutti_ddp_dismiss() before a step");
+    close_job(&job);
+}
+
+static void no_step_begins_while_something_is_summoned(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        bool writes = i == 1;
+        run_both(step_while_summoned, &writes);
+    }
+}
+
 /* ---- ranks that differ ----------------------------------------------------------------------- */
 
 typedef struct {
@@ -316,6 +337,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_summoned_for_writing_is_dismissed_first),
+        cmocka_unit_test(no_step_begins_while_something_is_summoned),
         cmocka_unit_test(units_are_the_same_on_every_rank),
         cmocka_unit_test(what_was_written_outlives_a_step_without_its_gradient),
         cmocka_unit_test(a_frozen_parameter_is_written_as_others_are),

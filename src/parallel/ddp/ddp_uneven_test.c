@@ -246,11 +246,27 @@ static void misuse_weights(tt_member_t *m)
     close_setting(&set);
 }
 
+/* Where shards have data or none, nothing counts twice. */
+static void misuse_flags(tt_member_t *m)
+{
+    setting_t set = {0};
+    TT_EXPECT(m, open_setting(m->group, m->user, &set) == TUTTI_OK);
+    TT_EXPECT(m, tutti_ddp_next_shard(set.ddp, set.ctx));
+    TT_EXPECT(m, tutti_ddp_set_weight(set.ddp, 2) == TUTTI_ERR_ARG);
+    TT_EXPECT(m, strstr(tutti_last_error(), "2; want 0 to 1") != NULL);
+    TT_EXPECT(m, tutti_ddp_set_weight(set.ddp, 1) == TUTTI_OK);
+    close_setting(&set);
+}
+
 static void weights_are_checked(void **state)
 {
     (void)state;
     job_t job = {.uneven = TUTTI_DDP_WEIGHTED};
     tt_team_expect_quietly(1, 20000, misuse_weights, &job);
+    job.uneven = TUTTI_DDP_INITIAL;
+    tt_team_expect_quietly(1, 20000, misuse_flags, &job);
+    job.uneven = TUTTI_DDP_ACTIVE;
+    tt_team_expect_quietly(1, 20000, misuse_flags, &job);
 }
 
 /* Shard 3 runs no backward. */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "comm/group/agree.h"
+#include "comm/group/transient.h"
 #include "core/base/alloc.h"
 #include "core/base/integers.h"
 #include "parallel/ddp/ddp_impl.h"
@@ -192,6 +193,22 @@ static tutti_status_t move_all_in(tutti_ddp_t *ddp)
     return tt_ddp_hook_units(ddp);
 }
 
+/* Memory of the root, and of as many others as are there at once, stays while they are away. */
+static void keep_memory(tutti_ddp_t *ddp)
+{
+    const tt_unit_kind_t kind =
+        ddp->options.param_dtype == TUTTI_F32 ? TT_UNIT_FULL : TT_UNIT_COMPUTE;
+    size_t most = 0, all = 0;
+    for (int u = 1; u < ddp->units.count; u++) {
+        const size_t bytes = tt_ddp_unit_bytes(ddp, u, kind);
+        most = tt_max_size(most, bytes);
+        all += bytes;
+    }
+    const size_t at_once = (size_t)(1 + tt_ddp_most_ahead(ddp)) * most;
+    ddp->units.kept_bytes = (int64_t)(tt_ddp_unit_bytes(ddp, 0, kind) + tt_min_size(at_once, all));
+    tt_group_keep_memory(ddp->units.group, ddp->units.kept_bytes);
+}
+
 tutti_status_t tt_ddp_open_units(tutti_ddp_t *ddp)
 {
     tt_ddp_units_t *units = &ddp->units;
@@ -209,6 +226,9 @@ tutti_status_t tt_ddp_open_units(tutti_ddp_t *ddp)
     units->source.group = units->group;
     units->source.ctx = ddp->ctx;
     TT_TRY(tt_unit_source_open(ops, &units->source));
+    if (!ops->is_common && tutti_group_size(ddp->group) > 1) {
+        keep_memory(ddp);
+    }
     TT_TRY(tt_ddp_units_claim(ddp));
     TT_TRY(tt_group_agree(ddp->group, move_all_in(ddp)));
     tt_ddp_note_made(ddp);
@@ -260,5 +280,8 @@ void tt_ddp_close_units(tutti_ddp_t *ddp)
     tt_free(units->source.flats);
     tt_bucket_plan_fini(&units->frozen);
     tt_ddp_forget_units(ddp);
+    if (units->group != NULL) {
+        tt_group_keep_memory(units->group, -units->kept_bytes);
+    }
     tutti_group_release(units->group);
 }

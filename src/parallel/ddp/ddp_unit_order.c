@@ -192,7 +192,7 @@ static void pass(tutti_ddp_t *ddp, int code)
     }
 }
 
-static int most_ahead(const tutti_ddp_t *ddp)
+int tt_ddp_most_ahead(const tutti_ddp_t *ddp)
 {
     const int prefetch = ddp->options.prefetch;
     return prefetch == 0 ? 1 : prefetch < 0 ? 0 : prefetch;
@@ -202,7 +202,7 @@ static tutti_status_t start_ahead(tutti_ddp_t *ddp)
 {
     tt_ddp_order_t *order = &ddp->order;
     while (is_in_step(ddp) && !order->has_changed && order->cursor < order->last.count &&
-           order->ahead < most_ahead(ddp)) {
+           order->ahead < tt_ddp_most_ahead(ddp)) {
         const int code = order->last.starts[order->cursor];
         tt_unit_t *unit = tt_ddp_unit(ddp, code / TT_UNIT_KINDS);
         if (unit->states[code % TT_UNIT_KINDS] != TT_UNIT_AWAY) {

@@ -64,6 +64,7 @@ typedef struct {
     int64_t **cuts;          /* [2 × flats of frozen ones] cuts, then counts */
     tutti_group_t *group;    /* of the gathers; NULL: stage 3 is not on */
     tt_unit_source_t source; /* of flats; `group` is this one */
+    int64_t kept_bytes;      /* of the group's memory, for units that come and go */
 } tt_ddp_units_t;
 
 /* In which order units come: ddp_unit_order.c's. */
@@ -157,6 +158,9 @@ tutti_status_t tt_ddp_unit_want(tutti_ddp_t *ddp, int unit);
 tutti_status_t tt_ddp_order_follow(tutti_ddp_t *ddp);
 tutti_status_t tt_ddp_open_order(tutti_ddp_t *ddp, bool is_local);
 void tt_ddp_close_order(tutti_ddp_t *ddp);
+
+/* How many units may be started before they are wanted. */
+int tt_ddp_most_ahead(const tutti_ddp_t *ddp);
 
 /* Nothing is ahead any more. */
 void tt_ddp_order_end_step(tutti_ddp_t *ddp);

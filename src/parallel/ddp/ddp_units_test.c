@@ -101,9 +101,12 @@ static void count_bytes(tt_member_t *m)
     const int64_t share = (int64_t)PSI * (m->size - 1) / m->size;
     for (int i = 0; i < 4; i++) {
         const int64_t gathered = sent(&job, "all_gather"), scattered = sent(&job, "reduce_scatter");
+        const int64_t brought = tutti_ddp_memory(job.ddp, NULL).gathered_bytes;
         TT_EXPECT(m, step(&job) == TUTTI_OK);
         TT_EXPECT(m, sent(&job, "reduce_scatter") - scattered == share);
         TT_EXPECT(m, sent(&job, "all_gather") - gathered == cost->gathers * share);
+        TT_EXPECT(m, tutti_ddp_memory(job.ddp, NULL).gathered_bytes - brought ==
+                         (cost->options.stage == 3 ? cost->gathers * share : 0));
     }
     close_job(&job);
 }
@@ -173,7 +176,8 @@ static void count_units_at_once(tt_member_t *m)
     for (int i = 0; i < 3; i++) {
         w.most = 0;
         TT_EXPECT(m, step(&job) == TUTTI_OK);
-        TT_EXPECT(m, w.most == 1 + (i > 0 && *prefetch > 0 ? *prefetch : 0));
+        const int ahead = *prefetch == 0 ? 1 : *prefetch < 0 ? 0 : *prefetch;
+        TT_EXPECT(m, w.most == 1 + (i > 0 ? ahead : 0));
         TT_EXPECT(m, count_units(job.ddp) == 0);
     }
     const tutti_ddp_memory_t memory = tutti_ddp_memory(job.ddp, job.opt);
@@ -188,8 +192,8 @@ static void count_units_at_once(tt_member_t *m)
 static void no_more_units_are_there_than_asked_for(void **state)
 {
     (void)state;
-    int wanted[] = {-1, 1, 2};
-    for (int i = 0; i < 3; i++) {
+    int wanted[] = {-1, 0, 1, 2}; /* 0: as 1 */
+    for (int i = 0; i < 4; i++) {
         tt_team_expect_quietly(2, 20000, count_units_at_once, &wanted[i]);
     }
     assert_int_equal(tt_alloc_stats().blocks, 0);

@@ -255,9 +255,15 @@ static void ranks_of_a_host_share_unless_told_not_to(void **state)
 
 /* ---- lack of memory -------------------------------------------------------------------------- */
 
+typedef struct {
+    const tt_unit_source_ops_t *ops;
+    size_t nth; /* allocation that fails, on whichever rank */
+} lack_t;
+
 static void lack_memory(tt_member_t *m)
 {
-    job_t job = {.ops = &tt_unit_share, .compute = TUTTI_BF16};
+    const lack_t *lack = m->user;
+    job_t job = {.ops = lack->ops, .compute = TUTTI_BF16};
     rank_t r = {.m = m, .job = &job};
     tutti_context_t *ctx = NULL;
     TT_EXPECT(m, tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx) == TUTTI_OK);
@@ -272,7 +278,7 @@ static void lack_memory(tt_member_t *m)
     r.source =
         (tt_unit_source_t){.group = m->group, .ctx = ctx, .flats = r.flats, .flat_count = FLATS};
     if (m->rank == 0) {
-        tt_alloc_fail_at(*(const size_t *)m->user);
+        tt_alloc_fail_at(lack->nth);
     }
     TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_OK);
     const tutti_status_t status = tt_unit_source_open(job.ops, &r.source);
@@ -282,18 +288,107 @@ static void lack_memory(tt_member_t *m)
     tutti_context_release(ctx);
 }
 
-static void all_ranks_hear_of_lack_of_memory(void **state)
+static void expect_that_all_hear(const tt_unit_source_ops_t *ops)
 {
-    (void)state;
-    tt_needs_shared_memory("one copy is for ranks of one host");
-    size_t nth = 1;
-    for (bool has_failed = true; has_failed && nth < 1000; nth++) {
-        tt_team_expect_quietly(2, TIMEOUT_MS, lack_memory, &nth);
+    lack_t lack = {.ops = ops, .nth = 1};
+    for (bool has_failed = true; has_failed && lack.nth < 1000; lack.nth++) {
+        tt_team_expect_quietly(2, TIMEOUT_MS, lack_memory, &lack);
         has_failed = tt_alloc_has_failed();
         tt_alloc_fail_at(0);
         assert_int_equal(tt_alloc_stats().blocks, 0);
     }
-    assert_in_range(nth, 10, 999);
+    assert_in_range(lack.nth, 10, 999);
+}
+
+static void all_ranks_hear_of_lack_of_memory(void **state)
+{
+    (void)state;
+    tt_needs_shared_memory("one copy is for ranks of one host");
+    for (size_t i = 0; i < sizeof SOURCES / sizeof SOURCES[0]; i++) {
+        expect_that_all_hear(SOURCES[i]);
+    }
+}
+
+/* ---- whose pages are whose ------------------------------------------------------------------- */
+
+/* "r--" of the mapping that holds an address. */
+static void protection_of(const void *address, char out[4])
+{
+    FILE *file = fopen("/proc/self/maps", "re");
+    unsigned long begin, end;
+    char line[512], found[8];
+    snprintf(out, 4, "?");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+        if (sscanf(line, "%lx-%lx %7s", &begin, &end, found) == 3 && begin <= (uintptr_t)address &&
+            (uintptr_t)address < end) {
+            snprintf(out, 4, "%.3s", found);
+        }
+    }
+    if (file != NULL) {
+        (void)fclose(file);
+    }
+}
+
+static void look_at_pages(tt_member_t *m)
+{
+    job_t job = {.ops = &tt_unit_share};
+    rank_t r = {.m = m, .job = &job};
+    tutti_context_t *ctx = NULL;
+    char text[4];
+    TT_EXPECT(m, tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx) == TUTTI_OK);
+    open_rank(&r, ctx);
+    write_own(&r, 0);
+    TT_EXPECT(m, r.source.ops->wait(&r.source, 1, TT_UNIT_FULL) == TUTTI_OK);
+    const float *values = tutti_tensor_data(r.flats[1].whole[TT_UNIT_FULL]);
+    for (int rank = 0; rank < m->size; rank++) {
+        protection_of(values + (r.cuts[1][rank] + r.cuts[1][rank + 1]) / 2, text);
+        TT_EXPECT(m, strcmp(text, rank == m->rank ? "rw-" : "r--") == 0);
+    }
+    r.source.ops->leave(&r.source, 1, TT_UNIT_FULL);
+    tt_unit_source_close(&r.source);
+    tutti_context_release(ctx);
+}
+
+static void a_rank_may_write_its_own_slices_alone(void **state)
+{
+    (void)state;
+    tt_needs_shared_memory("one copy is for ranks of one host");
+    tt_team_expect(3, TIMEOUT_MS, look_at_pages, NULL);
+}
+
+/* ---- what is left before it has come --------------------------------------------------------- */
+
+enum { LATE_MS = 200 };
+
+/* Rank 1 begins late, when rank 0 wants it no more: that waits, for rank 1 writes into its memory.
+ */
+static void leave_early(tt_member_t *m)
+{
+    job_t job = {.ops = &tt_unit_gather};
+    rank_t r = {.m = m, .job = &job};
+    atomic_bool *has_begun = m->user;
+    tutti_context_t *ctx = NULL;
+    TT_EXPECT(m, tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx) == TUTTI_OK);
+    open_rank(&r, ctx);
+    write_own(&r, 0);
+    if (m->rank == 1) {
+        _Atomic uint32_t nobody = 0;
+        tt_futex_wait(&nobody, 0, tt_deadline_in_ms(LATE_MS));
+        atomic_store(has_begun, true);
+    }
+    TT_EXPECT(m, r.source.ops->start(&r.source, 1, TT_UNIT_FULL) == TUTTI_OK);
+    r.source.ops->leave(&r.source, 1, TT_UNIT_FULL);
+    TT_EXPECT(m, atomic_load(has_begun));
+    TT_EXPECT(m, !r.source.ops->is_there(&r.source, 1, TT_UNIT_FULL));
+    tt_unit_source_close(&r.source);
+    tutti_context_release(ctx);
+}
+
+static void what_is_left_early_has_come_first(void **state)
+{
+    (void)state;
+    atomic_bool has_begun = false;
+    tt_team_expect(2, TIMEOUT_MS, leave_early, &has_begun);
 }
 
 int main(void)
@@ -304,6 +399,8 @@ int main(void)
         cmocka_unit_test(what_is_held_outlives_source_and_group),
         cmocka_unit_test(ranks_of_a_host_share_unless_told_not_to),
         cmocka_unit_test(all_ranks_hear_of_lack_of_memory),
+        cmocka_unit_test(a_rank_may_write_its_own_slices_alone),
+        cmocka_unit_test(what_is_left_early_has_come_first),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

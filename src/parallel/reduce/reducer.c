@@ -226,6 +226,7 @@ static void close_buckets(tt_reducer_t *reducer)
     reducer->slots = NULL;
     reducer->buckets = NULL;
     tt_bucket_plan_fini(&reducer->plan);
+    tt_reducer_give_memory(reducer);
 }
 
 tutti_status_t tt_reducer_fill(tt_reducer_t *reducer, const tt_tensor_list_t *params,
@@ -243,8 +244,10 @@ tutti_status_t tt_reducer_fill(tt_reducer_t *reducer, const tt_tensor_list_t *pa
     const tutti_status_t status = open_buckets(reducer, params);
     if (status < 0) {
         close_buckets(reducer);
+        return status;
     }
-    return status;
+    tt_reducer_keep_memory(reducer);
+    return TUTTI_OK;
 }
 
 tutti_status_t tt_reducer_open(const tt_reducer_options_t *options, tt_reducer_t **out)

@@ -134,10 +134,11 @@ typedef struct {
 
 typedef struct {
     tt_reducer_options_t options;
-    tt_leaves_t share; /* shards of this rank */
-    int64_t step;      /* from 1 on */
-    int shard, turn;   /* under way; slots that have become whole in it */
-    int64_t impatient; /* the step in which nothing is waited for any more (reducer_memory.c) */
+    tt_leaves_t share;  /* shards of this rank */
+    int64_t step;       /* from 1 on */
+    int shard, turn;    /* under way; slots that have become whole in it */
+    int64_t impatient;  /* the step in which nothing is waited for any more (reducer_memory.c) */
+    int64_t kept_bytes; /* of the group's memory, for buckets that come and go */
     tt_bucket_plan_t plan;
     tt_bucket_t *buckets;     /* [plan.bucket_count] */
     int64_t *totals;          /* [ranks] elements of slices of all buckets; more that is cut goes on
@@ -175,6 +176,11 @@ void tt_reducer_close_slices(tt_bucket_t *bucket);
  * those that are under way, so that not all of them are there at once. Errors: NOMEM; as the
  * group's. */
 tutti_status_t tt_reducer_want(tt_reducer_t *reducer, int bucket);
+
+/* Memory of as many buckets as are there at once stays with the process while they are away; no
+ * longer. */
+void tt_reducer_keep_memory(tt_reducer_t *reducer);
+void tt_reducer_give_memory(tt_reducer_t *reducer);
 
 /* A bucket whose call has ended is back. */
 void tt_reducer_take_back(tt_bucket_t *bucket);

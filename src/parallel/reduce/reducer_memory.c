@@ -3,15 +3,18 @@
  *     away ──want──> there ── gradients, push, start ──> under way ──back──> away
  *
  * What a rank needs of a bucket is there from its first gradient until the ranks have read it. A
- * backward that is faster than the wire would have all of them there at once; so who wants one more
- * than a few waits for the oldest. Another rank may not have sent that one before it gets something
- * from this one, for gradients need not come in one order on all ranks: the wait is short, and the
- * first one in vain is the last one of the step.
+ * backward that is faster than the wire, or than another rank, would have all of them there at
+ * once; so who wants one more than a few waits for the oldest. Another rank may not have sent that
+ * one before it gets something from this one: the wait ends, and the first one in vain is the last
+ * one of the step. Where ranks have as many shards, which all have data, that would be a program
+ * that goes another way on each of them, and the wait is longer than a rank is late. Where one has
+ * less to compute it happens in every step, and the wait is short.
  */
 #include "comm/group/transient.h"
+#include "core/base/integers.h"
 #include "parallel/reduce/reducer.h"
 
-enum { UNDER_WAY_MAX = 2, PATIENCE_MS = 100 };
+enum { UNDER_WAY_MAX = 2, PATIENCE_MS = 100, LONG_PATIENCE_MS = 10000 };
 
 static const char reason[] =
     "it is a part of a bucket of gradients, which ranks have only until it "
@@ -52,13 +55,21 @@ static int oldest_under_way(const tt_reducer_t *reducer, int *count)
     return oldest;
 }
 
+static int64_t patience_ms(const tt_reducer_t *reducer)
+{
+    const tt_reducer_options_t *o = &reducer->options;
+    const bool is_even = !o->is_weighted && o->shards % tutti_group_size(o->group) == 0;
+    return is_even ? LONG_PATIENCE_MS : PATIENCE_MS;
+}
+
 static tutti_status_t hold_back(tt_reducer_t *reducer)
 {
+    const int64_t patience = patience_ms(reducer);
     int count, oldest;
     tt_reducer_collect(reducer, reducer->plan.bucket_count);
     while ((oldest = oldest_under_way(reducer, &count)) >= 0 && count >= UNDER_WAY_MAX &&
            reducer->impatient != reducer->step) {
-        const tutti_status_t status = tutti_work_wait(reducer->buckets[oldest].work, PATIENCE_MS);
+        const tutti_status_t status = tutti_work_wait(reducer->buckets[oldest].work, patience);
         TT_TRY(status);
         reducer->impatient = status == TUTTI_PENDING ? reducer->step : reducer->impatient;
         tt_reducer_collect(reducer, oldest + 1);
@@ -113,6 +124,37 @@ bool tt_reducer_is_narrow(const tt_reducer_t *reducer, const tt_bucket_t *bucket
     const tt_reducer_options_t *o = &reducer->options;
     return bucket->travel != NULL && reducer->hook == NULL && !o->divides_late && !o->is_weighted &&
            o->shards == tutti_group_size(o->group);
+}
+
+static int64_t bytes_of(const tt_reducer_t *reducer, const tt_bucket_t *bucket)
+{
+    const bool has_sums = !tt_reducer_is_narrow(reducer, bucket);
+    size_t bytes = tutti_tensor_bytes(bucket->grad);
+    if (bucket->travel != NULL && bucket->travel != bucket->grad) {
+        bytes += tutti_tensor_bytes(bucket->travel);
+    }
+    for (int i = 0; i < TT_TREE_DEPTH_MAX && has_sums; i++) {
+        bytes += bucket->sums[i] != NULL ? tutti_tensor_bytes(bucket->sums[i]) : 0;
+    }
+    return (int64_t)bytes;
+}
+
+void tt_reducer_keep_memory(tt_reducer_t *reducer)
+{
+    int64_t most = 0, all = 0;
+    for (int b = 0; b < reducer->plan.bucket_count && reducer->options.is_transient; b++) {
+        const int64_t bytes = bytes_of(reducer, &reducer->buckets[b]);
+        most = tt_max(most, bytes);
+        all += bytes;
+    }
+    reducer->kept_bytes = tt_min((UNDER_WAY_MAX + 1) * most, all);
+    tt_group_keep_memory(reducer->options.group, reducer->kept_bytes);
+}
+
+void tt_reducer_give_memory(tt_reducer_t *reducer)
+{
+    tt_group_keep_memory(reducer->options.group, -reducer->kept_bytes);
+    reducer->kept_bytes = 0;
 }
 
 void tt_reducer_take_back(tt_bucket_t *bucket)

@@ -1,0 +1,268 @@
+/* The order of units where ranks gather them: who announces, who follows, what is started early. */
+#include <stdlib.h>
+
+#include <tutti/autograd.h>
+#include <tutti/nn_layers.h>
+#include <tutti/op_math.h>
+#include <tutti/op_reduce.h>
+#include <tutti/optim.h>
+#include <tutti/sharded.h>
+
+#include "comm/group/group_team.h"
+#include "core/base/alloc.h"
+#include "parallel/ddp/ddp_impl.h"
+
+/* A weight has 4 sections: each of two ranks has a half of it. */
+enum { LAYERS = 4, SIDE = 256, HALF = SIDE * SIDE * (int)sizeof(float) / 2, STEPS = 3, RANKS = 2 };
+
+typedef struct {
+    tutti_context_t *ctx;
+    tutti_module_t *net, *layers[LAYERS];
+    tutti_optim_t *opt;
+    tutti_ddp_t *ddp;
+} job_t;
+
+static void open_job(tt_member_t *m, const tutti_ddp_options_t *options, job_t *job)
+{
+    const tutti_context_options_t context = {.threads = 1, .seed = 5};
+    const tutti_linear_options_t layer = {.in = SIDE, .out = SIDE, .no_bias = true};
+    TT_EXPECT(m, tutti_context_create(&context, &job->ctx) == TUTTI_OK);
+    TT_EXPECT(m, tutti_module_create(job->ctx, &tutti_sequential_layer, NULL, &job->net) == 0);
+    for (int i = 0; i < LAYERS; i++) {
+        TT_EXPECT(m, tutti_sequential_add(job->net, &tutti_linear_layer, &layer, &job->layers[i]) ==
+                         TUTTI_OK);
+    }
+    TT_EXPECT(m, tutti_optim_create(job->ctx, &tutti_sgd, NULL, &job->opt) == TUTTI_OK);
+    TT_EXPECT(m, tutti_optim_add_module(job->opt, job->net, NULL, NULL) == TUTTI_OK);
+    TT_EXPECT(m, tutti_ddp_create(job->ctx, job->net, m->group, options, &job->ddp) == TUTTI_OK);
+}
+
+static void close_job(job_t *job)
+{
+    tutti_ddp_release(job->ddp);
+    tutti_optim_release(job->opt);
+    tutti_module_release(job->net);
+    tutti_context_release(job->ctx);
+}
+
+/* Forward through some layers, in an order, and back. */
+static tutti_status_t compute(const job_t *job, const int *order, int count)
+{
+    tutti_scope_t *s;
+    TUTTI_CHECK(tutti_scope_open(job->ctx, &s));
+    tutti_tensor_t *x = tutti_uniform(s, TUTTI_F32, TUTTI_SHAPE(2, SIDE), -1, 1);
+    for (int i = 0; i < count; i++) {
+        x = tutti_forward(s, job->layers[order[i]], x);
+    }
+    (void)tutti_backward(s, tutti_mean(s, tutti_square(s, x)));
+    return tutti_scope_close(s);
+}
+
+static const int all[LAYERS] = {0, 1, 2, 3}, other_way[LAYERS] = {0, 2, 1, 3};
+
+static tutti_status_t step(const job_t *job, const int *order, int count)
+{
+    while (tutti_ddp_next_shard(job->ddp, job->ctx)) {
+        TUTTI_CHECK(compute(job, order, count));
+    }
+    TUTTI_CHECK(tutti_ddp_finish(job->ddp));
+    return tutti_optim_step(job->opt);
+}
+
+static void gather(bool is_on)
+{
+    if (is_on) {
+        setenv("TUTTI_SHARED_PARAMETERS", "0", 1);
+    } else {
+        unsetenv("TUTTI_SHARED_PARAMETERS");
+    }
+}
+
+static void run(int ranks, void (*body)(tt_member_t *m), void *user)
+{
+    gather(true);
+    tt_team_expect_quietly(ranks, 20000, body, user);
+    gather(false);
+    assert_int_equal(tt_alloc_stats().blocks, 0);
+}
+
+static const tutti_ddp_options_t by_layer = {.stage = 3, .units = {.kind = "linear"}};
+
+/* ---- ranks without data ---------------------------------------------------------------------- */
+
+typedef struct {
+    tutti_ddp_uneven_t uneven;
+    int stage;
+    char digests[RANKS][TUTTI_DIGEST_BYTES];
+} uneven_t;
+
+/* Rank 1 has as many shards as rank 0, but no data for them in the second step. */
+static void step_without_data(tt_member_t *m)
+{
+    uneven_t *u = m->user;
+    tutti_ddp_options_t options = {.stage = u->stage, .uneven = u->uneven};
+    options.units.kind = u->stage == 3 ? "linear" : NULL;
+    job_t job;
+    open_job(m, &options, &job);
+    for (int i = 0; i < STEPS; i++) {
+        const bool is_empty = m->rank == 1 && i == 1;
+        tutti_context_set_step(job.ctx, i);
+        while (tutti_ddp_next_shard(job.ddp, job.ctx)) {
+            TT_EXPECT(m, tutti_ddp_set_weight(job.ddp, is_empty ? 0 : 1) == TUTTI_OK);
+            TT_EXPECT(m, is_empty || compute(&job, all, LAYERS) == TUTTI_OK);
+        }
+        TT_EXPECT(m, tutti_ddp_finish(job.ddp) == TUTTI_OK);
+        TT_EXPECT(m, tutti_optim_step(job.opt) == TUTTI_OK);
+    }
+    TT_EXPECT(m, tutti_ddp_digest(job.ddp, u->digests[m->rank]) == TUTTI_OK);
+    close_job(&job);
+}
+
+static void a_rank_without_data_follows(void **state)
+{
+    (void)state;
+    uneven_t want = {.uneven = TUTTI_DDP_WEIGHTED}, got = {.uneven = TUTTI_DDP_WEIGHTED};
+    got.stage = 3;
+    run(RANKS, step_without_data, &want);
+    run(RANKS, step_without_data, &got);
+    for (int r = 0; r < RANKS; r++) {
+        assert_string_equal(got.digests[r], want.digests[0]);
+    }
+}
+
+static void go_other_ways(tt_member_t *m)
+{
+    tutti_ddp_options_t options = by_layer;
+    options.uneven = TUTTI_DDP_WEIGHTED;
+    job_t job;
+    open_job(m, &options, &job);
+    TT_EXPECT(m, tutti_ddp_next_shard(job.ddp, job.ctx));
+    (void)compute(&job, m->rank == 0 ? all : other_way, LAYERS);
+    const tutti_status_t status = tutti_ddp_finish(job.ddp);
+    TT_EXPECT(m, status == TUTTI_ERR_MISMATCH || status == TUTTI_ERR_ABORTED);
+    TT_EXPECT(m, status == TUTTI_ERR_ABORTED ||
+                     strstr(tutti_last_error(),
+                            "to 1 and to 2: every rank must call them in one") != NULL);
+    close_job(&job);
+}
+
+static void ranks_that_announce_other_units_are_told(void **state)
+{
+    (void)state;
+    run(RANKS, go_other_ways, NULL);
+}
+
+/* ---- what is started early ------------------------------------------------------------------- */
+
+static int64_t gathered(const job_t *job)
+{
+    return tutti_ddp_memory(job->ddp, NULL).gathered_bytes / HALF;
+}
+
+/* From the first layer straight to the last one. The second one was gathered in vain, so that the
+ * next step begins without an order. */
+static void change_the_way(tt_member_t *m)
+{
+    static const int short_way[] = {0, LAYERS - 1};
+    const tutti_ddp_options_t *options = m->user;
+    job_t job;
+    open_job(m, options, &job);
+    const tt_ddp_order_t *order = &job.ddp->order;
+    TT_EXPECT(m, step(&job, all, LAYERS) == TUTTI_OK);
+    TT_EXPECT(m, gathered(&job) == 2 * LAYERS && order->now.count == 2 * LAYERS);
+    TT_EXPECT(m, step(&job, short_way, 2) == TUTTI_OK);
+    TT_EXPECT(m, gathered(&job) == 2 * LAYERS + 4);
+    TT_EXPECT(m, order->has_changed && order->now.count == 0);
+    TT_EXPECT(m, step(&job, all, LAYERS) == TUTTI_OK);
+    TT_EXPECT(m, !order->has_changed && order->now.count == 2 * LAYERS);
+    close_job(&job);
+}
+
+static void what_was_gathered_in_vain_ends_the_order(void **state)
+{
+    (void)state;
+    tutti_ddp_options_t options = by_layer;
+    run(RANKS, change_the_way, &options);
+    options.uneven = TUTTI_DDP_WEIGHTED; /* each start is announced */
+    run(RANKS, change_the_way, &options);
+}
+
+/* ---- between steps --------------------------------------------------------------------------- */
+
+static int count_there(const job_t *job)
+{
+    int count = 0;
+    for (int u = 0; u < job->ddp->units.count; u++) {
+        count += job->ddp->units.units[u].states[TT_UNIT_FULL] != TT_UNIT_AWAY;
+    }
+    return count;
+}
+
+/* A forward whose backward never comes: its units go when a step begins. */
+static void forward_between_steps(tt_member_t *m)
+{
+    tutti_ddp_options_t options = by_layer;
+    options.keep_after_forward = true;
+    job_t job;
+    tutti_scope_t *s;
+    open_job(m, &options, &job);
+    TT_EXPECT(m, tutti_scope_open(job.ctx, &s) == TUTTI_OK);
+    tutti_tensor_t *x = tutti_uniform(s, TUTTI_F32, TUTTI_SHAPE(2, SIDE), -1, 1);
+    (void)tutti_forward(s, job.net, x);
+    TT_EXPECT(m, tutti_scope_close(s) == TUTTI_OK);
+    TT_EXPECT(m, count_there(&job) == LAYERS);
+    TT_EXPECT(m, tutti_ddp_next_shard(job.ddp, job.ctx));
+    TT_EXPECT(m, count_there(&job) == 0);
+    TT_EXPECT(m, compute(&job, all, LAYERS) == TUTTI_OK);
+    TT_EXPECT(m, tutti_ddp_finish(job.ddp) == TUTTI_OK);
+    close_job(&job);
+}
+
+static void a_step_begins_without_units_of_before(void **state)
+{
+    (void)state;
+    run(RANKS, forward_between_steps, NULL);
+}
+
+/* ---- behind a failure ------------------------------------------------------------------------ */
+
+/* The other rank's failure may come first. */
+static void go_on_behind_a_failure(tt_member_t *m)
+{
+    job_t job;
+    tutti_scope_t *s;
+    char text[TT_ERROR_TEXT_BYTES];
+    open_job(m, &by_layer, &job);
+    TT_EXPECT(m, tutti_ddp_next_shard(job.ddp, job.ctx));
+    TT_EXPECT(m, compute(&job, all, LAYERS) == TUTTI_OK);
+    pthread_barrier_wait(m->start);
+    const tutti_status_t status = compute(&job, all, LAYERS); /* buckets have left */
+    snprintf(text, sizeof text, "%s", tutti_last_error());
+    TT_EXPECT(m, status == TUTTI_ERR_STATE || status == TUTTI_ERR_ABORTED);
+    TT_EXPECT(m, tutti_scope_open(job.ctx, &s) == TUTTI_OK);
+    tutti_tensor_t *x = tutti_uniform(s, TUTTI_F32, TUTTI_SHAPE(2, SIDE), -1, 1);
+    (void)tutti_forward(s, job.layers[0], x);
+    TT_EXPECT(m, tutti_scope_close(s) == status && strncmp(tutti_last_error(), text, 40) == 0);
+    close_job(&job);
+}
+
+/* No unit comes any more, whether it would be gathered or lies there. */
+static void units_say_what_has_failed(void **state)
+{
+    (void)state;
+    run(RANKS, go_on_behind_a_failure, NULL);
+    tt_team_expect_quietly(RANKS, 20000, go_on_behind_a_failure, NULL);
+    assert_int_equal(tt_alloc_stats().blocks, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_rank_without_data_follows),
+        cmocka_unit_test(ranks_that_announce_other_units_are_told),
+        cmocka_unit_test(what_was_gathered_in_vain_ends_the_order),
+        cmocka_unit_test(a_step_begins_without_units_of_before),
+        cmocka_unit_test(units_say_what_has_failed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -20,6 +20,7 @@
 #include <tutti/nn.h>
 #include <tutti/op_conv.h>
 #include <tutti/op_nn.h>
+#include <tutti/op_volume.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -48,8 +49,8 @@ typedef struct tutti_linear_options {
 TUTTI_API extern const tutti_module_ops_t tutti_linear_layer;
 
 typedef struct tutti_conv_layer_options {
-    int64_t in, out;           /**< channels; groups divide both */
-    int64_t kernel[2];         /**< {height, width}; over lines the first alone */
+    int64_t in, out;   /**< channels; groups divide both */
+    int64_t kernel[3]; /**< as in move: {height, width}, over volumes {depth, height, width} */
     tutti_conv_options_t move; /**< stride, padding or same, dilation, groups */
     bool no_bias;
 } tutti_conv_layer_options_t;
@@ -67,6 +68,12 @@ TUTTI_API extern const tutti_module_ops_t tutti_conv_transpose1d_layer;
 
 /** Larger planes. @source torch.nn.ConvTranspose2d */
 TUTTI_API extern const tutti_module_ops_t tutti_conv_transpose2d_layer;
+
+/** Over volumes: [N, in, D, H, W] -> [N, out, D', H', W']. @source torch.nn.Conv3d */
+TUTTI_API extern const tutti_module_ops_t tutti_conv3d_layer;
+
+/** Larger volumes. @source torch.nn.ConvTranspose3d */
+TUTTI_API extern const tutti_module_ops_t tutti_conv_transpose3d_layer;
 
 typedef struct tutti_embedding_options {
     int64_t count, width;
@@ -243,14 +250,30 @@ TUTTI_API extern const tutti_module_ops_t tutti_max_pool1d_layer;
 /** tutti_max_pool2d(). @source torch.nn.MaxPool2d */
 TUTTI_API extern const tutti_module_ops_t tutti_max_pool2d_layer;
 
+/** tutti_max_pool3d(). @source torch.nn.MaxPool3d */
+TUTTI_API extern const tutti_module_ops_t tutti_max_pool3d_layer;
+
 /** tutti_avg_pool1d(), options tutti_avg_pool_options_t. @source torch.nn.AvgPool1d */
 TUTTI_API extern const tutti_module_ops_t tutti_avg_pool1d_layer;
 
 /** tutti_avg_pool2d(). @source torch.nn.AvgPool2d */
 TUTTI_API extern const tutti_module_ops_t tutti_avg_pool2d_layer;
 
+/** tutti_avg_pool3d(). @source torch.nn.AvgPool3d */
+TUTTI_API extern const tutti_module_ops_t tutti_avg_pool3d_layer;
+
+/** tutti_lp_pool1d(), options tutti_lp_pool_options_t (op_volume.h). @source torch.nn.LPPool1d */
+TUTTI_API extern const tutti_module_ops_t tutti_lp_pool1d_layer;
+
+/** tutti_lp_pool2d(). @source torch.nn.LPPool2d */
+TUTTI_API extern const tutti_module_ops_t tutti_lp_pool2d_layer;
+
+/** tutti_lp_pool3d(). @source torch.nn.LPPool3d */
+TUTTI_API extern const tutti_module_ops_t tutti_lp_pool3d_layer;
+
 typedef struct tutti_adaptive_pool_options {
-    int64_t size[2]; /**< of y, {height, width}; over lines the first alone; 0: that of x */
+    int64_t size[3]; /**< of y, {height, width}, over lines the first alone, over volumes {depth,
+                          height, width}; 0: that of x */
 } tutti_adaptive_pool_options_t;
 
 /** tutti_adaptive_max_pool1d(); a second output are the indices.
@@ -266,6 +289,13 @@ TUTTI_API extern const tutti_module_ops_t tutti_adaptive_avg_pool1d_layer;
 /** tutti_adaptive_avg_pool2d(); {1, 1}: the mean of each channel.
  *  @source torch.nn.AdaptiveAvgPool2d */
 TUTTI_API extern const tutti_module_ops_t tutti_adaptive_avg_pool2d_layer;
+
+/** tutti_adaptive_max_pool3d(); a second output are the indices.
+ *  @source torch.nn.AdaptiveMaxPool3d */
+TUTTI_API extern const tutti_module_ops_t tutti_adaptive_max_pool3d_layer;
+
+/** tutti_adaptive_avg_pool3d(). @source torch.nn.AdaptiveAvgPool3d */
+TUTTI_API extern const tutti_module_ops_t tutti_adaptive_avg_pool3d_layer;
 
 /** tutti_interpolate(), options tutti_interpolate_options_t. @source torch.nn.Upsample */
 TUTTI_API extern const tutti_module_ops_t tutti_upsample_layer;

@@ -43,6 +43,7 @@
 #include <tutti/op_pad.h>
 #include <tutti/op_reduce.h>
 #include <tutti/op_shape.h>
+#include <tutti/op_volume.h>
 #include <tutti/optim.h>
 #include <tutti/options.h>
 #include <tutti/own_optimizer.h>

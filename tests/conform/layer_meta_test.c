@@ -24,9 +24,10 @@ typedef struct {
 
 static const tutti_linear_options_t linear = {
     .in = 4, .out = 6, .activation = TUTTI_ACTIVATION_GELU};
-static const tutti_conv_layer_options_t conv = {.in = 4, .out = 6, .kernel = {3, 2}};
-static const tutti_pool_options_t pool = {.kernel = {2, 2}};
-static const tutti_avg_pool_options_t means = {.kernel = {2, 2}};
+static const tutti_conv_layer_options_t conv = {.in = 4, .out = 6, .kernel = {3, 2, 2}};
+static const tutti_pool_options_t pool = {.kernel = {2, 2, 2}};
+static const tutti_avg_pool_options_t means = {.kernel = {2, 2, 2}};
+static const tutti_lp_pool_options_t norms = {.p = 2, .kernel = {2, 2, 2}};
 static const tutti_adaptive_pool_options_t three = {.size = {3, 3}};
 static const tutti_interpolate_options_t twice = {.scale = {2, 2}};
 static const tutti_flatten_options_t flat = {.first = 1, .last = 2};
@@ -58,6 +59,23 @@ static const layer_case_t cases[] = {
     {&tutti_max_pool2d_layer, &pool, {SHAPE(2, 3, 6, 8)}, .outputs = 2, .refused = SHAPE(2, 3)},
     {&tutti_avg_pool1d_layer, &means, {SHAPE(2, 3, 7)}, .refused = SHAPE(2, 3, 1)},
     {&tutti_avg_pool2d_layer, &means, {SHAPE(2, 3, 6, 8)}, .refused = SHAPE(2, 3)},
+    {&tutti_conv3d_layer, &conv, {SHAPE(1, 4, 4, 3, 3)}, .refused = SHAPE(2, 4, 2, 3, 3)},
+    {&tutti_conv_transpose3d_layer, &conv, {SHAPE(1, 4, 2, 2, 3)}, .refused = SHAPE(2, 3, 7, 8)},
+    {&tutti_max_pool3d_layer,
+     &pool,
+     {SHAPE(2, 3, 4, 6, 8)},
+     .outputs = 2,
+     .refused = SHAPE(2, 3, 1, 6, 8)},
+    {&tutti_avg_pool3d_layer, &means, {SHAPE(2, 3, 4, 6, 8)}, .refused = SHAPE(2, 3, 4)},
+    {&tutti_lp_pool1d_layer, &norms, {SHAPE(2, 3, 7)}, .refused = SHAPE(2, 3, 1)},
+    {&tutti_lp_pool2d_layer, &norms, {SHAPE(2, 3, 6, 8)}, .refused = SHAPE(2, 3)},
+    {&tutti_lp_pool3d_layer, &norms, {SHAPE(2, 3, 4, 6, 8)}, .refused = SHAPE(2, 3)},
+    {&tutti_adaptive_max_pool3d_layer,
+     &three,
+     {SHAPE(2, 3, 4, 6, 8)},
+     .outputs = 2,
+     .refused = SHAPE(2, 3, 7)},
+    {&tutti_adaptive_avg_pool3d_layer, &three, {SHAPE(2, 3, 4, 6, 8)}, .refused = SHAPE(2, 3, 7)},
     {&tutti_adaptive_max_pool1d_layer, &three, {SHAPE(2, 3, 7)}, .outputs = 2, .refused = SHAPE(7)},
     {&tutti_adaptive_max_pool2d_layer,
      &three,

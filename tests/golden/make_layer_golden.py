@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""More golden values from PyTorch, as make_golden.py's: operations of op_volume.h.
+
+    ops_volume     golden_op_test.c
+"""
+import torch
+import torch.nn.functional as F
+
+from make_golden import Cases, normal, positive
+
+
+def volume_cases():
+    c = Cases('ops_volume')
+    for n, channels, out, kernel, more in (
+            (2, 3, 4, (3, 3, 3), {}), (1, 2, 9, (1, 1, 1), {}),
+            (2, 4, 6, (3, 2, 1), {'padding': (1, 0, 2)}),
+            (2, 4, 6, (3, 3, 3), {'stride': (2, 1, 2), 'padding': (2, 1, 1), 'groups': 2}),
+            (1, 3, 3, (2, 2, 2), {'stride': (3, 2, 3), 'groups': 3}),
+            (2, 2, 5, (2, 3, 2), {'dilation': (2, 1, 2), 'padding': (1, 2, 0)}),
+            (1, 2, 3, (2, 2, 2), {'stride': (2, 2, 2), 'dilation': (3, 1, 2), 'padding': 1})):
+        x = normal(n, channels, 4, 4, 5)
+        options = {'stride': 1, 'padding': 0, 'dilation': 1, 'groups': 1, **more}
+        w = normal(out, channels // options['groups'], *kernel)
+        c.add('conv3d', [x, w, normal(out)], lambda x, w, b: F.conv3d(x, w, b, **options),
+              **options)
+        c.add('conv3d', [x[0], w, None], lambda x, w, b: F.conv3d(x, w, b, **options), **options)
+        w = normal(channels, out // options['groups'], *kernel)
+        stride = options['stride']
+        options['output_padding'] = [int(s > 1) for s in (stride if isinstance(stride, tuple)
+                                                          else [stride] * 3)]
+        c.add('conv_transpose3d', [x[:, :, :2], w, normal(out)],
+              lambda x, w, b: F.conv_transpose3d(x, w, b, **options), **options)
+    c.add('conv3d', [normal(1, 4, 4, 5, 4), normal(6, 2, 2, 3, 2), normal(6)],
+          lambda x, w, b: F.conv3d(x, w, b, padding='same', dilation=(1, 2, 1), groups=2),
+          stride=1, padding=0, dilation=(1, 2, 1), groups=2, same=1)
+    pool_cases(c)
+    lp_pool_cases(c)
+    for size, scale, mode, more in (((6, 3, 9), None, 'nearest', {}),
+                                    (None, (1.7, 0.6, 2.0), 'nearest', {}),
+                                    ((6, 3, 9), None, 'trilinear', {}),
+                                    (None, (0.7, 2.0, 1.3), 'trilinear', {}),
+                                    ((1, 7, 4), None, 'trilinear', {'align_corners': True})):
+        args = {'size': size} if scale is None else {'scale': scale}
+        c.add('interpolate', [normal(2, 2, 4, 5, 4)],
+              lambda x: F.interpolate(x, size, scale, mode, **more), mode=mode, **args, **more)
+    c.save()
+
+
+def pool_cases(c):
+    for kernel, more in (((2, 2, 2), {}), ((3, 2, 2), {'stride': (2, 1, 3), 'padding': (1, 1, 1)}),
+                         ((2, 3, 2), {'stride': (3, 2, 2), 'padding': (1, 0, 1),
+                                      'ceil_mode': True}),
+                         ((2, 2, 2), {'stride': (1, 1, 1), 'dilation': (3, 1, 2)}),
+                         ((5, 4, 6), {})):
+        options = {'kernel_size': kernel, 'stride': kernel, 'padding': (0, 0, 0),
+                   'dilation': (1, 1, 1), 'ceil_mode': False, **more}
+        for x in (normal(2, 1, 5, 4, 6), (normal(2, 5, 4, 6) / 2).round()):
+            c.add('max_pool3d', [x], lambda x: F.max_pool3d(x, **options, return_indices=True),
+                  **options)
+    for kernel, more in (((2, 2, 2), {}), ((3, 2, 2), {'stride': (2, 1, 3), 'padding': (1, 1, 1)}),
+                         ((3, 3, 2), {'stride': (2, 2, 2), 'padding': (1, 1, 1),
+                                      'ceil_mode': True, 'count_include_pad': False}),
+                         ((2, 3, 2), {'divisor_override': 5}),
+                         ((3, 3, 3), {'stride': (2, 2, 2), 'padding': (1, 1, 1),
+                                      'ceil_mode': True})):
+        options = {'kernel_size': kernel, 'stride': kernel, 'padding': (0, 0, 0),
+                   'ceil_mode': False, 'count_include_pad': True, **more}
+        c.add('avg_pool3d', [normal(2, 1, 5, 4, 6)], lambda x: F.avg_pool3d(x, **options),
+              **options)
+    for size in ((2, 2, 3), (3, 3, 4), (1, 1, 1), (7, 5, 6)):
+        x = normal(2, 2, 5, 4, 6)
+        c.add('adaptive_avg_pool3d', [x], lambda x: F.adaptive_avg_pool3d(x, size), size=size)
+        c.add('adaptive_max_pool3d', [x],
+              lambda x: F.adaptive_max_pool3d(x, size, return_indices=True), size=size)
+
+
+def lp_pool_cases(c):
+    for dims, f in ((1, F.lp_pool1d), (2, F.lp_pool2d), (3, F.lp_pool3d)):
+        for p, kernel, stride, ceil_mode in ((2, (2, 3, 2), None, False),
+                                             (3, (3, 2, 2), (2, 1, 3), True),
+                                             (1.5, (2, 2, 2), (1, 2, 2), False)):
+            kernel, stride = kernel[:dims], (stride or kernel)[:dims]
+            c.add(f.__name__, [positive(2, 2, *(5, 4, 6)[:dims])],
+                  lambda x: f(x, p, kernel if dims > 1 else kernel[0],
+                              stride if dims > 1 else stride[0], ceil_mode),
+                  p=p, kernel_size=kernel, stride=stride, ceil_mode=ceil_mode)
+
+
+if __name__ == '__main__':
+    torch.manual_seed(11)
+    volume_cases()

@@ -35,6 +35,22 @@ typedef enum tutti_activation {
     TUTTI_ACTIVATION_SILU,
     TUTTI_ACTIVATION_SIGMOID,
     TUTTI_ACTIVATION_TANH,
+    TUTTI_ACTIVATION_LEAKY_RELU, /**< these are in op_activation.h */
+    TUTTI_ACTIVATION_ELU,
+    TUTTI_ACTIVATION_CELU,
+    TUTTI_ACTIVATION_SELU,
+    TUTTI_ACTIVATION_SOFTPLUS,
+    TUTTI_ACTIVATION_LOGSIGMOID,
+    TUTTI_ACTIVATION_MISH,
+    TUTTI_ACTIVATION_SOFTSIGN,
+    TUTTI_ACTIVATION_TANHSHRINK,
+    TUTTI_ACTIVATION_THRESHOLD,
+    TUTTI_ACTIVATION_HARDTANH,
+    TUTTI_ACTIVATION_RELU6,
+    TUTTI_ACTIVATION_HARDSIGMOID,
+    TUTTI_ACTIVATION_HARDSWISH,
+    TUTTI_ACTIVATION_HARDSHRINK,
+    TUTTI_ACTIVATION_SOFTSHRINK,
 } tutti_activation_t;
 
 typedef struct tutti_linear_options {
@@ -142,11 +158,20 @@ typedef struct tutti_dropout_options {
 /** Zero elements with probability p while the context trains. @source torch.nn.Dropout */
 TUTTI_API extern const tutti_module_ops_t tutti_dropout_layer;
 
+/** A kind, and its numbers; those of other kinds are not used. */
 typedef struct tutti_activation_options {
     tutti_activation_t kind;
+    double slope;     /**< of leaky ReLU below 0; 0: 0.01 */
+    double alpha;     /**< of ELU and CELU; 0: 1 */
+    double beta;      /**< of softplus; 0: 1 */
+    double bound;     /**< of softplus: beyond it x stays; 0: 20 */
+    double lambda;    /**< of the shrinks; 0: 0.5 */
+    double threshold; /**< of threshold */
+    double value;     /**< of threshold, below it */
+    double low, high; /**< of hardtanh; PyTorch's are -1 and 1 */
 } tutti_activation_options_t;
 
-/** One of tutti_activation_t, on each element. @source torch.nn.ReLU, torch.nn.GELU … */
+/** One of tutti_activation_t, on each element. @source torch.nn.ReLU, torch.nn.LeakyReLU … */
 TUTTI_API extern const tutti_module_ops_t tutti_activation_layer;
 
 typedef struct tutti_sequential_options {

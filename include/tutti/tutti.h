@@ -28,12 +28,14 @@
 #include <tutti/metrics.h>
 #include <tutti/modes.h>
 #include <tutti/nn.h>
+#include <tutti/nn_functions.h>
 #include <tutti/nn_layers.h>
 #include <tutti/objects.h>
 #include <tutti/offload.h>
 #include <tutti/op.h>
 #include <tutti/op_activation.h>
 #include <tutti/op_conv.h>
+#include <tutti/op_feature.h>
 #include <tutti/op_index.h>
 #include <tutti/op_likelihood.h>
 #include <tutti/op_loss.h>

@@ -2,7 +2,12 @@
 #ifndef TT_GOLDEN_LAYERS_H
 #define TT_GOLDEN_LAYERS_H
 
+#include <math.h>
+
+#include <tutti/op_feature.h>
 #include <tutti/op_volume.h>
+
+#include <tutti/op_shape.h>
 
 #include "golden_windows.h"
 
@@ -92,6 +97,68 @@ static tutti_tensor_t *call_lp_pool3d(golden_call_t *c)
     return tutti_lp_pool3d(c->s, c->in[0], &options);
 }
 
+/* ---- op_feature.h --------------------------------------------------------------------------- */
+
+static tutti_tensor_t *call_pixel_shuffle(golden_call_t *c)
+{
+    return tutti_pixel_shuffle(c->s, c->in[0], integer(c, "factor"));
+}
+
+static tutti_tensor_t *call_pixel_unshuffle(golden_call_t *c)
+{
+    return tutti_pixel_unshuffle(c->s, c->in[0], integer(c, "factor"));
+}
+
+static tutti_tensor_t *call_channel_shuffle(golden_call_t *c)
+{
+    return tutti_channel_shuffle(c->s, c->in[0], integer(c, "factor"));
+}
+
+/* 1e9 stands for infinity. */
+static tutti_tensor_t *call_normalize(golden_call_t *c)
+{
+    const double p = number(c, "p");
+    return tutti_normalize(c->s, c->in[0], p < 1e9 ? p : (double)INFINITY, (int)integer(c, "dim"),
+                           1e-12);
+}
+
+static tutti_tensor_t *call_local_response_norm(golden_call_t *c)
+{
+    const tutti_local_response_options_t options = {.size = integer(c, "size"),
+                                                    .alpha = number(c, "alpha"),
+                                                    .beta = number(c, "beta"),
+                                                    .k = number(c, "k")};
+    return tutti_local_response_norm(c->s, c->in[0], &options);
+}
+
+static tutti_tensor_t *call_bilinear(golden_call_t *c)
+{
+    return tutti_bilinear(c->s, c->in[0], c->in[1], c->in[2], c->in[3]);
+}
+
+/* With "last" the last offset is the number of indices. */
+static tutti_tensor_t *call_embedding_bag(golden_call_t *c)
+{
+    const char *mode = text(c, "mode");
+    tutti_embedding_bag_options_t options = {.mode = strcmp(mode, "sum") == 0   ? TUTTI_BAG_SUM
+                                                     : strcmp(mode, "max") == 0 ? TUTTI_BAG_MAX
+                                                                                : TUTTI_BAG_MEAN,
+                                             .offsets = c->in[2],
+                                             .weights = c->in[3],
+                                             .has_last_offset = truth(c, "last"),
+                                             .has_padding =
+                                                 json_object_get(c->args, "padding") != NULL,
+                                             .padding = integer(c, "padding")};
+    if (options.has_last_offset) {
+        tutti_tensor_t *begins =
+            tutti_narrow(c->s, c->in[2], 0, 0, tutti_tensor_dim(c->in[2], 0) - 1);
+        tutti_tensor_t *end =
+            tutti_full(c->s, TUTTI_I64, TUTTI_SHAPE(1), (double)tutti_tensor_numel(c->in[0]));
+        options.offsets = tutti_cat(c->s, (tutti_tensor_t *[]){begins, end}, 2, 0);
+    }
+    return tutti_embedding_bag(c->s, c->in[0], c->in[1], &options);
+}
+
 /* ---- the table ------------------------------------------------------------------------------ */
 
 static const golden_entry_t golden_layers[] = {
@@ -104,6 +171,13 @@ static const golden_entry_t golden_layers[] = {
     {"lp_pool1d", .other = call_lp_pool1d},
     {"lp_pool2d", .other = call_lp_pool2d},
     {"lp_pool3d", .other = call_lp_pool3d},
+    {"pixel_shuffle", .other = call_pixel_shuffle},
+    {"pixel_unshuffle", .other = call_pixel_unshuffle},
+    {"channel_shuffle", .other = call_channel_shuffle},
+    {"normalize", .other = call_normalize},
+    {"local_response_norm", .other = call_local_response_norm},
+    {"bilinear", .other = call_bilinear},
+    {"embedding_bag", .other = call_embedding_bag},
 };
 
 #endif

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""More golden values from PyTorch, as make_golden.py's: operations of op_volume.h.
+"""More golden values from PyTorch, as make_golden.py's: operations of op_volume.h and
+op_feature.h.
 
-    ops_volume     golden_op_test.c
+    ops_volume, ops_feature     golden_op_test.c
 """
 import torch
 import torch.nn.functional as F
@@ -86,6 +87,60 @@ def lp_pool_cases(c):
                   p=p, kernel_size=kernel, stride=stride, ceil_mode=ceil_mode)
 
 
+def feature_cases():
+    c = Cases('ops_feature')
+    for factor, shape in ((1, (2, 3, 2)), (2, (2, 8, 2, 3)), (3, (2, 1, 9, 1, 2))):
+        c.add('pixel_shuffle', [normal(*shape)], lambda x: F.pixel_shuffle(x, factor),
+              factor=factor)
+    for factor, shape in ((1, (2, 3, 2)), (2, (2, 2, 4, 6)), (3, (2, 1, 2, 3, 6))):
+        c.add('pixel_unshuffle', [normal(*shape)], lambda x: F.pixel_unshuffle(x, factor),
+              factor=factor)
+    for groups, shape in ((2, (2, 6, 2)), (3, (1, 6, 2, 2)), (1, (2, 3))):
+        c.add('channel_shuffle', [normal(*shape)], lambda x:
+              F.channel_shuffle(x.reshape(*shape, *[1] * (4 - len(shape))), groups).reshape(shape),
+              factor=groups)
+    for p, dim in ((2, 1), (2, -1), (1, 0), (3, 1), (float('inf'), 1)):
+        c.add('normalize', [normal(2, 3, 4)], lambda x: F.normalize(x, p, dim),
+              p=min(p, 1e9), dim=dim)
+    for shape, size, more in (((2, 7, 4), 3, {}), ((2, 4, 2, 3), 2, {'alpha': 0.5, 'beta': 0.5,
+                                                                     'k': 2.0}),
+                              ((1, 3, 2, 2, 2), 6, {'alpha': 1.0})):
+        c.add('local_response_norm', [normal(*shape)],
+              lambda x: F.local_response_norm(x, size, **more), size=size, **more)
+    for shape in ((4,), (2, 4), (2, 3, 4)):
+        for bias in (normal(3), None):
+            c.add('bilinear', [normal(*shape), normal(*shape[:-1], 5), normal(3, 4, 5), bias],
+                  F.bilinear)
+    bag_cases(c)
+    c.save()
+
+
+def bag_cases(c):
+    table, square = normal(6, 3), torch.tensor([[0, 2, 5, 2], [1, 1, 3, 0]])
+    row, offsets = torch.tensor([1, 4, 4, 0, 5, 2]), torch.tensor([0, 2, 2, 5])
+    for mode in ('mean', 'sum', 'max'):
+        for padding in (None, 2, 1):
+            args = {'mode': mode} | ({} if padding is None else {'padding': padding})
+            c.add('embedding_bag', [square, table, None, None],
+                  lambda x, w, o, f: F.embedding_bag(x, w, mode=mode, padding_idx=padding),
+                  wanted=[1], **args)
+            for last in (False, True):
+                if mode != 'max':
+                    c.add('embedding_bag', [row, table, offsets, None],
+                          lambda x, w, o, f: F.embedding_bag(
+                              x, w, o, mode=mode, padding_idx=padding, include_last_offset=last)
+                          if not last else F.embedding_bag(
+                              x, w, torch.cat((o[:-1], torch.tensor([6]))), mode=mode,
+                              padding_idx=padding, include_last_offset=True),
+                          wanted=[1], last=last, **args)
+    c.add('embedding_bag', [square, table, None, normal(2, 4)],
+          lambda x, w, o, f: F.embedding_bag(x, w, mode='sum', per_sample_weights=f), mode='sum')
+    c.add('embedding_bag', [row, table, offsets, normal(6)],
+          lambda x, w, o, f: F.embedding_bag(x, w, o, mode='sum', per_sample_weights=f,
+                                             padding_idx=4), mode='sum', padding=4)
+
+
 if __name__ == '__main__':
-    torch.manual_seed(11)
-    volume_cases()
+    for make in (volume_cases, feature_cases):
+        torch.manual_seed(11)
+        make()

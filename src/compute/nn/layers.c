@@ -1,4 +1,5 @@
 /* The list of layers, as a table. */
+#include <tutti/nn_functions.h>
 #include <tutti/nn_layers.h>
 
 #include "compute/nn/module_impl.h"

@@ -30,10 +30,12 @@
 #include <tutti/nn.h>
 #include <tutti/nn_functions.h>
 #include <tutti/nn_layers.h>
+#include <tutti/nn_transformer.h>
 #include <tutti/objects.h>
 #include <tutti/offload.h>
 #include <tutti/op.h>
 #include <tutti/op_activation.h>
+#include <tutti/op_attention.h>
 #include <tutti/op_conv.h>
 #include <tutti/op_feature.h>
 #include <tutti/op_index.h>

@@ -61,6 +61,17 @@ static const tutti_local_response_options_t neighbours = {.size = 3};
 static const tutti_bilinear_options_t bilinear = {.in = 4, .second_in = 3, .out = 5};
 static const tutti_embedding_bag_layer_options_t bag = {.count = 5, .width = 4};
 
+static const tutti_multihead_attention_options_t heads = {
+    .width = 4, .heads = 2, .causal = true, .batch_first = true};
+static const tutti_transformer_options_t transformer = {.width = 4,
+                                                        .heads = 2,
+                                                        .hidden = 8,
+                                                        .layers = 2,
+                                                        .dropout = 0.1F,
+                                                        .norm_first = true,
+                                                        .batch_first = true,
+                                                        .final_norm = true};
+
 static const layer_case_t cases[] = {
     {&tutti_linear_layer, &linear, {SHAPE(2, 4)}, .refused = SHAPE(2, 3)},
     {&tutti_conv1d_layer, &conv, {SHAPE(2, 4, 7)}, .refused = SHAPE(2, 3, 7)},
@@ -156,6 +167,25 @@ static const layer_case_t cases[] = {
     {&tutti_cosine_similarity_layer, NULL, {SHAPE(2, 4), SHAPE(2, 4)}, .refused = SHAPE(2, 3)},
     {&tutti_pairwise_distance_layer, NULL, {SHAPE(2, 4), SHAPE(2, 4)}, .refused = SHAPE(2, 3)},
     {&tutti_bilinear_layer, &bilinear, {SHAPE(2, 4), SHAPE(2, 3)}, .refused = SHAPE(2, 3)},
+    {&tutti_multihead_attention_layer,
+     &heads,
+     {SHAPE(2, 3, 4), SHAPE(2, 5, 4)},
+     .outputs = 2,
+     .refused = SHAPE(2, 3, 5)},
+    {&tutti_encoder_block_layer, &transformer, {SHAPE(2, 3, 4)}, .refused = SHAPE(2, 3, 5)},
+    {&tutti_decoder_block_layer,
+     &transformer,
+     {SHAPE(2, 3, 4), SHAPE(2, 5, 4)},
+     .refused = SHAPE(3, 3, 4)},
+    {&tutti_encoder_layer, &transformer, {SHAPE(2, 3, 4)}, .refused = SHAPE(2, 3, 5)},
+    {&tutti_decoder_layer,
+     &transformer,
+     {SHAPE(2, 3, 4), SHAPE(2, 5, 4)},
+     .refused = SHAPE(3, 3, 4)},
+    {&tutti_transformer_layer,
+     &transformer,
+     {SHAPE(2, 3, 4), SHAPE(2, 5, 4)},
+     .refused = SHAPE(2, 3, 5)},
     {&tutti_embedding_bag_layer, &bag, {SHAPE(2, 3)}, .takes_indices = true},
 };
 

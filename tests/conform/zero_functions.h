@@ -3,6 +3,8 @@
 #define TT_ZERO_FUNCTIONS_H
 
 #include <tutti/nn_functions.h>
+#include <tutti/nn_transformer.h>
+#include <tutti/op_attention.h>
 
 #include "zero_trial.h"
 
@@ -68,6 +70,26 @@ static tutti_status_t softplus_beta(trial_t *t)
     const tutti_status_t status = keep_result(t, y);
     tutti_module_release(m);
     return status;
+}
+
+static tutti_status_t transformer_eps(trial_t *t)
+{
+    tutti_module_t *m;
+    const tutti_transformer_options_t o = {
+        .width = 4, .heads = 2, .hidden = 4, .eps = t->value, .norm_first = true};
+    TUTTI_CHECK(tutti_module_create(t->ctx, &tutti_encoder_block_layer, &o, &m));
+    const tutti_tensor_t *y = tutti_forward(t->s, m, numbers(t->s, TUTTI_SHAPE(2, 3, 4)));
+    const tutti_status_t status = keep_result(t, y);
+    tutti_module_release(m);
+    return status;
+}
+
+static tutti_status_t masked_scale(trial_t *t)
+{
+    tutti_tensor_t *q = tutti_mul_scalar(t->s, numbers(t->s, TUTTI_SHAPE(1, 2, 3, 4)), 1e3),
+                   *weights;
+    const tutti_masked_attention_options_t o = {.scale = t->value};
+    return keep_result(t, tutti_masked_attention(t->s, q, q, q, &o, &weights));
 }
 
 static const tutti_activation_options_t leaky = {.kind = TUTTI_ACTIVATION_LEAKY_RELU};

@@ -160,8 +160,7 @@ tutti_tensor_t *tutti_adaptive_max_pool3d(tutti_scope_t *s, tutti_tensor_t *x,
     return max_of(s, "adaptive_max_pool3d", x, &(windows_t){NULL, size}, indices);
 }
 
-/* ---- means of means, rounded to 16 bits once --------------------------------------------------
- */
+/* ---- means of means, rounded to 16 bits once ------------------------------------------------ */
 
 static tutti_tensor_t *mean_of_planes(tutti_scope_t *s, tutti_tensor_t *x,
                                       const tutti_avg_pool_options_t *from)

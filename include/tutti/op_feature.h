@@ -119,6 +119,44 @@ typedef struct tutti_local_response_options {
 TUTTI_API tutti_tensor_t *tutti_local_response_norm(tutti_scope_t *s, tutti_tensor_t *x,
                                                     const tutti_local_response_options_t *options);
 
+/* ---- weights that are bounded ---------------------------------------------------------------- */
+
+/**
+ * g v / ‖v‖, the length over all dimensions but one: direction and length of weights apart.
+ *
+ * @param v    [..., n, ...], floating
+ * @param g    broadcast to v's shape: [n, 1, 1] of a v [n, C, K] and dim 0
+ * @param dim  of the lengths that stay apart; PyTorch's is 0
+ * @return     v's shape and dtype; gradients of v and g
+ * @thread     the scope's
+ * @errors     SHAPE, DTYPE, ARG (dim)
+ * @source     torch.nn.utils.parametrizations.weight_norm; Salimans and Kingma 2016
+ */
+TUTTI_API tutti_tensor_t *tutti_weight_norm(tutti_scope_t *s, tutti_tensor_t *v, tutti_tensor_t *g,
+                                            int dim);
+
+typedef struct tutti_spectral_norm_options {
+    tutti_tensor_t *u; /**< [O], f32 (f64 for f64); written while the context trains */
+    tutti_tensor_t *v; /**< [I], the other sizes' product; written, too */
+    int iterations;    /**< of the power method while the context trains; 0: 1 */
+    double eps;        /**< least length of u and v; PyTorch's is 1e-12 */
+} tutti_spectral_norm_options_t;
+
+/**
+ * A weight over its largest singular value σ = uᵀ W v, W being [O, I]: the power method moves u and
+ * v towards its vectors, v = Wᵀ u / ‖Wᵀ u‖ and u = W v / ‖W v‖.
+ *
+ * @param weight   [O, ...], two dimensions or more, floating
+ * @param options  borrowed; u and v are required, and begin as random numbers, not zeros
+ * @return         the weight's shape and dtype; its gradient takes u and v as constant
+ * @thread         the scope's
+ * @cost           two products with a vector for each iteration
+ * @errors         SHAPE, DTYPE, ARG
+ * @source         torch.nn.utils.parametrizations.spectral_norm; Miyato et al. 2018
+ */
+TUTTI_API tutti_tensor_t *tutti_spectral_norm(tutti_scope_t *s, tutti_tensor_t *weight,
+                                              const tutti_spectral_norm_options_t *options);
+
 /* ---- products and bags ----------------------------------------------------------------------- */
 
 /**

@@ -4,6 +4,8 @@
 
 #include <math.h>
 
+#include <tutti/modes.h>
+#include <tutti/op_attention.h>
 #include <tutti/op_feature.h>
 #include <tutti/op_volume.h>
 
@@ -13,34 +15,15 @@
 
 /* ---- op_volume.h ---------------------------------------------------------------------------- */
 
-/* Numbers of each dimension, or one for all. */
-static void sizes(const golden_call_t *c, const char *name, int64_t to[3])
-{
-    const tutti_shape_t list = shape(c, name);
-    for (int i = 0; i < 3; i++) {
-        to[i] = list.rank > 0 ? list.dims[i] : integer(c, name);
-    }
-}
-
-static tutti_conv_options_t volume_options(const golden_call_t *c)
-{
-    tutti_conv_options_t o = {.groups = integer(c, "groups"), .same = integer(c, "same") == 1};
-    sizes(c, "stride", o.stride);
-    sizes(c, "padding", o.padding);
-    sizes(c, "dilation", o.dilation);
-    sizes(c, "output_padding", o.output_padding);
-    return o;
-}
-
 static tutti_tensor_t *call_conv3d(golden_call_t *c)
 {
-    const tutti_conv_options_t options = volume_options(c);
+    const tutti_conv_options_t options = conv_options(c);
     return tutti_conv3d(c->s, c->in[0], c->in[1], c->in[2], &options);
 }
 
 static tutti_tensor_t *call_conv_transpose3d(golden_call_t *c)
 {
-    const tutti_conv_options_t options = volume_options(c);
+    const tutti_conv_options_t options = conv_options(c);
     return tutti_conv_transpose3d(c->s, c->in[0], c->in[1], c->in[2], &options);
 }
 
@@ -159,6 +142,30 @@ static tutti_tensor_t *call_embedding_bag(golden_call_t *c)
     return tutti_embedding_bag(c->s, c->in[0], c->in[1], &options);
 }
 
+static tutti_tensor_t *call_weight_norm(golden_call_t *c)
+{
+    return tutti_weight_norm(c->s, c->in[0], c->in[1], (int)integer(c, "dim"));
+}
+
+static tutti_tensor_t *call_spectral_norm(golden_call_t *c)
+{
+    const tutti_spectral_norm_options_t options = {
+        .u = c->in[1], .v = c->in[2], .iterations = (int)integer(c, "iterations"), .eps = 1e-12};
+    tutti_context_set_training(tutti_scope_context(c->s), truth(c, "training"));
+    c->out[1] = c->in[1];
+    c->out[2] = c->in[2];
+    return tutti_spectral_norm(c->s, c->in[0], &options);
+}
+
+/* ---- op_attention.h ------------------------------------------------------------------------- */
+
+static tutti_tensor_t *call_masked_attention(golden_call_t *c)
+{
+    const tutti_masked_attention_options_t options = {
+        .mask = c->in[3], .causal = truth(c, "causal"), .scale = number(c, "scale")};
+    return tutti_masked_attention(c->s, c->in[0], c->in[1], c->in[2], &options, NULL);
+}
+
 /* ---- the table ------------------------------------------------------------------------------ */
 
 static const golden_entry_t golden_layers[] = {
@@ -178,6 +185,9 @@ static const golden_entry_t golden_layers[] = {
     {"local_response_norm", .other = call_local_response_norm},
     {"bilinear", .other = call_bilinear},
     {"embedding_bag", .other = call_embedding_bag},
+    {"weight_norm", .other = call_weight_norm},
+    {"spectral_norm", .other = call_spectral_norm},
+    {"masked_attention", .other = call_masked_attention},
 };
 
 #endif

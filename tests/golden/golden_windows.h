@@ -9,12 +9,10 @@
 static tutti_conv_options_t conv_options(const golden_call_t *c)
 {
     tutti_conv_options_t o = {.groups = integer(c, "groups"), .same = integer(c, "same") == 1};
-    for (int i = 0; i < 3; i++) {
-        o.stride[i] = integer(c, "stride");
-        o.padding[i] = integer(c, "padding");
-        o.dilation[i] = integer(c, "dilation");
-        o.output_padding[i] = integer(c, "output_padding");
-    }
+    sizes(c, "stride", o.stride);
+    sizes(c, "padding", o.padding);
+    sizes(c, "dilation", o.dilation);
+    sizes(c, "output_padding", o.output_padding);
     return o;
 }
 

@@ -4,6 +4,8 @@ op_feature.h.
 
     ops_volume, ops_feature     golden_op_test.c
 """
+import math
+
 import torch
 import torch.nn.functional as F
 
@@ -112,7 +114,27 @@ def feature_cases():
             c.add('bilinear', [normal(*shape), normal(*shape[:-1], 5), normal(3, 4, 5), bias],
                   F.bilinear)
     bag_cases(c)
+    for shape, dim in (((3, 4), 0), ((2, 3, 4), 1), ((4, 2, 2), -1)):
+        sizes = [n if i == dim % len(shape) else 1 for i, n in enumerate(shape)]
+        c.add('weight_norm', [normal(*shape), positive(*sizes)],
+              lambda v, g: torch._weight_norm(v, g, dim % len(shape)) if dim != 1 else
+              v * (g / v.norm(dim=(0, 2), keepdim=True)), dim=dim)
+    for shape, training in (((3, 4), False), ((3, 4), True), ((4, 2, 3), True)):
+        c.add('spectral_norm', [normal(*shape), positive(shape[0]),
+                                positive(math.prod(shape[1:]))],
+              lambda w, u, v: spectral_norm(w, u, v, 2 if training else 0), wanted=[0],
+              training=training, iterations=2)
     c.save()
+
+
+def spectral_norm(w, u, v, iterations):
+    """The weight, u and v; as parametrizations.spectral_norm, whose u and v are random."""
+    matrix = w.flatten(1)
+    with torch.no_grad():
+        for _ in range(iterations):
+            v = F.normalize(matrix.T @ u, dim=0)
+            u = F.normalize(matrix @ v, dim=0)
+    return w / (u @ matrix @ v), u, v
 
 
 def bag_cases(c):

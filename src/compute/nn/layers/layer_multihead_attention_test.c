@@ -103,6 +103,24 @@ static void weights_are_dropped_while_training(void **state)
     assert_true(fabs(tutti_tensor_at(w, 7) - 0.1) < 1e-6);
 }
 
+/* A floating mask of zeros takes the other way; 1/√3 is no number of f32. */
+static void both_ways_agree_in_f64(void **state)
+{
+    fixture_t *f = *state;
+    tutti_scope_t *s = f->s;
+    tutti_tensor_t *q = tutti_normal(s, TUTTI_F64, TUTTI_SHAPE(2, 2, 4, 3), 0, 1);
+    tutti_tensor_t *k = tutti_normal(s, TUTTI_F64, TUTTI_SHAPE(2, 2, 4, 3), 0, 1);
+    const tutti_masked_attention_options_t masked = {
+        .mask = tutti_zeros(s, TUTTI_F64, TUTTI_SHAPE(4, 4)), .causal = true};
+    const tutti_masked_attention_options_t plain = {.causal = true};
+    tutti_tensor_t *a = tutti_masked_attention(s, q, k, k, &masked, NULL);
+    tutti_tensor_t *b = tutti_masked_attention(s, q, k, k, &plain, NULL);
+    b = tutti_contiguous(s, b);
+    for (int64_t i = 0; i < tutti_tensor_numel(a); i++) {
+        assert_true(fabs(tutti_tensor_at(a, i) - tutti_tensor_at(b, i)) < 1e-14);
+    }
+}
+
 /* ---- what is refused ------------------------------------------------------------------------- */
 
 static void expect_failure(fixture_t *f,
@@ -188,6 +206,7 @@ int main(void)
         TEST(a_query_without_keys_gives_zeros_and_no_gradient),
         TEST(gradients_have_gradients),
         TEST(weights_are_dropped_while_training),
+        TEST(both_ways_agree_in_f64),
         TEST(what_is_wrong_is_said),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

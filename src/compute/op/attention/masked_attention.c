@@ -1,5 +1,6 @@
 /* masked_attention: scores, masks, softmax and product as operations of their own; or the one that
  * is fused, where that can do it. Source: op_attention.h. */
+#include <tutti/modes.h>
 #include <tutti/op_attention.h>
 #include <tutti/op_math.h>
 #include <tutti/op_nn.h>
@@ -8,6 +9,7 @@
 #include <math.h>
 
 #include "compute/autograd/op_call.h"
+#include "compute/op/math/elementwise.h"
 #include "core/base/default.h"
 
 typedef struct {
@@ -111,13 +113,23 @@ static tutti_tensor_t *ignored(const attention_t *a)
     return hidden;
 }
 
+/* In f32 (f64), also of 16-bit q and k and under autocast: a score is an exponent. */
+static tutti_tensor_t *scores_of(const attention_t *a, tutti_tensor_t *q, tutti_tensor_t *k)
+{
+    tutti_context_t *ctx = tutti_scope_context(a->s);
+    const double scale = tt_or_default(a->options.scale, 1 / sqrt((double)q->shape.dims[3]));
+    const tutti_dtype_t was = tutti_context_autocast(ctx);
+    (void)tutti_context_set_autocast(ctx, TUTTI_F32);
+    tutti_tensor_t *scores = tutti_matmul(a->s, tutti_mul_scalar(a->s, tt_wide(a->s, q), scale),
+                                          tutti_transpose(a->s, tt_wide(a->s, k), -2, -1));
+    (void)tutti_context_set_autocast(ctx, was);
+    return scores;
+}
+
 static tutti_tensor_t *weights_of(const attention_t *a, tutti_tensor_t *q, tutti_tensor_t *k)
 {
     const tutti_masked_attention_options_t *o = &a->options;
-    const double scale = tt_or_default(o->scale, 1 / sqrt((double)q->shape.dims[3]));
-    tutti_tensor_t *hidden = ignored(a);
-    tutti_tensor_t *scores =
-        tutti_matmul(a->s, tutti_mul_scalar(a->s, q, scale), tutti_transpose(a->s, k, -2, -1));
+    tutti_tensor_t *hidden = ignored(a), *scores = scores_of(a, q, k);
     if (o->mask != NULL && !is_flags(o->mask)) {
         scores = tutti_add(a->s, scores, o->mask);
     }
@@ -158,10 +170,10 @@ tutti_tensor_t *tutti_masked_attention(tutti_scope_t *s, tutti_tensor_t *q, tutt
                                                             .key_padding = o->key_padding,
                                                             .dropout = o->dropout});
     }
-    tutti_tensor_t *w = weights_of(&a, q, k);
+    tutti_tensor_t *w = tutti_cast(s, weights_of(&a, q, k), v->dtype);
     w = o->dropout > 0 ? tutti_dropout(s, w, o->dropout) : w;
     if (weights != NULL) {
         *weights = w;
     }
-    return tutti_matmul(s, tutti_cast(s, w, tutti_tensor_dtype(v)), v);
+    return tutti_matmul(s, w, v);
 }

@@ -52,6 +52,7 @@ static void call_products(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_ten
     (void)user;
     out[0] = tutti_bilinear(s, in[0], in[1], in[2], NULL);
     out[1] = tutti_embedding_bag(s, rows, in[0], &bags);
+    out[2] = tutti_weight_norm(s, in[1], tutti_ones(s, TUTTI_F64, TUTTI_SHAPE(3, 1)), 0);
 }
 
 static void check_order_2(fixture_t *f, tutti_gradient_check_fn_t call, tutti_tensor_t **in,
@@ -73,7 +74,7 @@ static void gradients_have_gradients(void **state)
                                   leaf(f->s, TUTTI_SHAPE(2, 2, 3), -1, 1)};
     check_order_2(f, call_planes, &planes, 1, 4);
     check_order_2(f, call_volumes, &volume, 1, 4);
-    check_order_2(f, call_products, products, 3, 2);
+    check_order_2(f, call_products, products, 3, 3);
 }
 
 /* ---- dropouts -------------------------------------------------------------------------------- */
@@ -147,6 +148,31 @@ static void without_training_nothing_is_dropped(void **state)
     assert_ptr_equal(tutti_alpha_dropout(f->s, x, 0.5F), x);
     assert_ptr_equal(tutti_feature_alpha_dropout(f->s, x, 0.5F), x);
     tutti_context_set_training(f->ctx, true);
+}
+
+/* ---- spectral norm --------------------------------------------------------------------------- */
+
+/* Many steps find the largest singular value of a diagonal; without training nothing moves. */
+static void spectral_norm_finds_the_largest_singular_value(void **state)
+{
+    fixture_t *f = *state;
+    tutti_scope_t *s = f->s;
+    tutti_tensor_t *w =
+        tutti_from_data(s, TUTTI_F32, TUTTI_SHAPE(2, 3), (float[]){0, 4, 0, 0, 0, -8});
+    tutti_tensor_t *u = tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(2));
+    tutti_tensor_t *v = tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(3));
+    const tutti_spectral_norm_options_t o = {.u = u, .v = v, .iterations = 40, .eps = 1e-12};
+    tutti_tensor_t *y = tutti_spectral_norm(s, w, &o);
+    assert_true(fabs(tutti_tensor_at(y, 1) - 0.5) < 1e-6);
+    assert_true(fabs(tutti_tensor_at(y, 5) + 1) < 1e-6);
+    assert_true(fabs(fabs(tutti_tensor_at(u, 1)) - 1) < 1e-6 && fabs(tutti_tensor_at(v, 0)) < 1e-6);
+    tutti_context_set_training(f->ctx, false);
+    tutti_tensor_t *ones = tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(2));
+    y = tutti_spectral_norm(s, w,
+                            &(tutti_spectral_norm_options_t){.u = ones, .v = v, .eps = 1e-12});
+    tutti_context_set_training(f->ctx, true);
+    assert_true(tutti_tensor_at(ones, 0) == 1 && tutti_tensor_at(ones, 1) == 1);
+    assert_true(fabs(fabs(tutti_tensor_at(y, 1)) - 0.5) < 1e-6);
 }
 
 /* ---- edges ----------------------------------------------------------------------------------- */
@@ -244,9 +270,32 @@ static tutti_tensor_t *pool_by_no_power(tutti_scope_t *s, tutti_tensor_t *x)
     return tutti_lp_pool1d(s, x, &(tutti_lp_pool_options_t){.kernel = {2}});
 }
 
+static tutti_tensor_t *weights_of_no_dimension(tutti_scope_t *s, tutti_tensor_t *x)
+{
+    return tutti_weight_norm(s, x, x, 3);
+}
+
+static tutti_tensor_t *spectrum_without_vectors(tutti_scope_t *s, tutti_tensor_t *x)
+{
+    return tutti_spectral_norm(s, x, NULL);
+}
+
+static tutti_tensor_t *spectrum_of_other_vectors(tutti_scope_t *s, tutti_tensor_t *x)
+{
+    tutti_tensor_t *u = tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(2));
+    return tutti_spectral_norm(s, x, &(tutti_spectral_norm_options_t){.u = u, .v = u});
+}
+
 static void what_is_wrong_is_said(void **state)
 {
     fixture_t *f = *state;
+    expect_failure(f, weights_of_no_dimension,
+                   "weight_norm: there is no dimension 3, or no floating v");
+    expect_failure(f, spectrum_without_vectors,
+                   "spectral_norm: u and v are required, iterations must not be negative");
+    expect_failure(f, spectrum_of_other_vectors,
+                   "spectral_norm: the weight must be floating, [O, ...], u [O] and v the other "
+                   "sizes' product: f32[2, 3, 4]");
     expect_failure(f, shuffle_odd_channels,
                    "pixel_shuffle: x must be [..., C r r, H, W] for this r: 2: f32[2, 3, 4]");
     expect_failure(f, unshuffle_odd_planes,
@@ -277,6 +326,7 @@ int main(void)
         TEST(whole_channels_are_dropped),
         TEST(alpha_dropout_keeps_mean_and_variance),
         TEST(without_training_nothing_is_dropped),
+        TEST(spectral_norm_finds_the_largest_singular_value),
         TEST(rows_of_zeros_stay_zeros_and_have_a_slope),
         TEST(a_window_without_elements_has_no_place),
         TEST(what_is_wrong_is_said),

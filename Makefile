@@ -6,7 +6,7 @@
 #     make check-all   everything: sanitizers, torture, fuzzing, both compilers
 #     make check-long  searches that take an hour or more
 #     make bench       measure side by side with other systems
-#     make check-peers  files to and from the newest torch, safetensors and transformers, from PyPI
+#     make check-peers  files to and from torch, safetensors, transformers, and PyTorch's samples
 #     make peers       install the newest of these systems from PyPI, into build/peers
 #     make install     to $(DESTDIR)$(prefix), which is /usr/local unless told
 #     make golden      recompute the golden test values with PyTorch
@@ -41,7 +41,7 @@ check-long: packages-check packages-check-all build
 	ctest --test-dir build -L long --output-on-failure -V
 
 check-peers: packages-check packages-bench build
-	ctest --test-dir build -R '^peers_long_test$$' --output-on-failure -V
+	ctest --test-dir build -R '^(peers|samples)_long_test$$' --output-on-failure -V
 
 peers: packages-bench
 	tools/peers

@@ -20,6 +20,7 @@
 #include <tutti/nn.h>
 #include <tutti/op_conv.h>
 #include <tutti/op_nn.h>
+#include <tutti/op_volume.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -34,6 +35,22 @@ typedef enum tutti_activation {
     TUTTI_ACTIVATION_SILU,
     TUTTI_ACTIVATION_SIGMOID,
     TUTTI_ACTIVATION_TANH,
+    TUTTI_ACTIVATION_LEAKY_RELU, /**< these are in op_activation.h */
+    TUTTI_ACTIVATION_ELU,
+    TUTTI_ACTIVATION_CELU,
+    TUTTI_ACTIVATION_SELU,
+    TUTTI_ACTIVATION_SOFTPLUS,
+    TUTTI_ACTIVATION_LOGSIGMOID,
+    TUTTI_ACTIVATION_MISH,
+    TUTTI_ACTIVATION_SOFTSIGN,
+    TUTTI_ACTIVATION_TANHSHRINK,
+    TUTTI_ACTIVATION_THRESHOLD,
+    TUTTI_ACTIVATION_HARDTANH,
+    TUTTI_ACTIVATION_RELU6,
+    TUTTI_ACTIVATION_HARDSIGMOID,
+    TUTTI_ACTIVATION_HARDSWISH,
+    TUTTI_ACTIVATION_HARDSHRINK,
+    TUTTI_ACTIVATION_SOFTSHRINK,
 } tutti_activation_t;
 
 typedef struct tutti_linear_options {
@@ -48,8 +65,8 @@ typedef struct tutti_linear_options {
 TUTTI_API extern const tutti_module_ops_t tutti_linear_layer;
 
 typedef struct tutti_conv_layer_options {
-    int64_t in, out;           /**< channels; groups divide both */
-    int64_t kernel[2];         /**< {height, width}; over lines the first alone */
+    int64_t in, out;   /**< channels; groups divide both */
+    int64_t kernel[3]; /**< as in move: {height, width}, over volumes {depth, height, width} */
     tutti_conv_options_t move; /**< stride, padding or same, dilation, groups */
     bool no_bias;
 } tutti_conv_layer_options_t;
@@ -67,6 +84,12 @@ TUTTI_API extern const tutti_module_ops_t tutti_conv_transpose1d_layer;
 
 /** Larger planes. @source torch.nn.ConvTranspose2d */
 TUTTI_API extern const tutti_module_ops_t tutti_conv_transpose2d_layer;
+
+/** Over volumes: [N, in, D, H, W] -> [N, out, D', H', W']. @source torch.nn.Conv3d */
+TUTTI_API extern const tutti_module_ops_t tutti_conv3d_layer;
+
+/** Larger volumes. @source torch.nn.ConvTranspose3d */
+TUTTI_API extern const tutti_module_ops_t tutti_conv_transpose3d_layer;
 
 typedef struct tutti_embedding_options {
     int64_t count, width;
@@ -135,11 +158,20 @@ typedef struct tutti_dropout_options {
 /** Zero elements with probability p while the context trains. @source torch.nn.Dropout */
 TUTTI_API extern const tutti_module_ops_t tutti_dropout_layer;
 
+/** A kind, and its numbers; those of other kinds are not used. */
 typedef struct tutti_activation_options {
     tutti_activation_t kind;
+    double slope;     /**< of leaky ReLU below 0; 0: 0.01 */
+    double alpha;     /**< of ELU and CELU; 0: 1 */
+    double beta;      /**< of softplus; 0: 1 */
+    double bound;     /**< of softplus: beyond it x stays; 0: 20 */
+    double lambda;    /**< of the shrinks; 0: 0.5 */
+    double threshold; /**< of threshold */
+    double value;     /**< of threshold, below it */
+    double low, high; /**< of hardtanh; PyTorch's are -1 and 1 */
 } tutti_activation_options_t;
 
-/** One of tutti_activation_t, on each element. @source torch.nn.ReLU, torch.nn.GELU … */
+/** One of tutti_activation_t, on each element. @source torch.nn.ReLU, torch.nn.LeakyReLU … */
 TUTTI_API extern const tutti_module_ops_t tutti_activation_layer;
 
 typedef struct tutti_sequential_options {
@@ -243,14 +275,30 @@ TUTTI_API extern const tutti_module_ops_t tutti_max_pool1d_layer;
 /** tutti_max_pool2d(). @source torch.nn.MaxPool2d */
 TUTTI_API extern const tutti_module_ops_t tutti_max_pool2d_layer;
 
+/** tutti_max_pool3d(). @source torch.nn.MaxPool3d */
+TUTTI_API extern const tutti_module_ops_t tutti_max_pool3d_layer;
+
 /** tutti_avg_pool1d(), options tutti_avg_pool_options_t. @source torch.nn.AvgPool1d */
 TUTTI_API extern const tutti_module_ops_t tutti_avg_pool1d_layer;
 
 /** tutti_avg_pool2d(). @source torch.nn.AvgPool2d */
 TUTTI_API extern const tutti_module_ops_t tutti_avg_pool2d_layer;
 
+/** tutti_avg_pool3d(). @source torch.nn.AvgPool3d */
+TUTTI_API extern const tutti_module_ops_t tutti_avg_pool3d_layer;
+
+/** tutti_lp_pool1d(), options tutti_lp_pool_options_t (op_volume.h). @source torch.nn.LPPool1d */
+TUTTI_API extern const tutti_module_ops_t tutti_lp_pool1d_layer;
+
+/** tutti_lp_pool2d(). @source torch.nn.LPPool2d */
+TUTTI_API extern const tutti_module_ops_t tutti_lp_pool2d_layer;
+
+/** tutti_lp_pool3d(). @source torch.nn.LPPool3d */
+TUTTI_API extern const tutti_module_ops_t tutti_lp_pool3d_layer;
+
 typedef struct tutti_adaptive_pool_options {
-    int64_t size[2]; /**< of y, {height, width}; over lines the first alone; 0: that of x */
+    int64_t size[3]; /**< of y, {height, width}, over lines the first alone, over volumes {depth,
+                          height, width}; 0: that of x */
 } tutti_adaptive_pool_options_t;
 
 /** tutti_adaptive_max_pool1d(); a second output are the indices.
@@ -266,6 +314,13 @@ TUTTI_API extern const tutti_module_ops_t tutti_adaptive_avg_pool1d_layer;
 /** tutti_adaptive_avg_pool2d(); {1, 1}: the mean of each channel.
  *  @source torch.nn.AdaptiveAvgPool2d */
 TUTTI_API extern const tutti_module_ops_t tutti_adaptive_avg_pool2d_layer;
+
+/** tutti_adaptive_max_pool3d(); a second output are the indices.
+ *  @source torch.nn.AdaptiveMaxPool3d */
+TUTTI_API extern const tutti_module_ops_t tutti_adaptive_max_pool3d_layer;
+
+/** tutti_adaptive_avg_pool3d(). @source torch.nn.AdaptiveAvgPool3d */
+TUTTI_API extern const tutti_module_ops_t tutti_adaptive_avg_pool3d_layer;
 
 /** tutti_interpolate(), options tutti_interpolate_options_t. @source torch.nn.Upsample */
 TUTTI_API extern const tutti_module_ops_t tutti_upsample_layer;

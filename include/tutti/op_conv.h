@@ -31,13 +31,14 @@
 extern "C" {
 #endif
 
-/** How a kernel moves: {height, width}; over lines the first alone. */
+/** How a kernel moves: {height, width}, over lines the first alone; over volumes (op_volume.h)
+ *  {depth, height, width}. */
 typedef struct tutti_conv_options {
-    int64_t stride[2];         /**< 0: 1 */
-    int64_t padding[2];        /**< zeros on both sides */
-    int64_t output_padding[2]; /**< of transposed ones: more of y at the end; below stride or
+    int64_t stride[3];         /**< 0: 1 */
+    int64_t padding[3];        /**< zeros on both sides */
+    int64_t output_padding[3]; /**< of transposed ones: more of y at the end; below stride or
                                     dilation */
-    int64_t dilation[2];       /**< distance between taps; 0: 1 */
+    int64_t dilation[3];       /**< distance between taps; 0: 1 */
     int64_t groups;            /**< of channels, each by itself; 0: 1 */
     bool same;                 /**< in place of padding, so many zeros that y has x's size: of an
                                     odd number one more at the end. For a stride of 1; not of
@@ -127,12 +128,13 @@ TUTTI_API tutti_tensor_t *tutti_conv_transpose2d(tutti_scope_t *s, tutti_tensor_
  * has too. Results and gradients have the same bits on any number of threads.
  */
 
-/** How a window moves: {height, width}; over lines the first alone. */
+/** How a window moves: {height, width}, over lines the first alone; over volumes {depth, height,
+ *  width}. */
 typedef struct tutti_pool_options {
-    int64_t kernel[2];   /**< size of the window */
-    int64_t stride[2];   /**< 0: the kernel */
-    int64_t padding[2];  /**< on both sides, at most half of the kernel; never a maximum */
-    int64_t dilation[2]; /**< distance between the elements of a window; 0: 1; of maxima only */
+    int64_t kernel[3];   /**< size of the window */
+    int64_t stride[3];   /**< 0: the kernel */
+    int64_t padding[3];  /**< on both sides, at most half of the kernel; never a maximum */
+    int64_t dilation[3]; /**< distance between the elements of a window; 0: 1; of maxima only */
     bool ceil_mode;      /**< a last window that reaches over the end counts as well */
 } tutti_pool_options_t;
 
@@ -170,9 +172,9 @@ TUTTI_API tutti_tensor_t *tutti_max_pool2d(tutti_scope_t *s, tutti_tensor_t *x,
 
 /** How a window that is averaged moves; as tutti_pool_options_t. */
 typedef struct tutti_avg_pool_options {
-    int64_t kernel[2];     /**< size of the window */
-    int64_t stride[2];     /**< 0: the kernel */
-    int64_t padding[2];    /**< zeros on both sides, at most half of the kernel */
+    int64_t kernel[3];     /**< size of the window */
+    int64_t stride[3];     /**< 0: the kernel */
+    int64_t padding[3];    /**< zeros on both sides, at most half of the kernel */
     bool ceil_mode;        /**< a last window that reaches over the end counts as well */
     bool excludes_padding; /**< sums are divided by the elements of x in the window alone; torch's
                                 count_include_pad=False */
@@ -242,26 +244,28 @@ TUTTI_API tutti_tensor_t *tutti_adaptive_avg_pool2d(tutti_scope_t *s, tutti_tens
 
 typedef enum tutti_interpolate_mode {
     TUTTI_INTERPOLATE_NEAREST, /**< one element of x */
-    TUTTI_INTERPOLATE_LINEAR,  /**< between two of a line, or four of a plane (bilinear) */
+    TUTTI_INTERPOLATE_LINEAR,  /**< between two of a line, four of a plane (bilinear), eight of a
+                                    volume (trilinear) */
 } tutti_interpolate_mode_t;
 
-/** {height, width}; over lines the first alone. Of each dimension size or scale. */
+/** {height, width}, over lines the first alone, over volumes {depth, height, width}. Of each
+ *  dimension size or scale. */
 typedef struct tutti_interpolate_options {
     tutti_interpolate_mode_t mode;
-    int64_t size[2];    /**< of y */
-    double scale[2];    /**< y's size over x's, rounded down; steps are 1 / scale */
+    int64_t size[3];    /**< of y */
+    double scale[3];    /**< y's size over x's, rounded down; steps are 1 / scale */
     bool align_corners; /**< of the linear mode: first and last elements of x and y coincide; else
                              their outer edges do */
 } tutti_interpolate_options_t;
 
 /**
- * Lines or planes of another size: y[i] = x at a place p in each dimension. With steps r = L / L'
- * (or 1 / scale): nearest floor(i r); linear (i + 0.5) r - 0.5, at least 0, or with align_corners
- * i (L - 1) / (L' - 1).
+ * Lines, planes or volumes of another size: y[i] = x at a place p in each dimension. With steps r =
+ * L / L' (or 1 / scale): nearest floor(i r); linear (i + 0.5) r - 0.5, at least 0, or with
+ * align_corners i (L - 1) / (L' - 1).
  *
- * @param x        [N, C, L] or [N, C, H, W], of a floating dtype
+ * @param x        [N, C, L], [N, C, H, W] or [N, C, D, H, W], of a floating dtype
  * @param options  borrowed
- * @return         [N, C, L'] or [N, C, H', W'] of x's dtype; dx = Σ weight dy
+ * @return         [N, C, L'], [N, C, H', W'] or [N, C, D', H', W'] of x's dtype; dx = Σ weight dy
  * @thread         the scope's
  * @errors         SHAPE, DTYPE, ARG
  * @source         torch.nn.functional.interpolate

@@ -28,12 +28,16 @@
 #include <tutti/metrics.h>
 #include <tutti/modes.h>
 #include <tutti/nn.h>
+#include <tutti/nn_functions.h>
 #include <tutti/nn_layers.h>
+#include <tutti/nn_transformer.h>
 #include <tutti/objects.h>
 #include <tutti/offload.h>
 #include <tutti/op.h>
 #include <tutti/op_activation.h>
+#include <tutti/op_attention.h>
 #include <tutti/op_conv.h>
+#include <tutti/op_feature.h>
 #include <tutti/op_index.h>
 #include <tutti/op_likelihood.h>
 #include <tutti/op_loss.h>
@@ -43,6 +47,7 @@
 #include <tutti/op_pad.h>
 #include <tutti/op_reduce.h>
 #include <tutti/op_shape.h>
+#include <tutti/op_volume.h>
 #include <tutti/optim.h>
 #include <tutti/options.h>
 #include <tutti/own_optimizer.h>

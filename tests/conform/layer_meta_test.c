@@ -24,9 +24,10 @@ typedef struct {
 
 static const tutti_linear_options_t linear = {
     .in = 4, .out = 6, .activation = TUTTI_ACTIVATION_GELU};
-static const tutti_conv_layer_options_t conv = {.in = 4, .out = 6, .kernel = {3, 2}};
-static const tutti_pool_options_t pool = {.kernel = {2, 2}};
-static const tutti_avg_pool_options_t means = {.kernel = {2, 2}};
+static const tutti_conv_layer_options_t conv = {.in = 4, .out = 6, .kernel = {3, 2, 2}};
+static const tutti_pool_options_t pool = {.kernel = {2, 2, 2}};
+static const tutti_avg_pool_options_t means = {.kernel = {2, 2, 2}};
+static const tutti_lp_pool_options_t norms = {.p = 2, .kernel = {2, 2, 2}};
 static const tutti_adaptive_pool_options_t three = {.size = {3, 3}};
 static const tutti_interpolate_options_t twice = {.scale = {2, 2}};
 static const tutti_flatten_options_t flat = {.first = 1, .last = 2};
@@ -48,6 +49,29 @@ static const tutti_rnn_options_t rnn = {
     .in = 4, .hidden = 3, .layers = 2, .bidirectional = true, .dropout = 0.1F};
 static const tutti_rnn_cell_options_t cell = {.in = 4, .hidden = 3};
 
+static const tutti_activation_options_t hardtanh = {
+    .kind = TUTTI_ACTIVATION_HARDTANH, .low = -1, .high = 1};
+static const tutti_pad_layer_options_t padding = {.sizes = {.count = 2, .sizes = {1, 2}},
+                                                  .mode = TUTTI_PAD_REFLECT};
+static const tutti_shuffle_options_t two = {.factor = 2};
+static const tutti_unfold_options_t windows = {.kernel = {2, 2}};
+static const tutti_fold_options_t fold = {.size = {3, 4}, .windows = {.kernel = {2, 2}}};
+static const tutti_unflatten_options_t unflatten = {.dim = 1, .sizes = SHAPE(2, -1)};
+static const tutti_local_response_options_t neighbours = {.size = 3};
+static const tutti_bilinear_options_t bilinear = {.in = 4, .second_in = 3, .out = 5};
+static const tutti_embedding_bag_layer_options_t bag = {.count = 5, .width = 4};
+
+static const tutti_multihead_attention_options_t heads = {
+    .width = 4, .heads = 2, .causal = true, .batch_first = true};
+static const tutti_transformer_options_t transformer = {.width = 4,
+                                                        .heads = 2,
+                                                        .hidden = 8,
+                                                        .layers = 2,
+                                                        .dropout = 0.1F,
+                                                        .norm_first = true,
+                                                        .batch_first = true,
+                                                        .final_norm = true};
+
 static const layer_case_t cases[] = {
     {&tutti_linear_layer, &linear, {SHAPE(2, 4)}, .refused = SHAPE(2, 3)},
     {&tutti_conv1d_layer, &conv, {SHAPE(2, 4, 7)}, .refused = SHAPE(2, 3, 7)},
@@ -58,6 +82,23 @@ static const layer_case_t cases[] = {
     {&tutti_max_pool2d_layer, &pool, {SHAPE(2, 3, 6, 8)}, .outputs = 2, .refused = SHAPE(2, 3)},
     {&tutti_avg_pool1d_layer, &means, {SHAPE(2, 3, 7)}, .refused = SHAPE(2, 3, 1)},
     {&tutti_avg_pool2d_layer, &means, {SHAPE(2, 3, 6, 8)}, .refused = SHAPE(2, 3)},
+    {&tutti_conv3d_layer, &conv, {SHAPE(1, 4, 4, 3, 3)}, .refused = SHAPE(2, 4, 2, 3, 3)},
+    {&tutti_conv_transpose3d_layer, &conv, {SHAPE(1, 4, 2, 2, 3)}, .refused = SHAPE(2, 3, 7, 8)},
+    {&tutti_max_pool3d_layer,
+     &pool,
+     {SHAPE(2, 3, 4, 6, 8)},
+     .outputs = 2,
+     .refused = SHAPE(2, 3, 1, 6, 8)},
+    {&tutti_avg_pool3d_layer, &means, {SHAPE(2, 3, 4, 6, 8)}, .refused = SHAPE(2, 3, 4)},
+    {&tutti_lp_pool1d_layer, &norms, {SHAPE(2, 3, 7)}, .refused = SHAPE(2, 3, 1)},
+    {&tutti_lp_pool2d_layer, &norms, {SHAPE(2, 3, 6, 8)}, .refused = SHAPE(2, 3)},
+    {&tutti_lp_pool3d_layer, &norms, {SHAPE(2, 3, 4, 6, 8)}, .refused = SHAPE(2, 3)},
+    {&tutti_adaptive_max_pool3d_layer,
+     &three,
+     {SHAPE(2, 3, 4, 6, 8)},
+     .outputs = 2,
+     .refused = SHAPE(2, 3, 7)},
+    {&tutti_adaptive_avg_pool3d_layer, &three, {SHAPE(2, 3, 4, 6, 8)}, .refused = SHAPE(2, 3, 7)},
     {&tutti_adaptive_max_pool1d_layer, &three, {SHAPE(2, 3, 7)}, .outputs = 2, .refused = SHAPE(7)},
     {&tutti_adaptive_max_pool2d_layer,
      &three,
@@ -104,6 +145,48 @@ static const layer_case_t cases[] = {
      .outputs = 2,
      .refused = SHAPE(3, 4)},
     {&tutti_gru_cell_layer, &cell, {SHAPE(2, 4), SHAPE(2, 3)}, .refused = SHAPE(2, 5)},
+    {&tutti_activation_layer, &hardtanh, {SHAPE(2, 4)}, .refused = {0}},
+    {&tutti_prelu_layer, NULL, {SHAPE(2, 4)}, .refused = {0}},
+    {&tutti_softmax_layer, NULL, {SHAPE(2, 4)}, .refused = {0}},
+    {&tutti_log_softmax_layer, NULL, {SHAPE(2, 4)}, .refused = {0}},
+    {&tutti_softmin_layer, NULL, {SHAPE(2, 4)}, .refused = {0}},
+    {&tutti_glu_layer, NULL, {SHAPE(2, 4)}, .refused = SHAPE(2, 3)},
+    {&tutti_pad_layer, &padding, {SHAPE(2, 4)}, .refused = SHAPE(2, 2)},
+    {&tutti_pixel_shuffle_layer, &two, {SHAPE(1, 4, 2, 3)}, .refused = SHAPE(2, 3, 3)},
+    {&tutti_pixel_unshuffle_layer, &two, {SHAPE(1, 4, 2, 4)}, .refused = SHAPE(2, 3, 3)},
+    {&tutti_channel_shuffle_layer, &two, {SHAPE(1, 4, 2, 3)}, .refused = SHAPE(2, 3, 3)},
+    {&tutti_unfold_layer, &windows, {SHAPE(1, 2, 3, 4)}, .refused = SHAPE(2, 3)},
+    {&tutti_fold_layer, &fold, {SHAPE(1, 8, 6)}, .refused = SHAPE(1, 8, 5)},
+    {&tutti_unflatten_layer, &unflatten, {SHAPE(2, 6, 3)}, .refused = SHAPE(2, 5, 3)},
+    {&tutti_dropout1d_layer, &dropout, {SHAPE(2, 4, 3)}, .refused = SHAPE(2)},
+    {&tutti_dropout2d_layer, &dropout, {SHAPE(2, 4, 3, 2)}, .refused = SHAPE(2, 3)},
+    {&tutti_dropout3d_layer, &dropout, {SHAPE(2, 4, 3, 2, 2)}, .refused = SHAPE(2, 3)},
+    {&tutti_alpha_dropout_layer, &dropout, {SHAPE(2, 4)}, .refused = {0}},
+    {&tutti_feature_alpha_dropout_layer, &dropout, {SHAPE(2, 4, 3)}, .refused = SHAPE(2)},
+    {&tutti_local_response_norm_layer, &neighbours, {SHAPE(2, 4, 3)}, .refused = SHAPE(2, 3)},
+    {&tutti_cosine_similarity_layer, NULL, {SHAPE(2, 4), SHAPE(2, 4)}, .refused = SHAPE(2, 3)},
+    {&tutti_pairwise_distance_layer, NULL, {SHAPE(2, 4), SHAPE(2, 4)}, .refused = SHAPE(2, 3)},
+    {&tutti_bilinear_layer, &bilinear, {SHAPE(2, 4), SHAPE(2, 3)}, .refused = SHAPE(2, 3)},
+    {&tutti_multihead_attention_layer,
+     &heads,
+     {SHAPE(2, 3, 4), SHAPE(2, 5, 4)},
+     .outputs = 2,
+     .refused = SHAPE(2, 3, 5)},
+    {&tutti_encoder_block_layer, &transformer, {SHAPE(2, 3, 4)}, .refused = SHAPE(2, 3, 5)},
+    {&tutti_decoder_block_layer,
+     &transformer,
+     {SHAPE(2, 3, 4), SHAPE(2, 5, 4)},
+     .refused = SHAPE(3, 3, 4)},
+    {&tutti_encoder_layer, &transformer, {SHAPE(2, 3, 4)}, .refused = SHAPE(2, 3, 5)},
+    {&tutti_decoder_layer,
+     &transformer,
+     {SHAPE(2, 3, 4), SHAPE(2, 5, 4)},
+     .refused = SHAPE(3, 3, 4)},
+    {&tutti_transformer_layer,
+     &transformer,
+     {SHAPE(2, 3, 4), SHAPE(2, 5, 4)},
+     .refused = SHAPE(2, 3, 5)},
+    {&tutti_embedding_bag_layer, &bag, {SHAPE(2, 3)}, .takes_indices = true},
 };
 
 enum { CASE_COUNT = sizeof cases / sizeof *cases };

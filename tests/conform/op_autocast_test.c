@@ -42,6 +42,8 @@ static const struct {
     {"conv2d", LOW},
     {"conv_transpose1d", LOW},
     {"conv_transpose2d", LOW},
+    {"conv3d", LOW},
+    {"conv_transpose3d", LOW},
     /* to f32 */
     {"pow", WIDE},
     {"pow_scalar", WIDE},

@@ -1,5 +1,6 @@
 /* Cases of convolutions (op_conv.h). Their references are golden values. */
 #include <tutti/op_conv.h>
+#include <tutti/op_volume.h>
 
 #include "op_cases.h"
 
@@ -43,6 +44,46 @@ static void call_conv_transpose2d(tutti_scope_t *s, tutti_tensor_t *const *in, t
     out[0] = tutti_conv_transpose2d(s, in[0], in[1], in[2], &sparse);
 }
 
+static const tutti_conv_options_t deep = {.stride = {2, 1, 1}, .padding = {2, 1, 0}};
+static const tutti_conv_options_t deep_sparse = {.stride = {1, 2, 1},
+                                                 .padding = {1, 1, 0},
+                                                 .output_padding = {1, 1, 0},
+                                                 .dilation = {2, 1, 1},
+                                                 .groups = 2};
+
+static void call_conv3d(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
+{
+    out[0] = tutti_conv3d(s, in[0], in[1], in[2], &deep);
+}
+
+static void call_conv3d_sparse(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
+{
+    out[0] = tutti_conv3d(s, in[0], in[1], in[2], &deep_sparse);
+}
+
+static void call_conv3d_same(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
+{
+    out[0] = tutti_conv3d(s, in[0], in[1], in[2], &(tutti_conv_options_t){.same = true});
+}
+
+static void call_conv_transpose3d(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
+{
+    out[0] = tutti_conv_transpose3d(s, in[0], in[1], in[2], &deep);
+}
+
+static void call_conv_transpose3d_bare(tutti_scope_t *s, tutti_tensor_t *const *in,
+                                       tutti_tensor_t **out)
+{
+    out[0] = tutti_conv_transpose3d(s, in[0], in[1], in[2],
+                                    &(tutti_conv_options_t){.stride = {3, 1, 1}});
+}
+
+static void call_conv_transpose3d_sparse(tutti_scope_t *s, tutti_tensor_t *const *in,
+                                         tutti_tensor_t **out)
+{
+    out[0] = tutti_conv_transpose3d(s, in[0], in[1], in[2], &deep_sparse);
+}
+
 #define CASE(name, about) .op = name, .what = about
 #define X(...)                                                                                     \
     {                                                                                              \
@@ -78,6 +119,22 @@ const op_case_t op_cases_conv[] = {
      .call = call_conv_transpose2d},
     {CASE("conv_transpose2d", "empty"), .input_count = 3,
      .inputs = {X(0, 4, 3, 4), X(4, 1, 3, 2), MISSING}, .call = call_conv_transpose2d},
+    {CASE("conv3d", "stride and padding of depth"), .input_count = 3,
+     .inputs = {X(2, 2, 4, 3, 3), X(3, 2, 3, 2, 2), X(3)}, .call = call_conv3d},
+    {CASE("conv3d", "dilation, groups, one volume"), .input_count = 3,
+     .inputs = {X(4, 4, 3, 3), X(2, 2, 2, 3, 2), MISSING}, .call = call_conv3d_sparse},
+    {CASE("conv3d", "same, odd and even kernels"), .input_count = 3,
+     .inputs = {X(1, 2, 4, 3, 3), X(2, 2, 2, 3, 2), X(2)}, .call = call_conv3d_same},
+    {CASE("conv3d", "empty"), .input_count = 3,
+     .inputs = {X(0, 2, 4, 3, 3), X(3, 2, 3, 2, 2), X(3)}, .call = call_conv3d},
+    {CASE("conv_transpose3d", "planes that nothing reaches"), .input_count = 3,
+     .inputs = {X(2, 2, 3, 2, 3), X(2, 3, 1, 3, 2), X(3)}, .call = call_conv_transpose3d_bare},
+    {CASE("conv_transpose3d", ""), .input_count = 3,
+     .inputs = {X(2, 2, 4, 3, 3), X(2, 3, 3, 2, 2), X(3)}, .call = call_conv_transpose3d},
+    {CASE("conv_transpose3d", "dilation, groups"), .input_count = 3,
+     .inputs = {X(1, 4, 3, 2, 3), X(4, 1, 2, 3, 2), MISSING}, .call = call_conv_transpose3d_sparse},
+    {CASE("conv_transpose3d", "empty"), .input_count = 3,
+     .inputs = {X(0, 2, 4, 3, 3), X(2, 3, 3, 2, 2), X(3)}, .call = call_conv_transpose3d},
 };
 
 /* ---- errors ---------------------------------------------------------------------------------- */
@@ -95,6 +152,18 @@ static void conv2d_of_a_line(tutti_scope_t *s)
 static void conv2d_of_other_channels(tutti_scope_t *s)
 {
     (void)tutti_conv2d(s, f32(s, TUTTI_SHAPE(2, 4, 5, 5)), f32(s, TUTTI_SHAPE(1, 3, 3, 3)), NULL,
+                       NULL);
+}
+
+static void conv3d_of_a_plane(tutti_scope_t *s)
+{
+    (void)tutti_conv3d(s, f32(s, TUTTI_SHAPE(3, 5, 5)), f32(s, TUTTI_SHAPE(1, 3, 3, 3, 3)), NULL,
+                       NULL);
+}
+
+static void conv3d_with_too_deep_a_kernel(tutti_scope_t *s)
+{
+    (void)tutti_conv3d(s, f32(s, TUTTI_SHAPE(3, 2, 5, 5)), f32(s, TUTTI_SHAPE(1, 3, 3, 3, 3)), NULL,
                        NULL);
 }
 
@@ -164,6 +233,12 @@ static void conv_transpose1d_of_the_same_size(tutti_scope_t *s)
 }
 
 const op_error_t op_errors_conv[] = {
+    {"conv3d", conv3d_of_a_plane,
+     "conv3d: x must be [N, C, D, H, W] or [C, D, H, W]: f32[3, 5, 5], f32[1, 3, 3, 3, 3] and "
+     "none"},
+    {"conv3d", conv3d_with_too_deep_a_kernel,
+     "conv3d: the kernel does not fit: size 2, kernel 3, padding 0: f32[3, 2, 5, 5], f32[1, 3, 3, "
+     "3, 3] and none"},
     {"conv2d", conv2d_of_the_same_size_with_a_stride,
      "conv2d: same padding is for a stride of 1 and no other padding, not for 2 and 0: f32[3, 5, "
      "5], f32[1, 3, 3, 3] and none"},

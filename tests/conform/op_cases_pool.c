@@ -102,6 +102,20 @@ static void call_linear(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tenso
     out[0] = tutti_interpolate(s, in[0], &linear);
 }
 
+static const tutti_interpolate_options_t trilinear = {
+    .mode = TUTTI_INTERPOLATE_LINEAR, .size = {5, 0, 3}, .scale = {0, 1.5}};
+static const tutti_interpolate_options_t nearest_volume = {.scale = {2, 1.5, 1}};
+
+static void call_trilinear(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
+{
+    out[0] = tutti_interpolate(s, in[0], &trilinear);
+}
+
+static void call_nearest_volume(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
+{
+    out[0] = tutti_interpolate(s, in[0], &nearest_volume);
+}
+
 static void call_aligned(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
 {
     out[0] = tutti_interpolate(s, in[0], &aligned);
@@ -147,6 +161,9 @@ const op_case_t op_cases_pool[] = {
     {CASE("interpolate", "linear"), .inputs = {X(2, 3, 7)}, .call = call_linear},
     {CASE("interpolate", "bilinear"), .inputs = {X(2, 2, 3, 4)}, .call = call_linear},
     {CASE("interpolate", "corners"), .inputs = {X(2, 2, 3, 4)}, .call = call_aligned},
+    {CASE("interpolate", "trilinear"), .inputs = {X(1, 2, 3, 2, 4)}, .call = call_trilinear},
+    {CASE("interpolate", "nearest in a volume"), .inputs = {X(2, 1, 3, 2, 4)},
+     .call = call_nearest_volume},
     {CASE("interpolate", "empty"), .inputs = {X(0, 2, 3, 4)}, .call = call_linear},
     {CASE("adaptive_avg_pool2d", "empty"), .inputs = {X(0, 2, 4, 5)},
      .call = call_adaptive_avg_pool2d},
@@ -237,7 +254,7 @@ const op_error_t op_errors_pool[] = {
     {"interpolate", interpolate_nearest_with_corners,
      "interpolate: align_corners goes with the linear mode only: f32[2, 3, 5]"},
     {"interpolate", interpolate_one_image,
-     "interpolate: x must be [N, C, L] or [N, C, H, W]: f32[5, 5]"},
+     "interpolate: x must be [N, C, L], [N, C, H, W] or [N, C, D, H, W]: f32[5, 5]"},
     {"max_pool2d", max_pool2d_of_a_line,
      "max_pool2d: x must be [N, C, H, W] or [C, H, W]: f32[3, 5]"},
     {"max_pool2d", max_pool2d_of_integers,

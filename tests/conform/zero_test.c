@@ -18,6 +18,7 @@
 #include "compute/optim/optimizer.h"
 #include "core/tensor/device_testing.h"
 #include "core/tensor/tensor_impl.h"
+#include "zero_functions.h"
 #include "zero_losses.h"
 
 enum { OPTIONS_BYTES = 256 };
@@ -390,6 +391,20 @@ static const row_t rows[] = {
     LAYER(tutti_transformer_block_options_t, eps, &tutti_transformer_block_layer, block),
     LAYER(tutti_transformer_block_options_t, std, &tutti_transformer_block_layer, block),
     LAYER(tutti_transformer_block_options_t, result_std, &tutti_transformer_block_layer, block),
+    LAYER(tutti_activation_options_t, slope, &tutti_activation_layer, leaky),
+    LAYER(tutti_activation_options_t, alpha, &tutti_activation_layer, elu),
+    LAYER(tutti_activation_options_t, bound, &tutti_activation_layer, softplus),
+    LAYER(tutti_activation_options_t, lambda, &tutti_activation_layer, hardshrink),
+    LAYER(tutti_prelu_options_t, begin, &tutti_prelu_layer, prelu),
+    REFUSED("tutti_activation_options_t.beta", softplus_beta, "beta"),
+    RUN("tutti_cosine_similarity_options_t.eps", cosine_eps),
+    RUN("tutti_pairwise_distance_options_t.eps", distance_eps),
+    REFUSED("tutti_pairwise_distance_options_t.p", distance_norm, "p must be above 0"),
+    RUN("tutti_transformer_options_t.eps", transformer_eps),
+    RUN("tutti_masked_attention_options_t.scale", masked_scale),
+    RUN("tutti_local_response_options_t.alpha", local_response_alpha),
+    RUN("tutti_local_response_options_t.beta", local_response_beta),
+    RUN("tutti_local_response_options_t.k", local_response_k),
     RUN("tutti_layer_norm(eps)", layer_norm),
     RUN("tutti_rms_norm(eps)", rms_norm),
     RUN("tutti_group_norm(eps)", group_norm),

@@ -72,6 +72,15 @@ static tutti_dims_t dims(const golden_call_t *c, const char *name)
     return out;
 }
 
+/* Numbers of each dimension, or one for all. */
+static void sizes(const golden_call_t *c, const char *name, int64_t to[3])
+{
+    const tutti_shape_t list = shape(c, name);
+    for (int i = 0; i < 3; i++) {
+        to[i] = list.rank > 0 ? list.dims[i] : integer(c, name);
+    }
+}
+
 static tutti_loss_reduction_t reduction(const golden_call_t *c)
 {
     const char *name = text(c, "reduction");

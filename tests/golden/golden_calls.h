@@ -11,6 +11,7 @@
 
 #include "golden_args.h"
 #include "golden_everyday.h"
+#include "golden_layers.h"
 #include "golden_windows.h"
 
 /* ---- op_math.h ------------------------------------------------------------------------------ */
@@ -475,6 +476,11 @@ static const golden_entry_t *golden_find(const char *name)
     for (size_t i = 0; i < sizeof golden_everyday / sizeof golden_everyday[0]; i++) {
         if (strcmp(golden_everyday[i].name, name) == 0) {
             return &golden_everyday[i];
+        }
+    }
+    for (size_t i = 0; i < sizeof golden_layers / sizeof golden_layers[0]; i++) {
+        if (strcmp(golden_layers[i].name, name) == 0) {
+            return &golden_layers[i];
         }
     }
     return NULL;

@@ -9,12 +9,10 @@
 static tutti_conv_options_t conv_options(const golden_call_t *c)
 {
     tutti_conv_options_t o = {.groups = integer(c, "groups"), .same = integer(c, "same") == 1};
-    for (int i = 0; i < 2; i++) {
-        o.stride[i] = integer(c, "stride");
-        o.padding[i] = integer(c, "padding");
-        o.dilation[i] = integer(c, "dilation");
-        o.output_padding[i] = integer(c, "output_padding");
-    }
+    sizes(c, "stride", o.stride);
+    sizes(c, "padding", o.padding);
+    sizes(c, "dilation", o.dilation);
+    sizes(c, "output_padding", o.output_padding);
     return o;
 }
 
@@ -47,7 +45,7 @@ static tutti_pool_options_t pool_options(const golden_call_t *c)
     tutti_pool_options_t o = {.ceil_mode = truth(c, "ceil_mode")};
     const tutti_shape_t kernel = shape(c, "kernel_size"), stride = shape(c, "stride"),
                         padding = shape(c, "padding"), dilation = shape(c, "dilation");
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         o.kernel[i] = kernel.dims[i];
         o.stride[i] = stride.dims[i];
         o.padding[i] = padding.dims[i];
@@ -77,7 +75,7 @@ static tutti_avg_pool_options_t avg_pool_options(const golden_call_t *c)
                                   .divisor = integer(c, "divisor_override")};
     const tutti_shape_t kernel = shape(c, "kernel_size"), stride = shape(c, "stride"),
                         padding = shape(c, "padding");
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         o.kernel[i] = kernel.dims[i];
         o.stride[i] = stride.dims[i];
         o.padding[i] = padding.dims[i];
@@ -129,7 +127,7 @@ static tutti_tensor_t *call_interpolate(golden_call_t *c)
                                                  ? TUTTI_INTERPOLATE_NEAREST
                                                  : TUTTI_INTERPOLATE_LINEAR,
                                      .align_corners = truth(c, "align_corners")};
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         o.size[i] = size.dims[i];
         o.scale[i] = json_number_value(json_array_get(scale, (size_t)i));
     }

@@ -1,5 +1,7 @@
 /* The list of layers, as a table. */
+#include <tutti/nn_functions.h>
 #include <tutti/nn_layers.h>
+#include <tutti/nn_transformer.h>
 
 #include "compute/nn/module_impl.h"
 

@@ -1,7 +1,7 @@
 /* Convolution layers. Initial values as PyTorch's: kaiming_uniform with a = √5 comes to U(±1/√fan),
  * fan = kernel × the weight's second size, and the bias has the same bounds. */
 #include <tutti/nn_layers.h>
-#include <tutti/op_conv.h>
+#include <tutti/op_volume.h>
 
 #include <math.h>
 
@@ -16,7 +16,8 @@ static tutti_status_t check_options(tutti_module_t *m, const tutti_conv_layer_op
                                     int dims)
 {
     const char *name = tutti_module_kind(m)->name;
-    if (o == NULL || o->in < 1 || o->out < 1 || o->kernel[0] < 1 || o->kernel[dims - 1] < 1) {
+    if (o == NULL || o->in < 1 || o->out < 1 || o->kernel[0] < 1 || o->kernel[dims / 2] < 1 ||
+        o->kernel[dims - 1] < 1) {
         return TT_FAIL(TUTTI_ERR_ARG,
                        "%s: in %lld, out %lld, kernel %lld and %lld: all must be at least 1", name,
                        o == NULL ? 0LL : (long long)o->in, o == NULL ? 0LL : (long long)o->out,
@@ -39,10 +40,12 @@ static tutti_status_t init(tutti_module_t *m, const tutti_conv_layer_options_t *
     const int64_t groups = o->move.groups == 0 ? 1 : o->move.groups;
     const int64_t first = is_transposed ? o->in : o->out;
     const int64_t second = (is_transposed ? o->out : o->in) / groups;
-    const tutti_shape_t shape = dims == 1 ? TUTTI_SHAPE(first, second, o->kernel[0])
-                                          : TUTTI_SHAPE(first, second, o->kernel[0], o->kernel[1]);
-    const double fan =
-        (double)second * (double)o->kernel[0] * (dims == 1 ? 1 : (double)o->kernel[1]);
+    tutti_shape_t shape = {.rank = dims + 2, .dims = {first, second}};
+    double fan = (double)second;
+    for (int i = 0; i < dims; i++) {
+        shape.dims[2 + i] = o->kernel[i];
+        fan *= (double)o->kernel[i];
+    }
     const tutti_init_t uniform = {TUTTI_INIT_UNIFORM, -1 / sqrt(fan), 1 / sqrt(fan)};
     conv->options = o->move;
     TT_TRY(tutti_module_new_parameter(m, "weight", shape, uniform, &conv->weight));
@@ -61,6 +64,11 @@ static tutti_status_t init_conv2d(tutti_module_t *m, const void *options)
     return init(m, options, 2, false);
 }
 
+static tutti_status_t init_conv3d(tutti_module_t *m, const void *options)
+{
+    return init(m, options, 3, false);
+}
+
 static tutti_status_t init_conv_transpose1d(tutti_module_t *m, const void *options)
 {
     return init(m, options, 1, true);
@@ -69,6 +77,11 @@ static tutti_status_t init_conv_transpose1d(tutti_module_t *m, const void *optio
 static tutti_status_t init_conv_transpose2d(tutti_module_t *m, const void *options)
 {
     return init(m, options, 2, true);
+}
+
+static tutti_status_t init_conv_transpose3d(tutti_module_t *m, const void *options)
+{
+    return init(m, options, 3, true);
 }
 
 static tutti_tensor_t *forward_conv1d(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x)
@@ -95,6 +108,19 @@ static tutti_tensor_t *forward_conv_transpose2d(tutti_scope_t *s, tutti_module_t
 {
     const conv_layer_t *conv = tutti_module_state(m);
     return tutti_conv_transpose2d(s, x, conv->weight, conv->bias, &conv->options);
+}
+
+static tutti_tensor_t *forward_conv3d(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x)
+{
+    const conv_layer_t *conv = tutti_module_state(m);
+    return tutti_conv3d(s, x, conv->weight, conv->bias, &conv->options);
+}
+
+static tutti_tensor_t *forward_conv_transpose3d(tutti_scope_t *s, tutti_module_t *m,
+                                                tutti_tensor_t *x)
+{
+    const conv_layer_t *conv = tutti_module_state(m);
+    return tutti_conv_transpose3d(s, x, conv->weight, conv->bias, &conv->options);
 }
 
 const tutti_module_ops_t tutti_conv1d_layer = {
@@ -127,4 +153,20 @@ const tutti_module_ops_t tutti_conv_transpose2d_layer = {
     .state_bytes = sizeof(conv_layer_t),
     .init = init_conv_transpose2d,
     .forward = forward_conv_transpose2d,
+};
+
+const tutti_module_ops_t tutti_conv3d_layer = {
+    .name = "conv3d",
+    .about = "convolution over volumes [N, C, D, H, W]",
+    .state_bytes = sizeof(conv_layer_t),
+    .init = init_conv3d,
+    .forward = forward_conv3d,
+};
+
+const tutti_module_ops_t tutti_conv_transpose3d_layer = {
+    .name = "conv_transpose3d",
+    .about = "transposed convolution over volumes [N, C, D, H, W]",
+    .state_bytes = sizeof(conv_layer_t),
+    .init = init_conv_transpose3d,
+    .forward = forward_conv_transpose3d,
 };

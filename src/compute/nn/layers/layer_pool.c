@@ -1,5 +1,6 @@
 /* Pooling layers: options that are kept, and checked once. */
 #include <tutti/nn_layers.h>
+#include <tutti/op_volume.h>
 
 #include "core/base/fail.h"
 
@@ -42,6 +43,11 @@ static tutti_status_t init_max_pool2d(tutti_module_t *m, const void *options)
     return init_max(m, options, 2);
 }
 
+static tutti_status_t init_max_pool3d(tutti_module_t *m, const void *options)
+{
+    return init_max(m, options, 3);
+}
+
 static tutti_status_t init_avg(tutti_module_t *m, const void *options, int dims)
 {
     tutti_avg_pool_options_t *o = tutti_module_state(m);
@@ -65,15 +71,22 @@ static tutti_status_t init_avg_pool2d(tutti_module_t *m, const void *options)
     return init_avg(m, options, 2);
 }
 
+static tutti_status_t init_avg_pool3d(tutti_module_t *m, const void *options)
+{
+    return init_avg(m, options, 3);
+}
+
 static tutti_status_t init_adaptive(tutti_module_t *m, const void *options)
 {
     tutti_adaptive_pool_options_t *o = tutti_module_state(m);
     if (options != NULL) {
         *o = *(const tutti_adaptive_pool_options_t *)options;
     }
-    if (o->size[0] < 0 || o->size[1] < 0) {
-        return TT_FAIL(TUTTI_ERR_ARG, "%s: size %lld and %lld must not be negative",
-                       tutti_module_kind(m)->name, (long long)o->size[0], (long long)o->size[1]);
+    for (int i = 0; i < 3; i++) {
+        if (o->size[i] < 0) {
+            return TT_FAIL(TUTTI_ERR_ARG, "%s: size %lld must not be negative",
+                           tutti_module_kind(m)->name, (long long)o->size[i]);
+        }
     }
     return TUTTI_OK;
 }
@@ -108,6 +121,15 @@ static void forward_max_pool2d(tutti_scope_t *s, tutti_module_t *m, tutti_tensor
     }
 }
 
+static void forward_max_pool3d(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *const *inputs,
+                               int input_count, tutti_tensor_t **outputs, int output_count)
+{
+    if (is_call_of_max(s, m, input_count, output_count)) {
+        outputs[0] = tutti_max_pool3d(s, inputs[0], tutti_module_state(m),
+                                      output_count > 1 ? &outputs[1] : NULL);
+    }
+}
+
 static void forward_adaptive_max_pool1d(tutti_scope_t *s, tutti_module_t *m,
                                         tutti_tensor_t *const *inputs, int input_count,
                                         tutti_tensor_t **outputs, int output_count)
@@ -130,6 +152,17 @@ static void forward_adaptive_max_pool2d(tutti_scope_t *s, tutti_module_t *m,
     }
 }
 
+static void forward_adaptive_max_pool3d(tutti_scope_t *s, tutti_module_t *m,
+                                        tutti_tensor_t *const *inputs, int input_count,
+                                        tutti_tensor_t **outputs, int output_count)
+{
+    const tutti_adaptive_pool_options_t *o = tutti_module_state(m);
+    if (is_call_of_max(s, m, input_count, output_count)) {
+        outputs[0] =
+            tutti_adaptive_max_pool3d(s, inputs[0], o->size, output_count > 1 ? &outputs[1] : NULL);
+    }
+}
+
 static tutti_tensor_t *forward_avg_pool1d(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x)
 {
     return tutti_avg_pool1d(s, x, tutti_module_state(m));
@@ -138,6 +171,18 @@ static tutti_tensor_t *forward_avg_pool1d(tutti_scope_t *s, tutti_module_t *m, t
 static tutti_tensor_t *forward_avg_pool2d(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x)
 {
     return tutti_avg_pool2d(s, x, tutti_module_state(m));
+}
+
+static tutti_tensor_t *forward_avg_pool3d(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x)
+{
+    return tutti_avg_pool3d(s, x, tutti_module_state(m));
+}
+
+static tutti_tensor_t *forward_adaptive_avg_pool3d(tutti_scope_t *s, tutti_module_t *m,
+                                                   tutti_tensor_t *x)
+{
+    const tutti_adaptive_pool_options_t *o = tutti_module_state(m);
+    return tutti_adaptive_avg_pool3d(s, x, o->size);
 }
 
 static tutti_tensor_t *forward_adaptive_avg_pool1d(tutti_scope_t *s, tutti_module_t *m,
@@ -216,4 +261,36 @@ const tutti_module_ops_t tutti_adaptive_avg_pool2d_layer = {
     .state_bytes = sizeof(tutti_adaptive_pool_options_t),
     .init = init_adaptive,
     .forward = forward_adaptive_avg_pool2d,
+};
+
+const tutti_module_ops_t tutti_max_pool3d_layer = {
+    .name = "max_pool3d",
+    .about = "the largest of each window of volumes [N, C, D, H, W]",
+    .state_bytes = sizeof(tutti_pool_options_t),
+    .init = init_max_pool3d,
+    .forward_many = forward_max_pool3d,
+};
+
+const tutti_module_ops_t tutti_avg_pool3d_layer = {
+    .name = "avg_pool3d",
+    .about = "the mean of each window of volumes [N, C, D, H, W]",
+    .state_bytes = sizeof(tutti_avg_pool_options_t),
+    .init = init_avg_pool3d,
+    .forward = forward_avg_pool3d,
+};
+
+const tutti_module_ops_t tutti_adaptive_max_pool3d_layer = {
+    .name = "adaptive_max_pool3d",
+    .about = "volumes of one size, by maxima",
+    .state_bytes = sizeof(tutti_adaptive_pool_options_t),
+    .init = init_adaptive,
+    .forward_many = forward_adaptive_max_pool3d,
+};
+
+const tutti_module_ops_t tutti_adaptive_avg_pool3d_layer = {
+    .name = "adaptive_avg_pool3d",
+    .about = "volumes of one size, by means",
+    .state_bytes = sizeof(tutti_adaptive_pool_options_t),
+    .init = init_adaptive,
+    .forward = forward_adaptive_avg_pool3d,
 };

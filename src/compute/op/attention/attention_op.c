@@ -38,7 +38,7 @@ static tt_attention_t describe_params(const attention_params_t *params, int64_t 
 {
     return (tt_attention_t){
         .d = d,
-        .scale = (float)tt_or_default(params->scale, 1 / sqrt((double)d)),
+        .scale = tt_or_default(params->scale, 1 / sqrt((double)d)),
         .causal = params->causal,
         .dropout = params->dropout,
         .rng = params->rng,

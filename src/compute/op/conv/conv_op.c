@@ -1,12 +1,13 @@
-/* conv1d, conv2d and the transposed ones, which are each other's gradients.
+/* conv1d, conv2d, conv3d and the transposed ones, which are each other's gradients.
  *
  *     conv            y = forward(x, w)   dx = to_x(dy, w)      dw = to_weight(x, dy)
  *     conv_transpose  y = to_x(x, w)      dx = forward(dy, w)   dw = to_weight(dy, x)
  *
- * A line is a plane of height 1. Under autocast x, weight and bias are rounded once per call, and
- * those copies are what backward keeps; gradients of f32 inputs come straight from f32 sums.
- * Cost and source: op_conv.h, conv.h. */
+ * A line is a plane of height 1, a plane a volume of depth 1. Under autocast x, weight and bias are
+ * rounded once per call, and those copies are what backward keeps; gradients of f32 inputs come
+ * straight from f32 sums. Cost and source: op_conv.h, conv.h. */
 #include <tutti/op_conv.h>
+#include <tutti/op_volume.h>
 #include <tutti/op_reduce.h>
 #include <tutti/op_shape.h>
 
@@ -19,16 +20,19 @@
 
 enum { X, WEIGHT, BIAS, INPUTS };
 
-/* Height first; of a line the height is 1 and nothing moves along it. */
+enum { DIMS = 3 };
+
+/* Depth first, then height; of a plane the depth is 1, of a line the height, too, and nothing moves
+ * along them. */
 typedef struct {
     int dims;
     bool is_transposed, is_same;
-    int64_t stride[2], padding[2], output_padding[2], dilation[2], groups;
+    int64_t stride[DIMS], padding[DIMS], output_padding[DIMS], dilation[DIMS], groups;
 } conv_params_t;
 
 static int64_t size_of(const conv_params_t *p, tutti_shape_t shape, int dim)
 {
-    return dim == 0 && p->dims == 1 ? 1 : shape.dims[shape.rank - 2 + dim];
+    return dim < DIMS - p->dims ? 1 : shape.dims[shape.rank - DIMS + dim];
 }
 
 static bool is_batched(const conv_params_t *p, tutti_shape_t x)
@@ -39,7 +43,7 @@ static bool is_batched(const conv_params_t *p, tutti_shape_t x)
 static tutti_status_t check_options(const tutti_op_call_t *call)
 {
     const conv_params_t *p = call->params;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < DIMS; i++) {
         const int64_t below = p->stride[i] > p->dilation[i] ? p->stride[i] : p->dilation[i];
         if (p->stride[i] < 1 || p->dilation[i] < 1 || p->padding[i] < 0 || p->groups < 1) {
             return tutti_op_fail(
@@ -70,7 +74,7 @@ static tutti_status_t check_same(const tutti_op_call_t *call)
     if (p->is_transposed) {
         return tutti_op_fail(call, TUTTI_ERR_ARG, "there is no same padding of transposed ones");
     }
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < DIMS; i++) {
         if (p->stride[i] != 1 || p->padding[i] != 0) {
             return tutti_op_fail(
                 call, TUTTI_ERR_ARG,
@@ -86,7 +90,7 @@ static tutti_status_t check_ranks(const tutti_op_call_t *call)
 {
     const conv_params_t *p = call->params;
     const tutti_shape_t x = call->inputs[X]->shape, w = call->inputs[WEIGHT]->shape;
-    const char *size = p->dims == 1 ? "L" : "H, W";
+    const char *size = p->dims == 1 ? "L" : p->dims == 2 ? "H, W" : "D, H, W";
     if (x.rank != p->dims + 1 && x.rank != p->dims + 2) {
         return tutti_op_fail(call, TUTTI_ERR_SHAPE, "x must be [N, C, %s] or [C, %s]", size, size);
     }
@@ -157,7 +161,7 @@ static tutti_status_t conv_infer(const tutti_op_call_t *call, tutti_spec_t *outp
     outputs->shape = x;
     outputs->shape.dims[x.rank - p->dims - 1] =
         p->is_transposed ? w.dims[1] * p->groups : w.dims[0];
-    for (int dim = 2 - p->dims; dim < 2; dim++) {
+    for (int dim = DIMS - p->dims; dim < DIMS; dim++) {
         if (!is_countable(p, size_of(p, x, dim), size_of(p, w, dim), dim)) {
             return tutti_op_fail(
                 call, TUTTI_ERR_ARG, "stride %lld, dilation %lld or padding %lld is too large",
@@ -170,9 +174,15 @@ static tutti_status_t conv_infer(const tutti_op_call_t *call, tutti_spec_t *outp
                                  (long long)size_of(p, x, dim), (long long)size_of(p, w, dim),
                                  (long long)p->padding[dim]);
         }
-        outputs->shape.dims[x.rank - 2 + dim] = size;
+        outputs->shape.dims[x.rank - DIMS + dim] = size;
     }
     return TUTTI_OK;
+}
+
+/* Before x; what is behind it follows from the sizes. */
+static int64_t padding_of(const conv_params_t *p, tutti_shape_t w, int dim)
+{
+    return p->is_same ? p->dilation[dim] * (size_of(p, w, dim) - 1) / 2 : p->padding[dim];
 }
 
 /* The convolution that is computed, or transposed: from the larger planes to the smaller. */
@@ -189,13 +199,16 @@ static tt_conv_t describe(const conv_params_t *p, tutti_shape_t x, tutti_shape_t
         .out_dtype = dtype,
     };
     for (int i = 0; i < 2; i++) {
-        conv.size[i] = size_of(p, from, i);
-        conv.out_size[i] = size_of(p, to, i);
-        conv.kernel[i] = size_of(p, w, i);
-        conv.stride[i] = p->stride[i];
-        conv.dilation[i] = p->dilation[i];
-        conv.padding[i] = /* before x; what is behind it follows from the sizes */
-            p->is_same ? p->dilation[i] * (conv.kernel[i] - 1) / 2 : p->padding[i];
+        conv.size[i] = size_of(p, from, i + 1);
+        conv.out_size[i] = size_of(p, to, i + 1);
+        conv.kernel[i] = size_of(p, w, i + 1);
+        conv.stride[i] = p->stride[i + 1];
+        conv.dilation[i] = p->dilation[i + 1];
+        conv.padding[i] = padding_of(p, w, i + 1);
+    }
+    if (p->dims == DIMS) {
+        conv.depth = (tt_conv_depth_t){size_of(p, from, 0), size_of(p, to, 0),   size_of(p, w, 0),
+                                       p->stride[0],        padding_of(p, w, 0), p->dilation[0]};
     }
     return conv;
 }
@@ -257,7 +270,7 @@ static tutti_status_t push_to_bias(tutti_op_backward_t *call, const tutti_tensor
     tutti_tensor_t *db;
     TT_TRY(tt_new_grad(call, BIAS, &db));
     const int64_t batch = is_batched(p, y) ? y.dims[0] : 1, n = db->shape.dims[0];
-    const int64_t plane = size_of(p, y, 0) * size_of(p, y, 1);
+    const int64_t plane = size_of(p, y, 0) * size_of(p, y, 1) * size_of(p, y, 2);
     const tt_strided_t in = {.data = tt_tensor_data(dy),
                              .dtype = dy->dtype,
                              .rank = 3,
@@ -293,13 +306,14 @@ static tutti_status_t conv_backward(tutti_op_backward_t *call)
 static tutti_status_t conv_grad(tutti_op_backward_t *call)
 {
     const conv_params_t *p = call->params;
-    const tutti_dims_t all_but_channels[] = {TUTTI_DIMS(-1), TUTTI_DIMS(-2, -1), TUTTI_DIMS(0, -1),
-                                             TUTTI_DIMS(0, -2, -1)};
+    const tutti_dims_t all_but_channels[] = {TUTTI_DIMS(-1),         TUTTI_DIMS(-2, -1),
+                                             TUTTI_DIMS(-3, -2, -1), TUTTI_DIMS(0, -1),
+                                             TUTTI_DIMS(0, -2, -1),  TUTTI_DIMS(0, -3, -2, -1)};
     for (int i = X; i <= WEIGHT; i++) {
         call->grads[i] = call->wanted[i] ? tt_adjoint(call, i) : NULL;
     }
     if (call->wanted[BIAS]) {
-        const int dims = 2 * is_batched(p, call->outputs[0].shape) + p->dims - 1;
+        const int dims = DIMS * is_batched(p, call->outputs[0].shape) + p->dims - 1;
         call->grads[BIAS] = tutti_sum_over(call->scope, tt_wide(call->scope, call->grad_outputs[0]),
                                            all_but_channels[dims], false);
     }
@@ -321,6 +335,17 @@ const tutti_op_t tt_op_conv2d = {
     .name = "conv2d",
     .optional_inputs = 1 << BIAS,
     .about = "y = b + Σ w x over a plane's neighbours; dx = conv_transpose2d(dy), dw = Σ dy x",
+    .params_bytes = sizeof(conv_params_t),
+    .infer = conv_infer,
+    .forward = conv_forward,
+    .backward = conv_backward,
+    .grad = conv_grad,
+};
+
+const tutti_op_t tt_op_conv3d = {
+    .name = "conv3d",
+    .optional_inputs = 1 << BIAS,
+    .about = "y = b + Σ w x over a volume's neighbours; dx = conv_transpose3d(dy), dw = Σ dy x",
     .params_bytes = sizeof(conv_params_t),
     .infer = conv_infer,
     .forward = conv_forward,
@@ -350,6 +375,17 @@ const tutti_op_t tt_op_conv_transpose2d = {
     .grad = conv_grad,
 };
 
+const tutti_op_t tt_op_conv_transpose3d = {
+    .name = "conv_transpose3d",
+    .optional_inputs = 1 << BIAS,
+    .about = "the gradient of conv3d as an operation; dx = conv3d(dy), dw = Σ x dy",
+    .params_bytes = sizeof(conv_params_t),
+    .infer = conv_infer,
+    .forward = conv_forward,
+    .backward = conv_backward,
+    .grad = conv_grad,
+};
+
 static int64_t or_one(int64_t value)
 {
     return value == 0 ? 1 : value;
@@ -360,12 +396,12 @@ static conv_params_t params_of(const tutti_conv_options_t *given, int dims, bool
     const tutti_conv_options_t o = given == NULL ? (tutti_conv_options_t){.groups = 1} : *given;
     conv_params_t p = {.dims = dims,
                        .is_transposed = is_transposed,
-                       .stride = {1, 1},
-                       .dilation = {1, 1},
+                       .stride = {1, 1, 1},
+                       .dilation = {1, 1, 1},
                        .is_same = o.same,
                        .groups = or_one(o.groups)};
     for (int i = 0; i < dims; i++) {
-        const int dim = 2 - dims + i;
+        const int dim = DIMS - dims + i;
         p.stride[dim] = or_one(o.stride[i]);
         p.padding[dim] = o.padding[i];
         p.output_padding[dim] = o.output_padding[i];
@@ -401,5 +437,20 @@ tutti_tensor_t *tutti_conv_transpose2d(tutti_scope_t *s, tutti_tensor_t *x, tutt
 {
     const conv_params_t params = params_of(options, 2, true);
     return tutti_op_run(s, &tt_op_conv_transpose2d, (tutti_tensor_t *[]){x, weight, bias}, INPUTS,
+                        &params);
+}
+
+tutti_tensor_t *tutti_conv3d(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *weight,
+                             tutti_tensor_t *bias, const tutti_conv_options_t *options)
+{
+    const conv_params_t params = params_of(options, 3, false);
+    return tutti_op_run(s, &tt_op_conv3d, (tutti_tensor_t *[]){x, weight, bias}, INPUTS, &params);
+}
+
+tutti_tensor_t *tutti_conv_transpose3d(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *weight,
+                                       tutti_tensor_t *bias, const tutti_conv_options_t *options)
+{
+    const conv_params_t params = params_of(options, 3, true);
+    return tutti_op_run(s, &tt_op_conv_transpose3d, (tutti_tensor_t *[]){x, weight, bias}, INPUTS,
                         &params);
 }

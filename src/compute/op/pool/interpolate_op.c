@@ -1,11 +1,14 @@
-/* interpolate: lines and planes of another size. A line is a plane of height 1. Cost and source:
- * op_conv.h, interpolate.h. */
+/* interpolate: lines, planes and volumes of another size. A line is a plane of height 1; of volumes
+ * planes come first, then depth, where a plane is the width. Cost and source: op_conv.h,
+ * interpolate.h. */
 #include <tutti/op_conv.h>
+#include <tutti/op_shape.h>
 
 #include <math.h>
 
 #include "compute/autograd/adjoint.h"
 #include "compute/op/linear/dense.h"
+#include "compute/op/math/elementwise.h"
 #include "compute/op/ops.h"
 #include "core/kernel/pool/interpolate.h"
 
@@ -16,7 +19,8 @@ static tutti_status_t check_x(const tutti_op_call_t *call)
         return tutti_op_fail(call, TUTTI_ERR_DTYPE, "x must be of a floating dtype");
     }
     if (x->shape.rank != 3 && x->shape.rank != 4) {
-        return tutti_op_fail(call, TUTTI_ERR_SHAPE, "x must be [N, C, L] or [N, C, H, W]");
+        return tutti_op_fail(call, TUTTI_ERR_SHAPE,
+                             "x must be [N, C, L], [N, C, H, W] or [N, C, D, H, W]");
     }
     for (int i = 1; i < x->shape.rank; i++) {
         if (x->shape.dims[i] < 1 || x->shape.dims[i] > INT32_MAX) {
@@ -120,9 +124,37 @@ const tutti_op_t tt_op_interpolate = {
     .grad = tt_grad_linear,
 };
 
+/* 16-bit volumes are blended in f32 and rounded once. */
+static tutti_tensor_t *interpolate_volume(tutti_scope_t *s, tutti_tensor_t *x,
+                                          const tutti_interpolate_options_t *o)
+{
+    tutti_shape_t shape = x->shape;
+    const int64_t count = shape.dims[0] * shape.dims[1], depth = shape.dims[2];
+    tutti_interpolate_options_t planes = *o, along = *o;
+    for (int i = 0; i < 2; i++) {
+        planes.size[i] = o->size[i + 1];
+        planes.scale[i] = o->scale[i + 1];
+    }
+    tutti_tensor_t *y =
+        tutti_reshape(s, tt_wide(s, x), TUTTI_SHAPE(count, depth, shape.dims[3], shape.dims[4]));
+    y = tutti_op_run(s, &tt_op_interpolate, &y, 1, &planes);
+    shape.dims[3] = tutti_tensor_dim(y, 2);
+    shape.dims[4] = tutti_tensor_dim(y, 3);
+    along.size[1] = shape.dims[3] * shape.dims[4];
+    along.scale[1] = 0;
+    y = tutti_reshape(s, y, TUTTI_SHAPE(count, 1, depth, along.size[1]));
+    y = tutti_op_run(s, &tt_op_interpolate, &y, 1, &along);
+    shape.dims[2] = tutti_tensor_dim(y, 2);
+    return tutti_cast(s, tutti_reshape(s, y, shape), x->dtype);
+}
+
 tutti_tensor_t *tutti_interpolate(tutti_scope_t *s, tutti_tensor_t *x,
                                   const tutti_interpolate_options_t *options)
 {
     static const tutti_interpolate_options_t none = {.mode = TUTTI_INTERPOLATE_NEAREST};
-    return tutti_op_run(s, &tt_op_interpolate, &x, 1, options == NULL ? &none : options);
+    const tutti_interpolate_options_t *o = options == NULL ? &none : options;
+    const bool is_volume = tt_tensor_status(x) >= 0 && x->shape.rank == 5 &&
+                           tutti_dtype_is_float(x->dtype) && x->shape.dims[1] > 0 &&
+                           x->shape.dims[2] > 0;
+    return is_volume ? interpolate_volume(s, x, o) : tutti_op_run(s, &tt_op_interpolate, &x, 1, o);
 }

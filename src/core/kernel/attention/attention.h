@@ -5,7 +5,7 @@
  *     // q, k, v in place in the output of one linear, qkv[B,T,3,H,D]; out[B,T,H,D]
  *     const tt_heads_t q = {qkv, T * 3 * H * D, D, 3 * H * D};
  *     tt_attention_forward(exec, &(tt_attention_t){.batch = B, .heads = H, .tq = T, .tk = T,
- *         .d = D, .causal = true, .scale = 1 / sqrtf(D), .q = q, …, .out = …, .max_sum = pairs});
+ *         .d = D, .causal = true, .scale = 1 / sqrt(D), .q = q, …, .out = …, .max_sum = pairs});
  *
  * Bits: blocks are fixed and (b,h) pairs are independent, so threads, batch and strides change
  * none. Products of bf16 are of bf16 where the CPU has such (AVX512_BF16): weights and gradients of
@@ -39,7 +39,7 @@ typedef struct {
 typedef struct {
     int64_t batch, heads, tq, tk, d;
     tutti_dtype_t dtype; /* of q k v out and their gradients: f32, f64, bf16, f16 */
-    float scale;
+    double scale;
     bool causal;                /* query i sees keys 0 … i, also where Tq != Tk (torch's rule) */
     const uint8_t *key_padding; /* [B,Tk] or NULL; non-zero: this key is ignored */
     float dropout;              /* probability in [0,1) that a weight is zeroed; 0: none */

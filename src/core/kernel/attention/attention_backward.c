@@ -129,7 +129,7 @@ static void softmax_grad_row(const backward_t *w, int64_t row)
         .row = w->weights + row * TT_BACKWARD_LD,
         .count = count,
         .width = w->k_count,
-        .scale = a->scale,
+        .scale = (float)a->scale,
         .ignored = a->key_padding == NULL ? NULL : a->key_padding + head->b * a->tk + w->k,
         .uniform = tt_head_uniform(head, t, w->k, count, w->uniform),
         .dropout = a->dropout,

@@ -78,7 +78,7 @@ static void softmax_row(const forward_t *f, int64_t t, int64_t row, int64_t widt
         .row = f->scores + row * TT_GEMM_STRIDE,
         .count = count,
         .width = width,
-        .scale = a->scale,
+        .scale = (float)a->scale,
         .ignored = a->key_padding == NULL ? NULL : a->key_padding + head->b * a->tk + f->k,
         .uniform = tt_head_uniform(head, t, f->k, count, f->uniform),
         .dropout = a->dropout,

@@ -185,7 +185,7 @@ static double expect_query(world_t *w, int64_t bh, int64_t i, double *p)
     for (int64_t j = 0; j < a->tk; j++) {
         const bool is_seen =
             !(a->causal && j > i) && !(a->key_padding && a->key_padding[bh / a->heads * a->tk + j]);
-        p[j] = is_seen ? exp((double)a->scale * dot(q, row_of(w, K, bh, j), a->d)) : 0;
+        p[j] = is_seen ? exp(a->scale * dot(q, row_of(w, K, bh, j), a->d)) : 0;
         sum += p[j];
     }
     for (int64_t j = 0; j < a->tk && sum > 0; j++) {
@@ -196,7 +196,7 @@ static double expect_query(world_t *w, int64_t bh, int64_t i, double *p)
     }
     for (int64_t j = 0; j < a->tk && sum > 0; j++) {
         const double dp = kept(a, bh, i, j) * dot(dout, row_of(w, V, bh, j), a->d);
-        const double ds = p[j] * (dp - pulled) * (double)a->scale;
+        const double ds = p[j] * (dp - pulled) * a->scale;
         add(row_of(w, DQ, bh, i), ds, row_of(w, K, bh, j), a->d);
         add(row_of(w, DK, bh, j), ds, q, a->d);
     }

@@ -325,77 +325,51 @@ static tt_window_t window_of_dy(const tt_conv_t *conv)
     return w;
 }
 
-/* ---- the kernels ----------------------------------------------------------------------------- */
+/* ---- planes ---------------------------------------------------------------------------------- */
 
-typedef struct {
-    tt_conv_t conv;
-    const void *x, *weight, *bias;
-    void *y; /* x and y: of conv_transpose dy and dx */
-} operands_t;
-
-static tutti_status_t run_forward(tt_threads_t *threads, const void *arguments)
+tutti_status_t tt_planes_forward(tt_threads_t *threads, const tt_conv_t *conv, const void *x,
+                                 const void *weight, const void *bias, void *y)
 {
-    const operands_t *a = arguments;
-    const tt_conv_t *conv = &a->conv;
     if (conv->dtype == TUTTI_F64) {
-        tt_conv_forward_f64(conv, a->x, a->weight, a->bias, a->y);
+        tt_conv_forward_f64(conv, x, weight, bias, y);
         return TUTTI_OK;
     }
     if (tt_winograd_suits(conv)) {
-        return tt_winograd_forward(threads, conv, a->x, a->weight, a->bias, a->y);
+        return tt_winograd_forward(threads, conv, x, weight, bias, y);
     }
     tt_correlation_t c = {.conv = conv,
                           .window = tt_conv_window(conv),
                           .channels = conv->out,
                           .size = {conv->out_size[0], conv->out_size[1]},
                           .phase_count = {1, 1},
-                          .image = a->x,
-                          .weight = a->weight,
-                          .bias = a->bias,
-                          .out = a->y};
+                          .image = x,
+                          .weight = weight,
+                          .bias = bias,
+                          .out = y};
     return correlate(threads, &c);
 }
 
-static tutti_status_t run_to_x(tt_threads_t *threads, const void *arguments)
+tutti_status_t tt_planes_to_x(tt_threads_t *threads, const tt_conv_t *conv, const void *dy,
+                              const void *weight, const void *bias, void *dx)
 {
-    const operands_t *a = arguments;
-    const tt_conv_t *conv = &a->conv;
     if (conv->dtype == TUTTI_F64) {
-        tt_conv_to_x_f64(conv, a->x, a->weight, a->bias, a->y);
+        tt_conv_to_x_f64(conv, dy, weight, bias, dx);
         return TUTTI_OK;
     }
     if (tt_winograd_suits(conv)) {
-        return tt_winograd_to_x(threads, conv, a->x, a->weight, a->bias, a->y);
+        return tt_winograd_to_x(threads, conv, dy, weight, bias, dx);
     }
     tt_correlation_t c = {.conv = conv,
                           .is_to_x = true,
                           .window = window_of_dy(conv),
                           .channels = conv->in,
                           .size = {conv->size[0], conv->size[1]},
-                          .image = a->x,
-                          .weight = a->weight,
-                          .bias = a->bias,
-                          .out = a->y};
+                          .image = dy,
+                          .weight = weight,
+                          .bias = bias,
+                          .out = dx};
     for (int i = 0; i < 2; i++) {
         c.phase_count[i] = tt_min(conv->stride[i], conv->size[i]);
     }
     return correlate(threads, &c);
-}
-
-static const tt_pointer_t pointers[] = {TT_POINTER(operands_t, x), TT_POINTER(operands_t, weight),
-                                        TT_POINTER(operands_t, bias), TT_POINTER(operands_t, y),
-                                        TT_NO_POINTER};
-static const tt_kernel_t forward_kernel = TT_KERNEL("conv", operands_t, run_forward, pointers);
-static const tt_kernel_t to_x_kernel = TT_KERNEL("conv_transpose", operands_t, run_to_x, pointers);
-
-tutti_status_t tt_conv_forward(tt_exec_t *exec, const tt_conv_t *conv, const void *x,
-                               const void *weight, const void *bias, void *y)
-{
-    return tt_launch(exec, &forward_kernel, &(operands_t){*conv, x, weight, bias, y});
-}
-
-tutti_status_t tt_conv_to_x(tt_exec_t *exec, const tt_conv_t *conv, const void *dy,
-                            const void *weight, const void *bias, void *dx)
-{
-    return tt_launch(exec, &to_x_kernel, &(operands_t){*conv, dy, weight, bias, dx});
 }

@@ -1,4 +1,5 @@
-/* Convolution on raw pointers, over height and width (1 of height: over a line), in groups.
+/* Convolution on raw pointers, over height and width (1 of height: over a line), in groups; over
+ * depth, too, where conv.depth says so.
  *
  *     y[n,o,i,j]  = bias[o] + Σ c,a,b  w[o,c,a,b] x[n, c, i s - p + a d, j s - p + b d]
  *     dx[n,c,…]   = what y's gradient gives x; with a bias, the transposed convolution
@@ -24,6 +25,12 @@
 
 #include "core/exec/exec.h"
 
+/* The first dimension of volumes. */
+typedef struct {
+    int64_t size, out_size; /* size 0: there are planes alone */
+    int64_t kernel, stride, padding, dilation;
+} tt_conv_depth_t;
+
 typedef struct {
     int64_t batch, groups;
     int64_t in, out;              /* channels of a group, of x and of y */
@@ -31,6 +38,7 @@ typedef struct {
     int64_t kernel[2], stride[2], padding[2], dilation[2];
     tutti_dtype_t dtype;     /* of what is read: f32, f64, or what tt_conv_dtype() gives */
     tutti_dtype_t out_dtype; /* of what is written: f64 for f64, else f32, bf16 or f16 */
+    tt_conv_depth_t depth;
 } tt_conv_t;
 
 /* The dtype to bring x and weights of a dtype into: itself, or f32 where the CPU cannot multiply

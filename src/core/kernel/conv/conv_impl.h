@@ -1,4 +1,5 @@
-/* What conv.c and conv_weight.c share: parts of one block of scratch, and the window of x. */
+/* What the files of conv.h share: parts of one block of scratch, the window of x, and convolutions
+ * over planes, without regard to conv->depth; over volumes they are made of those. */
 #ifndef TT_CONV_IMPL_H
 #define TT_CONV_IMPL_H
 
@@ -25,5 +26,21 @@ static inline void *tt_conv_part(char *block, size_t *total, int64_t bytes)
 
 /* How the taps of the kernel see x. */
 tt_window_t tt_conv_window(const tt_conv_t *conv);
+
+/* As tt_conv_forward(), tt_conv_to_x() and tt_conv_to_weight(), by the threads. */
+tutti_status_t tt_planes_forward(tt_threads_t *threads, const tt_conv_t *conv, const void *x,
+                                 const void *weight, const void *bias, void *y);
+tutti_status_t tt_planes_to_x(tt_threads_t *threads, const tt_conv_t *conv, const void *dy,
+                              const void *weight, const void *bias, void *dx);
+tutti_status_t tt_planes_to_weight(tt_threads_t *threads, const tt_conv_t *conv, const void *x,
+                                   const void *dy, void *dw);
+
+/* The same over volumes: conv->depth.size is at least 1. */
+tutti_status_t tt_volume_forward(tt_threads_t *threads, const tt_conv_t *conv, const void *x,
+                                 const void *weight, const void *bias, void *y);
+tutti_status_t tt_volume_to_x(tt_threads_t *threads, const tt_conv_t *conv, const void *dy,
+                              const void *weight, const void *bias, void *dx);
+tutti_status_t tt_volume_to_weight(tt_threads_t *threads, const tt_conv_t *conv, const void *x,
+                                   const void *dy, void *dw);
 
 #endif

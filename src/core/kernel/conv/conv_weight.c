@@ -436,36 +436,29 @@ static tutti_status_t run_job(tt_threads_t *threads, weight_job_t *j)
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
 
-typedef struct {
-    tt_conv_t conv;
-    const void *x, *dy;
-    void *dw;
-} operands_t;
-
-static tutti_status_t run_to_weight(tt_threads_t *threads, const void *arguments)
+tutti_status_t tt_planes_to_weight(tt_threads_t *threads, const tt_conv_t *conv, const void *x,
+                                   const void *dy, void *dw)
 {
-    const operands_t *a = arguments;
-    const tt_conv_t *conv = &a->conv;
     if (conv->dtype == TUTTI_F64) {
-        tt_conv_to_weight_f64(conv, a->x, a->dy, a->dw);
+        tt_conv_to_weight_f64(conv, x, dy, dw);
         return TUTTI_OK;
     }
     weight_job_t j = {.conv = conv,
                       .window = tt_conv_window(conv),
                       .gemm = tt_gemm_ops(conv->dtype),
                       .ops = tt_kernels()->conv,
-                      .x = a->x,
-                      .dy = a->dy,
-                      .dw = a->dw,
+                      .x = x,
+                      .dy = dy,
+                      .dw = dw,
                       .kernel = conv->kernel[0] * conv->kernel[1],
                       .taps = conv->in * conv->kernel[0] * conv->kernel[1]};
     if (conv->batch == 0) {
-        memset(a->dw, 0,
+        memset(dw, 0,
                (size_t)(conv->groups * conv->out * j.taps) * tutti_dtype_bytes(conv->out_dtype));
         return TUTTI_OK;
     }
     if (tt_winograd_suits(conv)) {
-        return tt_winograd_to_weight(threads, conv, a->x, a->dy, a->dw);
+        return tt_winograd_to_weight(threads, conv, x, dy, dw);
     }
     j.blocks = tt_pieces_of(conv->out, j.ops->columns);
     j.is_image = tt_window_is_image(&j.window) && conv->groups == 1;
@@ -477,16 +470,4 @@ static tutti_status_t run_to_weight(tt_threads_t *threads, const void *arguments
     cut_runs(&j);
     cut_blocks(&j);
     return run_job(threads, &j);
-}
-
-static const tt_pointer_t weight_pointers[] = {TT_POINTER(operands_t, x),
-                                               TT_POINTER(operands_t, dy),
-                                               TT_POINTER(operands_t, dw), TT_NO_POINTER};
-static const tt_kernel_t weight_kernel =
-    TT_KERNEL("conv_backward_weight", operands_t, run_to_weight, weight_pointers);
-
-tutti_status_t tt_conv_to_weight(tt_exec_t *exec, const tt_conv_t *conv, const void *x,
-                                 const void *dy, void *dw)
-{
-    return tt_launch(exec, &weight_kernel, &(operands_t){*conv, x, dy, dw});
 }

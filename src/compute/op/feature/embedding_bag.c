@@ -1,0 +1,162 @@
+/* embedding_bag: rows of a table, and what becomes of each bag of them. Bags that lie in a row are
+ * told apart by how many begin before an index. Source: op_feature.h. */
+#include <tutti/op_feature.h>
+#include <tutti/op_index.h>
+#include <tutti/op_math.h>
+#include <tutti/op_nn.h>
+#include <tutti/op_reduce.h>
+#include <tutti/op_shape.h>
+
+#include <math.h>
+
+#include "compute/op/math/elementwise.h"
+
+typedef struct {
+    tutti_embedding_bag_options_t options;
+    tutti_tensor_t *indices;
+    tutti_tensor_t *rows; /* [indices, C], those of padding 0 */
+    tutti_tensor_t *has;  /* as indices: 1 where the row counts; NULL: all do */
+    tutti_shape_t result;
+} bag_t;
+
+static tutti_status_t check_shapes(const tutti_tensor_t *indices, const tutti_tensor_t *weight,
+                                   const tutti_embedding_bag_options_t *o)
+{
+    char a[160], b[160];
+    const bool is_row = o->offsets != NULL;
+    if (indices->shape.rank != (is_row ? 1 : 2) || weight->shape.rank != 2 ||
+        (is_row && o->offsets->shape.rank != 1)) {
+        return TT_FAIL(TUTTI_ERR_SHAPE,
+                       "embedding_bag: indices must be [B, L], or [L] with offsets [B], the weight "
+                       "[V, C]: %s and %s",
+                       tutti_tensor_describe(indices, a, sizeof a),
+                       tutti_tensor_describe(weight, b, sizeof b));
+    }
+    if (is_row && o->offsets->numel < (o->has_last_offset ? 1 : 0)) {
+        return TT_FAIL(TUTTI_ERR_SHAPE, "embedding_bag: there is no last offset");
+    }
+    if (o->weights != NULL && !tutti_shape_equal(o->weights->shape, indices->shape)) {
+        return TT_FAIL(TUTTI_ERR_SHAPE, "embedding_bag: weights must have the indices' shape");
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t check(const tutti_tensor_t *indices, const tutti_tensor_t *weight,
+                            const tutti_embedding_bag_options_t *o)
+{
+    TT_TRY(tt_tensor_status(indices));
+    TT_TRY(tt_tensor_status(weight));
+    TT_TRY(o->offsets == NULL ? TUTTI_OK : tt_tensor_status(o->offsets));
+    TT_TRY(o->weights == NULL ? TUTTI_OK : tt_tensor_status(o->weights));
+    TT_TRY(check_shapes(indices, weight, o));
+    if ((int)o->mode < TUTTI_BAG_MEAN || o->mode > TUTTI_BAG_MAX) {
+        return TT_FAIL(TUTTI_ERR_ARG, "embedding_bag: there is no mode %d", (int)o->mode);
+    }
+    if (o->weights != NULL && o->mode != TUTTI_BAG_SUM) {
+        return TT_FAIL(TUTTI_ERR_ARG, "embedding_bag: weights go with sums only");
+    }
+    return o->offsets != NULL && o->mode == TUTTI_BAG_MAX
+               ? TT_FAIL(TUTTI_ERR_UNSUPPORTED,
+                         "embedding_bag: maxima are of indices [B, L], not of offsets")
+               : TUTTI_OK;
+}
+
+/* ---- bags [B, L] ----------------------------------------------------------------------------- */
+
+static tutti_tensor_t *maxima(tutti_scope_t *s, const bag_t *bag)
+{
+    tutti_tensor_t *rows = bag->rows;
+    if (bag->indices->shape.dims[1] == 0) {
+        return tutti_zeros(s, rows->dtype, bag->result);
+    }
+    if (bag->has == NULL) {
+        return tutti_max_along(s, rows, 1, false, NULL);
+    }
+    tutti_tensor_t *has = tutti_unsqueeze(s, bag->has, 2);
+    rows = tutti_masked_fill(s, rows, tutti_eq_scalar(s, has, 0), -(double)INFINITY);
+    tutti_tensor_t *none = tutti_eq_scalar(s, tutti_max_over(s, has, TUTTI_DIMS(1), false), 0);
+    return tutti_masked_fill(s, tutti_max_along(s, rows, 1, false, NULL), none, 0);
+}
+
+static tutti_tensor_t *sums_of_rows(tutti_scope_t *s, const bag_t *bag)
+{
+    tutti_tensor_t *sums = tutti_sum_over(s, bag->rows, TUTTI_DIMS(1), false);
+    if (bag->options.mode == TUTTI_BAG_SUM) {
+        return sums;
+    }
+    if (bag->has == NULL) {
+        const int64_t n = bag->indices->shape.dims[1];
+        return tutti_mul_scalar(s, sums, n == 0 ? 1 : 1 / (double)n);
+    }
+    tutti_tensor_t *counts = tutti_sum_over(s, bag->has, TUTTI_DIMS(1), true);
+    return tutti_div(s, sums, tutti_clamp(s, counts, 1, (double)INFINITY));
+}
+
+/* ---- bags in a row --------------------------------------------------------------------------- */
+
+/* Of each index its bag: how many begin there or before, less one. What lies behind the last offset
+ * goes into a bag that is cut off. */
+static tutti_tensor_t *bags_of(tutti_scope_t *s, const bag_t *bag)
+{
+    const int64_t n = bag->indices->numel;
+    tutti_tensor_t *begins = tutti_zeros(s, TUTTI_I64, TUTTI_SHAPE(n + 1));
+    tutti_tensor_t *one = tutti_ones(s, TUTTI_I64, bag->options.offsets->shape);
+    begins = tutti_index_add(s, begins, 0, bag->options.offsets, one);
+    tutti_tensor_t *count = tutti_cumsum(s, begins, 0);
+    return tutti_sub_scalar(s, tutti_narrow(s, count, 0, 0, n), 1);
+}
+
+static tutti_tensor_t *sums_in_a_row(tutti_scope_t *s, const bag_t *bag)
+{
+    tutti_tensor_t *bags = bags_of(s, bag);
+    const int64_t all = bag->options.offsets->numel, count = bag->result.dims[0];
+    const tutti_dtype_t dtype = tutti_tensor_dtype(bag->rows);
+    tutti_tensor_t *sums = tutti_zeros(s, dtype, TUTTI_SHAPE(all, bag->result.dims[1]));
+    sums = tutti_narrow(s, tutti_index_add(s, sums, 0, bags, bag->rows), 0, 0, count);
+    if (bag->options.mode == TUTTI_BAG_SUM) {
+        return sums;
+    }
+    tutti_tensor_t *has = bag->has != NULL ? bag->has : tutti_ones(s, dtype, bag->indices->shape);
+    tutti_tensor_t *counts = tutti_zeros(s, dtype, TUTTI_SHAPE(all));
+    counts = tutti_narrow(s, tutti_index_add(s, counts, 0, bags, has), 0, 0, count);
+    counts = tutti_clamp(s, counts, 1, (double)INFINITY);
+    return tutti_div(s, sums, tutti_unsqueeze(s, counts, 1));
+}
+
+/* ---- the call -------------------------------------------------------------------------------- */
+
+static void take_rows(tutti_scope_t *s, bag_t *bag, tutti_tensor_t *weight)
+{
+    bag->rows = tt_wide(s, tutti_embedding(s, bag->indices, weight));
+    if (bag->options.weights != NULL) {
+        bag->rows = tutti_mul(s, bag->rows, tutti_unsqueeze(s, bag->options.weights, -1));
+    }
+    if (bag->options.has_padding) {
+        bag->has = tutti_cast(s, tutti_ne_scalar(s, bag->indices, (double)bag->options.padding),
+                              tutti_tensor_dtype(bag->rows));
+        bag->rows = tutti_mul(s, bag->rows, tutti_unsqueeze(s, bag->has, -1));
+    }
+}
+
+tutti_tensor_t *tutti_embedding_bag(tutti_scope_t *s, tutti_tensor_t *indices,
+                                    tutti_tensor_t *weight,
+                                    const tutti_embedding_bag_options_t *options)
+{
+    bag_t bag = {.indices = indices};
+    if (options != NULL) {
+        bag.options = *options;
+    }
+    const tutti_embedding_bag_options_t *o = &bag.options;
+    const tutti_status_t status = check(indices, weight, o);
+    if (status < 0) {
+        return tutti_scope_fail(s, status);
+    }
+    const int64_t count =
+        o->offsets == NULL ? indices->shape.dims[0] : o->offsets->numel - o->has_last_offset;
+    bag.result = TUTTI_SHAPE(count, weight->shape.dims[1]);
+    take_rows(s, &bag, weight);
+    tutti_tensor_t *y = o->mode == TUTTI_BAG_MAX ? maxima(s, &bag)
+                        : o->offsets == NULL     ? sums_of_rows(s, &bag)
+                                                 : sums_in_a_row(s, &bag);
+    return tutti_cast(s, y, weight->dtype);
+}

@@ -1,0 +1,65 @@
+/* The launches of conv.h: over planes (conv.c, conv_weight.c) or over volumes (conv_volume.c). */
+#include "core/kernel/conv/conv_impl.h"
+
+typedef struct {
+    tt_conv_t conv;
+    const void *x, *weight, *bias; /* x: of to_x dy */
+    void *y;                       /* of to_x dx */
+} operands_t;
+
+static tutti_status_t run_forward(tt_threads_t *threads, const void *arguments)
+{
+    const operands_t *a = arguments;
+    return (a->conv.depth.size > 0 ? tt_volume_forward : tt_planes_forward)(
+        threads, &a->conv, a->x, a->weight, a->bias, a->y);
+}
+
+static tutti_status_t run_to_x(tt_threads_t *threads, const void *arguments)
+{
+    const operands_t *a = arguments;
+    return (a->conv.depth.size > 0 ? tt_volume_to_x : tt_planes_to_x)(threads, &a->conv, a->x,
+                                                                      a->weight, a->bias, a->y);
+}
+
+static const tt_pointer_t pointers[] = {TT_POINTER(operands_t, x), TT_POINTER(operands_t, weight),
+                                        TT_POINTER(operands_t, bias), TT_POINTER(operands_t, y),
+                                        TT_NO_POINTER};
+static const tt_kernel_t forward_kernel = TT_KERNEL("conv", operands_t, run_forward, pointers);
+static const tt_kernel_t to_x_kernel = TT_KERNEL("conv_transpose", operands_t, run_to_x, pointers);
+
+tutti_status_t tt_conv_forward(tt_exec_t *exec, const tt_conv_t *conv, const void *x,
+                               const void *weight, const void *bias, void *y)
+{
+    return tt_launch(exec, &forward_kernel, &(operands_t){*conv, x, weight, bias, y});
+}
+
+tutti_status_t tt_conv_to_x(tt_exec_t *exec, const tt_conv_t *conv, const void *dy,
+                            const void *weight, const void *bias, void *dx)
+{
+    return tt_launch(exec, &to_x_kernel, &(operands_t){*conv, dy, weight, bias, dx});
+}
+
+typedef struct {
+    tt_conv_t conv;
+    const void *x, *dy;
+    void *dw;
+} weight_operands_t;
+
+static tutti_status_t run_to_weight(tt_threads_t *threads, const void *arguments)
+{
+    const weight_operands_t *a = arguments;
+    return (a->conv.depth.size > 0 ? tt_volume_to_weight : tt_planes_to_weight)(threads, &a->conv,
+                                                                                a->x, a->dy, a->dw);
+}
+
+static const tt_pointer_t weight_pointers[] = {TT_POINTER(weight_operands_t, x),
+                                               TT_POINTER(weight_operands_t, dy),
+                                               TT_POINTER(weight_operands_t, dw), TT_NO_POINTER};
+static const tt_kernel_t weight_kernel =
+    TT_KERNEL("conv_backward_weight", weight_operands_t, run_to_weight, weight_pointers);
+
+tutti_status_t tt_conv_to_weight(tt_exec_t *exec, const tt_conv_t *conv, const void *x,
+                                 const void *dy, void *dw)
+{
+    return tt_launch(exec, &weight_kernel, &(weight_operands_t){*conv, x, dy, dw});
+}

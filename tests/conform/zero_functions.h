@@ -1,0 +1,101 @@
+/* Trials of zero_test.c: options of nn_functions.h and op_feature.h. */
+#ifndef TT_ZERO_FUNCTIONS_H
+#define TT_ZERO_FUNCTIONS_H
+
+#include <tutti/nn_functions.h>
+#include <tutti/nn_transformer.h>
+#include <tutti/op_attention.h>
+
+#include "zero_trial.h"
+
+/* A module of two inputs. */
+static tutti_status_t pair(trial_t *t, const tutti_module_ops_t *ops, const void *options)
+{
+    tutti_module_t *m;
+    tutti_tensor_t *y, *x = numbers(t->s, TUTTI_SHAPE(6, 4));
+    TUTTI_CHECK(tutti_module_create(t->ctx, ops, options, &m));
+    tutti_tensor_t *in[] = {tutti_mul_scalar(t->s, x, 1e-6), tutti_mul_scalar(t->s, x, 5e-7)};
+    tutti_forward_many(t->s, m, in, 2, &y, 1);
+    const tutti_status_t status = keep_result(t, y);
+    tutti_module_release(m);
+    return status;
+}
+
+static tutti_status_t cosine_eps(trial_t *t)
+{
+    return pair(t, &tutti_cosine_similarity_layer,
+                &(tutti_cosine_similarity_options_t){.dim = 1, .eps = t->value});
+}
+
+static tutti_status_t distance_eps(trial_t *t)
+{
+    return pair(t, &tutti_pairwise_distance_layer,
+                &(tutti_pairwise_distance_options_t){.eps = t->value});
+}
+
+static tutti_status_t distance_norm(trial_t *t)
+{
+    return pair(t, &tutti_pairwise_distance_layer,
+                &(tutti_pairwise_distance_options_t){.p = t->value});
+}
+
+static tutti_status_t local_response(trial_t *t, tutti_local_response_options_t o)
+{
+    o.size = 3;
+    tutti_tensor_t *x = tutti_mul_scalar(t->s, numbers(t->s, TUTTI_SHAPE(2, 4, 3)), 1e3);
+    return keep_result(t, tutti_local_response_norm(t->s, x, &o));
+}
+
+static tutti_status_t local_response_alpha(trial_t *t)
+{
+    return local_response(t, (tutti_local_response_options_t){.alpha = t->value});
+}
+
+static tutti_status_t local_response_beta(trial_t *t)
+{
+    return local_response(t, (tutti_local_response_options_t){.beta = t->value});
+}
+
+static tutti_status_t local_response_k(trial_t *t)
+{
+    return local_response(t, (tutti_local_response_options_t){.k = t->value});
+}
+
+static tutti_status_t softplus_beta(trial_t *t)
+{
+    tutti_module_t *m;
+    const tutti_activation_options_t o = {.kind = TUTTI_ACTIVATION_SOFTPLUS, .beta = t->value};
+    TUTTI_CHECK(tutti_module_create(t->ctx, &tutti_activation_layer, &o, &m));
+    const tutti_tensor_t *y = tutti_forward(t->s, m, numbers(t->s, TUTTI_SHAPE(6, 4)));
+    const tutti_status_t status = keep_result(t, y);
+    tutti_module_release(m);
+    return status;
+}
+
+static tutti_status_t transformer_eps(trial_t *t)
+{
+    tutti_module_t *m;
+    const tutti_transformer_options_t o = {
+        .width = 4, .heads = 2, .hidden = 4, .eps = t->value, .norm_first = true};
+    TUTTI_CHECK(tutti_module_create(t->ctx, &tutti_encoder_block_layer, &o, &m));
+    const tutti_tensor_t *y = tutti_forward(t->s, m, numbers(t->s, TUTTI_SHAPE(2, 3, 4)));
+    const tutti_status_t status = keep_result(t, y);
+    tutti_module_release(m);
+    return status;
+}
+
+static tutti_status_t masked_scale(trial_t *t)
+{
+    tutti_tensor_t *q = tutti_mul_scalar(t->s, numbers(t->s, TUTTI_SHAPE(1, 2, 3, 4)), 1e3),
+                   *weights;
+    const tutti_masked_attention_options_t o = {.scale = t->value};
+    return keep_result(t, tutti_masked_attention(t->s, q, q, q, &o, &weights));
+}
+
+static const tutti_activation_options_t leaky = {.kind = TUTTI_ACTIVATION_LEAKY_RELU};
+static const tutti_activation_options_t elu = {.kind = TUTTI_ACTIVATION_ELU};
+static const tutti_activation_options_t softplus = {.kind = TUTTI_ACTIVATION_SOFTPLUS};
+static const tutti_activation_options_t hardshrink = {.kind = TUTTI_ACTIVATION_HARDSHRINK};
+static const tutti_prelu_options_t prelu = {.count = 1};
+
+#endif

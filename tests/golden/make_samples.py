@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+"""PyTorch's own samples of operations, from the database that its tests walk, as cases of
+golden_samples_test.c (sample_calls.py says how).
+
+    make_samples.py     the few that are committed: samples.safetensors
+    write(FILE)         all of them; returns {operation: {reason: count}} of those left out
+
+A case is as make_golden.py's, but inputs are of the dtype that the sample is for, and outputs,
+seeds and gradients are f64: PyTorch's values of the same inputs in f64.
+"""
+import collections
+import json
+import os
+import struct
+import sys
+import warnings
+
+import torch
+
+from sample_calls import CALLS, Skip
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+NAMES = {torch.float64: 'F64', torch.float32: 'F32', torch.bfloat16: 'BF16', torch.int64: 'I64',
+         torch.int32: 'I32', torch.uint8: 'U8', torch.bool: 'BOOL'}
+DTYPES = {'f64': torch.float64, 'f32': torch.float32, 'bf16': torch.bfloat16}
+ELEMENTS_MAX = 20000
+
+
+def bytes_of(x):
+    x = x.detach().contiguous()
+    return (x.view(torch.int16) if x.dtype == torch.bfloat16 else x).numpy().tobytes()
+
+
+def save(path, tensors, metadata):
+    header, data, offset = {'__metadata__': metadata}, [], 0
+    for key, x in tensors.items():
+        raw = bytes_of(x)
+        header[key] = {'dtype': NAMES[x.dtype], 'shape': list(x.shape),
+                       'data_offsets': [offset, offset + len(raw)]}
+        data.append(raw)
+        offset += len(raw)
+    text = json.dumps(header, separators=(',', ':')).encode()
+    text += b' ' * (-len(text) % 8)
+    with open(path, 'wb') as file:
+        file.write(struct.pack('<Q', len(text)) + text + b''.join(data))
+
+
+def check_inputs(xs):
+    if len(xs) > 8:
+        raise Skip('more than eight inputs')
+    for x in xs:
+        if x is not None and (not torch.is_tensor(x) or x.dtype not in NAMES):
+            raise Skip('an input of another dtype')
+        if x is not None and (x.numel() > ELEMENTS_MAX or x.ndim > 8):
+            raise Skip('large')
+
+
+def gradients(leaves, ys):
+    roots = [i for i, y in enumerate(ys) if y.requires_grad]
+    seeds = {i: (torch.rand(ys[i].shape, dtype=torch.float64) * 64).round() / 64 + 0.5
+             for i in roots}
+    grads = torch.autograd.grad([ys[i] for i in roots], leaves, [seeds[i] for i in roots],
+                                allow_unused=True) if roots and leaves else []
+    return seeds, grads
+
+
+def make_case(op, sample):
+    """The tensors of a case, and its description."""
+    ours, xs, f, args = CALLS[op.name](sample)
+    args = dict(args)
+    constant = args.pop('constant', [])
+    check_inputs(xs)
+    if xs[0] is not None and xs[0].ndim == 0 and {'dim', 'dims', 'a'} & set(args):
+        raise Skip('a dimension of a scalar: refused here')
+    xs = [None if x is None else x.detach().clone() for x in xs]
+    wide = [None if x is None else x.double() if x.is_floating_point() else x for x in xs]
+    wanted = [i for i, x in enumerate(wide) if x is not None and x.is_floating_point() and
+              i not in constant and op.supports_autograd]
+    for i in wanted:
+        wide[i] = wide[i].clone().requires_grad_(True)
+    ys = f(*wide)
+    ys = list(ys) if isinstance(ys, (tuple, list)) else [ys]
+    if not all(torch.is_tensor(y) and y.dtype in NAMES for y in ys) or len(ys) > 8:
+        raise Skip('outputs')
+    seeds, grads = gradients([wide[i] for i in wanted], ys)
+    tensors = {'in%d' % i: x for i, x in enumerate(xs) if x is not None}
+    tensors.update({'out%d' % i: y for i, y in enumerate(ys)})
+    tensors.update({'seed%d' % i: s for i, s in seeds.items()})
+    if seeds:
+        tensors.update({'grad%d' % i: torch.zeros_like(wide[i]) if g is None else g
+                        for i, g in zip(wanted, grads)})
+    return tensors, {'op': ours, 'args': args, 'inputs': len(xs), 'outputs': len(ys)}
+
+
+def cases():
+    """(tensors, metadata, reasons of those left out by operation)."""
+    from torch.testing._internal.common_methods_invocations import op_db
+    tensors, metadata, left_out = {}, {}, collections.defaultdict(collections.Counter)
+    numbers = collections.Counter()
+    for op in (op for op in op_db if op.name in CALLS):
+        for short, dtype in DTYPES.items():
+            if dtype not in op.dtypes:
+                continue
+            torch.manual_seed(5)
+            for sample in op.sample_inputs('cpu', dtype, requires_grad=False):
+                try:
+                    made, description = make_case(op, sample)
+                except Skip as skip:
+                    left_out[op.name][str(skip)] += 1
+                    continue
+                except (RuntimeError, IndexError, TypeError, ValueError) as error:
+                    left_out[op.name]['PyTorch: ' + str(error).split('\n')[0][:60]] += 1
+                    continue
+                name = '%s#%d#%s' % (op.name, numbers[op.name, short], short)
+                numbers[op.name, short] += 1
+                metadata[name] = json.dumps(description, separators=(',', ':'))
+                tensors.update({'%s/%s' % (name, key): x for key, x in made.items()})
+    return tensors, metadata, left_out
+
+
+def write(path):
+    tensors, metadata, left_out = cases()
+    save(path, tensors, metadata)
+    return left_out
+
+
+def few(tensors, metadata):
+    """Of each operation in f32 and bf16 the first two samples that are small."""
+    parts, counts, chosen = collections.defaultdict(dict), collections.Counter(), {}
+    for key, x in tensors.items():
+        parts[key.rsplit('/', 1)[0]][key] = x
+    for name, description in metadata.items():
+        op, _, dtype = name.split('#')
+        size = sum(x.numel() for x in parts[name].values())
+        if dtype != 'f64' and size <= 150 and counts[op, dtype] < 2:
+            counts[op, dtype] += 1
+            chosen[name] = description
+    return {key: x for name in chosen for key, x in parts[name].items()}, chosen
+
+
+if __name__ == '__main__':
+    warnings.simplefilter('ignore')
+    try:
+        chosen = few(*cases()[:2])
+    except ImportError as error:  # the Python of `tools/peers torch` has all it wants
+        print('samples.safetensors stays as it is: %s' % error)
+        sys.exit(0)
+    save(os.path.join(HERE, 'samples.safetensors'), *chosen)
+    sys.stdout.write('%d samples\n' % len(chosen[1]))

@@ -37,6 +37,7 @@ typedef struct {
     settings_t settings;
     tutti_group_t *world;
     tutti_mesh_t *mesh;           /* of the world: "dp" and "tp" */
+    tutti_mesh_t *rows;           /* of `data`: "replicate" and "shard"; NULL: one row */
     tutti_group_t *data, *tensor; /* its groups of this rank, borrowed */
     bool is_cut;                  /* the model is spread over `tensor` */
     tutti_context_t *ctx;

@@ -150,6 +150,14 @@ typedef struct tutti_ddp_options {
                        before; 0: 1; -1: none */
     size_t persistence_bytes; /**< parameters smaller than this stay on all ranks */
 
+    /** Stage 3 in rows of ranks: a mesh of the group with the dimensions "replicate" and "shard",
+     * in any order. A unit's parameters come from the row, the ranks along "shard", alone: each has
+     *  1 / shard of them. Gradients and optimizer state are dealt out to all ranks of the group as
+     *  without; behind the step each slice goes to the ranks that have it, one of every row. The
+     *  same bits. Borrowed until tutti_ddp_create() returns. NULL: one row of all ranks.
+     *  FSDP's HYBRID_SHARD; with keep_after_forward its HYBRID_SHARD_ZERO2 */
+    tutti_mesh_t *mesh;
+
     bool whole_slices;    /**< a slice has whole parameters: for optimizers that look at those
                                (Adafactor); so is one that is in options.optimizer */
     tutti_trace_t *trace; /**< retained; gets an event for each bucket's way. NULL: none */

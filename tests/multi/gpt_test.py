@@ -63,6 +63,11 @@ class Bits(unittest.TestCase):
                                       (4, "dp=2,tp=2", "--sequence-parallel"), (2, "dp=2")]:
             self.assertEqual(train(*cut, "--mesh", mesh, *options, ranks=ranks), expected, mesh)
 
+    def test_rows_of_ranks_change_no_bit(self):
+        expected = train("--shards", "4")
+        self.assertEqual(train("--shards", "4", "--stage", "3", "--unit", "block", "--mesh",
+                               "replicate=2,shard=2", ranks=4), expected)
+
     def test_bad_meshes_are_named(self):
         for options, want in [(["--mesh", "dp=2,tq=1"], "--mesh dp=2,tq=1: want sizes such as"),
                               (["--mesh", "tp=2", "--sample", "9"], "want the whole model"),

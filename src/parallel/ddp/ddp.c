@@ -90,6 +90,7 @@ static tutti_status_t take_model(tutti_ddp_t *ddp, const tutti_ddp_options_t *op
     TT_TRY(tt_ddp_take_options(ddp, options));
     TT_TRY(collect_params(ddp));
     TT_TRY(tt_ddp_choose_units(ddp));
+    TT_TRY(tt_ddp_choose_rows(ddp));
     return tt_ddp_attach_optimizer(ddp);
 }
 

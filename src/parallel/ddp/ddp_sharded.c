@@ -213,7 +213,9 @@ static size_t sliced_parameters(const tutti_ddp_t *ddp)
     size_t bytes = 0;
     for (int f = 0; f < source->flat_count; f++) {
         const tt_unit_flat_t *flat = &source->flats[f];
-        bytes += tutti_tensor_bytes(flat->own);
+        const tutti_tensor_t *slice = tt_ddp_unit_slice(ddp, f);
+        bytes +=
+            tutti_tensor_bytes(flat->own) + (slice == flat->own ? 0 : tutti_tensor_bytes(slice));
         if (flat->dtypes[TT_UNIT_COMPUTE] != flat->dtypes[TT_UNIT_FULL]) {
             bytes += (size_t)flat->own->numel * tutti_dtype_bytes(flat->dtypes[TT_UNIT_COMPUTE]);
         }
@@ -264,8 +266,9 @@ static void count_units(const tutti_ddp_t *ddp, tutti_ddp_memory_t *out)
                 tt_max_size(out->largest_unit_bytes, tt_ddp_unit_bytes(ddp, u, kind));
         }
     }
-    out->gathered_bytes = ddp->units.source.gathered_bytes;
-    out->sent_bytes += tutti_group_sent_bytes(ddp->units.group, NULL);
+    out->gathered_bytes = ddp->units.source.gathered_bytes + ddp->units.rows.received_bytes;
+    out->sent_bytes += tutti_group_sent_bytes(ddp->units.group, NULL) +
+                       tutti_group_sent_bytes(ddp->units.rows.group, NULL);
 }
 
 tutti_ddp_memory_t tutti_ddp_memory(const tutti_ddp_t *ddp, tutti_optim_t *opt)

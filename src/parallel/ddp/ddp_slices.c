@@ -249,10 +249,11 @@ static tutti_status_t open_slice(tutti_ddp_t *ddp, int index)
 static tutti_status_t open_unit_slice(tutti_ddp_t *ddp, int index)
 {
     const tt_unit_param_t *param = &ddp->units.params[index];
-    const tt_unit_flat_t *flat = &ddp->units.source.flats[param->flat];
     tt_ddp_slice_t *slice = &ddp->slices.slices[index];
-    const share_t share = share_of(ddp, flat->cuts, param->offset, param->tensor->numel);
-    TT_TRY(open_part(flat->own, param->tensor, share, &slice->seen.values));
+    const share_t share =
+        share_of(ddp, tt_ddp_unit_cuts(ddp, param->flat), param->offset, param->tensor->numel);
+    TT_TRY(
+        open_part(tt_ddp_unit_slice(ddp, param->flat), param->tensor, share, &slice->seen.values));
     TT_TRY(index < ddp->param_count ? open_grad(ddp, index) : TUTTI_OK);
     hang(ddp, param->tensor, slice);
     return TUTTI_OK;

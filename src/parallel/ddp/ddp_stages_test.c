@@ -36,6 +36,7 @@ typedef enum {
     PREFETCH,
     PERSISTENCE,
     BUCKETS,
+    ROWS, /* of options.mesh */
     CHOICES
 } choice_t;
 
@@ -49,6 +50,7 @@ static const struct {
     [RANKS] = {"ranks", 4},         [WIRE] = {"wire", 2},           [UNITS] = {"units", 4},
     [RECOMPUTE] = {"recompute", 2}, [INSIDE] = {"inside", 2},       [KEEP] = {"keep", 4},
     [PREFETCH] = {"prefetch", 3},   [PERSISTENCE] = {"persist", 2}, [BUCKETS] = {"buckets", 2},
+    [ROWS] = {"rows", 2},
 };
 
 static const int shards[] = {2, 4, 5};
@@ -74,6 +76,9 @@ static void settle(row_t *row)
 {
     if (row->at[CLIP] > 0 || row->at[SCALER] > 0) {
         row->at[INSIDE] = 0; /* comes too late there */
+    }
+    if (row->at[STAGE] < 3 || row->at[RANKS] % 2 == 0) {
+        row->at[ROWS] = 0; /* there are two */
     }
 }
 
@@ -169,11 +174,17 @@ static tutti_status_t train_ddp(const tt_member_t *m, tutti_context_t *ctx, tutt
                                 tutti_optim_t *opt, job_t *job)
 {
     const row_t *row = &job->row;
-    const tutti_ddp_options_t options = options_of(row, opt);
+    tutti_ddp_options_t options = options_of(row, opt);
     const tutti_scaler_options_t scaling = {.init_scale = 1e38, .group = m->group};
     tutti_ddp_t *ddp;
     tutti_scaler_t *scaler = NULL;
-    TUTTI_CHECK(tutti_ddp_create(ctx, net, m->group, &options, &ddp));
+    if (row->at[ROWS]) {
+        TUTTI_CHECK(tutti_mesh_create(m->group, 2, (int[]){2, m->size / 2},
+                                      (const char *[]){"replicate", "shard"}, &options.mesh));
+    }
+    const tutti_status_t made = tutti_ddp_create(ctx, net, m->group, &options, &ddp);
+    tutti_mesh_release(options.mesh);
+    TUTTI_CHECK(made);
     tutti_status_t status = row->at[SCALER] ? tutti_scaler_create(&scaling, &scaler) : TUTTI_OK;
     for (int step = 0; step < STEPS && status >= 0; step++) {
         tutti_context_set_step(ctx, step);

@@ -146,6 +146,7 @@ static tutti_status_t prepare(tutti_ddp_t *ddp, const tt_unit_source_ops_t *ops)
     TT_TRY(plan_frozen(ddp));
     TT_TRY(cut_all_frozen(ddp));
     TT_TRY(list_flats(ddp));
+    TT_TRY(tt_ddp_cut_rows(ddp));
     TT_TRY(list_params(ddp));
     return tt_ddp_open_order(ddp, ops->is_local);
 }
@@ -153,14 +154,14 @@ static tutti_status_t prepare(tutti_ddp_t *ddp, const tt_unit_source_ops_t *ops)
 /* This rank's slice of the values goes into the flat. */
 static tutti_status_t move_in(tutti_ddp_t *ddp, tt_unit_param_t *param)
 {
-    const tt_unit_flat_t *flat = &ddp->units.source.flats[param->flat];
-    const int rank = tutti_group_rank(ddp->group);
+    const int64_t *cuts = tt_ddp_unit_cuts(ddp, param->flat) + tutti_group_rank(ddp->group);
     tt_storage_t *storage = param->storages[TT_UNIT_FULL];
     const int64_t bytes = (int64_t)tutti_dtype_bytes(param->tensor->dtype);
-    const int64_t begin = tt_max(flat->cuts[rank], param->offset),
-                  end = tt_min(flat->cuts[rank + 1], param->offset + param->tensor->numel);
+    const int64_t begin = tt_max(cuts[0], param->offset),
+                  end = tt_min(cuts[1], param->offset + param->tensor->numel);
     if (begin < end) {
-        memcpy((char *)tt_tensor_data(flat->own) + (begin - flat->cuts[rank]) * bytes,
+        memcpy((char *)tt_tensor_data(tt_ddp_unit_slice(ddp, param->flat)) +
+                   (begin - cuts[0]) * bytes,
                (const char *)storage->data + (begin - param->offset) * bytes,
                (size_t)((end - begin) * bytes));
     }
@@ -169,6 +170,7 @@ static tutti_status_t move_in(tutti_ddp_t *ddp, tt_unit_param_t *param)
 
 static tutti_status_t move_all_in(tutti_ddp_t *ddp)
 {
+    TT_TRY(tt_ddp_open_row_slices(ddp));
     for (int i = 0; i < ddp->units.param_count; i++) {
         TT_TRY(move_in(ddp, &ddp->units.params[i]));
     }
@@ -182,12 +184,8 @@ tutti_status_t tt_ddp_open_units(tutti_ddp_t *ddp)
     if (!tt_ddp_has_units(ddp)) {
         return TUTTI_OK;
     }
-    const tutti_group_options_t options = {.name = "units of ddp"};
-    const tutti_status_t status = tutti_group_new(ddp->group, NULL, 0, &options, &units->group);
-    if (status < 0) { /* perhaps on this rank alone */
-        return tt_group_give_up(ddp->group, status);
-    }
     const tt_unit_source_ops_t *ops;
+    TT_TRY(tt_ddp_open_rows(ddp));
     TT_TRY(tt_unit_source_choose(units->group, &ops));
     TT_TRY(tt_group_agree(ddp->group, prepare(ddp, ops)));
     units->source.group = units->group;
@@ -233,6 +231,7 @@ void tt_ddp_close_units(tutti_ddp_t *ddp)
     for (int i = 0; units->params != NULL && i < units->param_count; i++) {
         let_go(&units->params[i], is_common);
     }
+    tt_ddp_close_rows(ddp);
     tt_unit_source_close(&units->source);
     tt_ddp_close_order(ddp);
     for (int i = 0; units->cuts != NULL && i < 2 * units->frozen.bucket_count; i++) {
@@ -242,6 +241,7 @@ void tt_ddp_close_units(tutti_ddp_t *ddp)
     tt_free(units->params);
     tt_free(units->source.flats);
     tt_bucket_plan_fini(&units->frozen);
+    tt_ddp_forget_rows(ddp);
     tt_ddp_forget_units(ddp);
     tutti_group_release(units->group);
 }

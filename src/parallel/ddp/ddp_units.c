@@ -158,15 +158,15 @@ void tt_ddp_unit_write_back(tutti_ddp_t *ddp, int index)
         }
     }
     for (int f = 0; f < units->source.flat_count; f++) {
-        const tt_unit_flat_t *flat = &units->source.flats[f];
-        const tutti_tensor_t *whole = flat->whole[TT_UNIT_FULL];
-        if (unit_of_flat(ddp, f) == index && whole->storage->data != flat->own->storage->data) {
-            memcpy(tt_tensor_data(flat->own),
+        const tutti_tensor_t *whole = units->source.flats[f].whole[TT_UNIT_FULL];
+        tutti_tensor_t *slice = tt_ddp_unit_slice(ddp, f);
+        if (unit_of_flat(ddp, f) == index && whole->storage->data != slice->storage->data) {
+            memcpy(tt_tensor_data(slice),
                    (const char *)tt_tensor_data(whole) +
-                       flat->cuts[rank] * (int64_t)tutti_dtype_bytes(whole->dtype),
-                   tutti_tensor_bytes(flat->own));
+                       tt_ddp_unit_cuts(ddp, f)[rank] * (int64_t)tutti_dtype_bytes(whole->dtype),
+                   tutti_tensor_bytes(slice));
         }
-        tt_tensor_touch(flat->own);
+        tt_tensor_touch(slice);
     }
 }
 

@@ -10,6 +10,7 @@
  *     ddp_unit_open.c    their parameters move into flats, and at the end out of them
  *     ddp_units.c        they come and go
  *     ddp_unit_values.c  they get other values behind a step
+ *     ddp_unit_rows.c    rows of ranks, each of which has all parameters
  *     ddp_unit_hooks.c   when: around a unit's forward and backward
  *     ddp_unit_order.c   all ranks start in one order, and know what comes next
  */
@@ -17,6 +18,7 @@
 #define TT_DDP_UNITS_H
 
 #include <tutti/ddp.h>
+#include <tutti/messages.h>
 
 #include "parallel/ddp/unit_source.h"
 #include "parallel/reduce/bucket_plan.h"
@@ -54,6 +56,20 @@ typedef struct {
     int count, capacity;
 } tt_unit_order_t;
 
+/* Of options.mesh: ddp_unit_rows.c's. */
+typedef struct {
+    int rows, size; /* as many, of so many ranks each; rows is 0 where all ranks are one row */
+    int row, place; /* of this rank */
+    int *ranks;     /* [rows × size] of the group, row after row */
+    tutti_group_t *group;        /* of all ranks: slices on their way */
+    int64_t **cuts;              /* [2 × flats] into parts of a row: cuts, then counts */
+    tutti_tensor_t **slices;     /* [flats] this rank's, which it steps */
+    tutti_tensor_t **parts;      /* [flats × rows] whose slices its part has, one behind another */
+    tutti_transfer_t *transfers; /* [transfer_count] of all flats, behind each step */
+    int transfer_count;
+    int64_t received_bytes; /* so far */
+} tt_unit_rows_t;
+
 typedef struct {
     tt_unit_t *units; /* [count]; the root is the first */
     int count;
@@ -63,6 +79,7 @@ typedef struct {
     tt_bucket_plan_t frozen;              /* flats of frozen parameters, behind the buckets */
     int64_t **cuts;                       /* [2 × flats of frozen ones] cuts, then counts */
     tutti_group_t *group;                 /* of the gathers; NULL: stage 3 is not on */
+    tt_unit_rows_t rows;                  /* of which the group is one */
     tt_unit_source_t source;              /* of flats; `group` is this one */
     size_t whole_bytes, peak_whole_bytes; /* of units that are coming or there */
 } tt_ddp_units_t;
@@ -117,6 +134,24 @@ tutti_status_t tt_ddp_check_dismissed(const tutti_ddp_t *ddp, const char *what);
 /* ddp_unit_values.c: behind the optimizer's step own slices have other values. */
 tutti_status_t tt_ddp_units_claim(tutti_ddp_t *ddp);
 tutti_status_t tt_ddp_units_publish(tutti_ddp_t *ddp);
+
+/* ddp_unit_rows.c: from the options. Errors: ARG (the mesh does not fit), NOMEM. */
+tutti_status_t tt_ddp_choose_rows(tutti_ddp_t *ddp);
+
+/* The group of units; collective. Then flats are cut into parts of a row; then slices are made,
+ * when the source is open. */
+tutti_status_t tt_ddp_open_rows(tutti_ddp_t *ddp);
+tutti_status_t tt_ddp_cut_rows(tutti_ddp_t *ddp);
+tutti_status_t tt_ddp_open_row_slices(tutti_ddp_t *ddp);
+void tt_ddp_close_rows(tutti_ddp_t *ddp);
+void tt_ddp_forget_rows(tutti_ddp_t *ddp);
+
+/* What this rank steps of a flat; and where all ranks' slices are cut, [ranks + 1]. */
+tutti_tensor_t *tt_ddp_unit_slice(const tutti_ddp_t *ddp, int flat);
+const int64_t *tt_ddp_unit_cuts(const tutti_ddp_t *ddp, int flat);
+
+/* Every rank's slices are in the parts of all that have them. Between claim and publish. */
+tutti_status_t tt_ddp_rows_publish(tutti_ddp_t *ddp);
 
 /* The first part of publish, which no other rank waits for: all that is whole goes. STATE: some of
  * it was written. */

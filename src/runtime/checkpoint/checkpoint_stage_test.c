@@ -16,7 +16,7 @@
 enum { SHARDS = 4, HALF = 2, STEPS = 4, IN = 20, WIDE = 2000 };
 
 typedef struct {
-    int stage, ranks;
+    int stage, ranks, rows; /* rows: 0: no mesh */
 } layout_t;
 
 typedef struct {
@@ -51,8 +51,14 @@ static tutti_status_t run_step(tutti_ddp_t *ddp, tutti_context_t *ctx, tutti_opt
 static tutti_status_t train(tutti_group_t *group, tutti_context_t *ctx, tutti_module_t *net,
                             tutti_optim_t *opt, job_t *job)
 {
+    tutti_mesh_t *mesh = NULL;
+    const int rows = job->layout.rows;
+    TUTTI_CHECK(rows == 0 ? TUTTI_OK
+                          : tutti_mesh_create(group, 2, (int[]){rows, job->layout.ranks / rows},
+                                              (const char *[]){"replicate", "shard"}, &mesh));
     const tutti_ddp_options_t options = {
         .shards = SHARDS,
+        .mesh = mesh,
         .stage = job->layout.stage,
         .bucket_bytes = 60 << 10,
         .units = {.kind = job->layout.stage == 3 ? "linear" : NULL},
@@ -62,6 +68,7 @@ static tutti_status_t train(tutti_group_t *group, tutti_context_t *ctx, tutti_mo
     int64_t step = job->from;
     tutti_ddp_t *ddp;
     TUTTI_CHECK(tutti_ddp_create(ctx, net, group, &options, &ddp));
+    tutti_mesh_release(mesh);
     tutti_status_t status = job->from > 0 ? tutti_checkpoint_load(&checkpoint, &step) : TUTTI_OK;
     for (; step < job->to && status >= 0; step++) {
         tutti_context_set_step(ctx, step);
@@ -107,13 +114,14 @@ static void run(job_t *job)
     assert_int_equal(tt_alloc_stats().blocks, 0);
 }
 
-static const layout_t layouts[] = {{0, 1}, {0, 2}, {1, 1}, {1, 3}, {2, 2}, {3, 1}, {3, 2}, {3, 4}};
+static const layout_t layouts[] = {{0, 1, 0}, {0, 2, 0}, {1, 1, 0}, {1, 3, 0}, {2, 2, 0},
+                                   {3, 1, 0}, {3, 2, 0}, {3, 4, 0}, {3, 4, 2}};
 
 enum { LAYOUTS = sizeof layouts / sizeof layouts[0] };
 
 static void change_layout(const model_t *model)
 {
-    job_t whole = {.model = *model, .layout = {0, 1}, .to = STEPS};
+    job_t whole = {.model = *model, .layout = layouts[0], .to = STEPS};
     run(&whole);
     for (int i = 0; i < LAYOUTS; i++) {
         char place[TT_PLACE_BYTES];

@@ -13,6 +13,7 @@
 
 typedef struct {
     const char *data, *save, *load, *log, *checkpoint, *metrics, *unit, *offload, *mesh;
+    const char *offload_parameters;
     int64_t epochs, steps, batch, shards, stage, seed, threads, every, keep, copies;
     double lr, dropout;
     int model, dtype, optimizer;

@@ -83,6 +83,8 @@ static const tutti_option_t table[] = {
     TEXT(cut, "cut", "NAMES", "parts with which stages begin: blocks.2,ln; else blocks evenly"),
     TEXT(offload, "offload", "DIR",
          "a folder for the optimizer's state: a disk in place of memory"),
+    TEXT(offload_parameters, "offload-parameters", "DIR",
+         "a folder for the weights of stage 3, too, and for their gradients and state"),
     FLAG(recompute, "recompute", "activations in backward instead of keeping them: less memory"),
     FLAG(no_overlap, "no-overlap", "average gradients behind the backward, not under it"),
     PATH(trace, "trace", "write a timeline for chrome://tracing"),

@@ -158,6 +158,16 @@ typedef struct tutti_ddp_options {
      *  FSDP's HYBRID_SHARD; with keep_after_forward its HYBRID_SHARD_ZERO2 */
     tutti_mesh_t *mesh;
 
+    /** Stage 3 with slices on a disk: this rank's slices of parameters, and of gradients' averages,
+     *  lie in a file of its own without a name in this folder, and the optimizer's state with them,
+     *  without tutti_optim_offload(). Units are read ahead in the order of the step before, and
+     *  slices written behind the step. Parameters in f32, ranks in one row; units are gathered.
+     *  The same bits. A full disk is an error of tutti_ddp_create(), or, of state, of the first
+     *  step, before it changes anything. Any other failure of the disk ends the training, and names
+     *  rank, folder and parameter or unit. Ranks may have other folders. Borrowed until
+     *  tutti_ddp_create() returns. NULL: in memory. DeepSpeed's offload_param with nvme_path */
+    const char *offload;
+
     bool whole_slices;    /**< a slice has whole parameters: for optimizers that look at those
                                (Adafactor); so is one that is in options.optimizer */
     tutti_trace_t *trace; /**< retained; gets an event for each bucket's way. NULL: none */

@@ -92,6 +92,12 @@ class Bits(unittest.TestCase):
             self.assertEqual(train("--shards", "3", "--offload", path("disk"), *stage,
                                    ranks=ranks), expected, stage)
 
+    def test_weights_on_a_disk_change_no_bit(self):
+        expected = train("--shards", "3")
+        for ranks, *unit in [(1,), (2, "--unit", "block")]:
+            self.assertEqual(train("--shards", "3", "--stage", "3", "--offload-parameters",
+                                   path("disk"), *unit, ranks=ranks), expected, ranks)
+
     def test_threads_change_no_bit(self):
         expected = train("--shards", "2")
         for threads in (2, 4):

@@ -148,6 +148,7 @@ static tutti_status_t prepare(tutti_ddp_t *ddp, const tt_unit_source_ops_t *ops)
     TT_TRY(list_flats(ddp));
     TT_TRY(tt_ddp_cut_rows(ddp));
     TT_TRY(list_params(ddp));
+    TT_TRY(tt_ddp_open_store(ddp));
     return tt_ddp_open_order(ddp, ops->is_local);
 }
 
@@ -168,13 +169,30 @@ static tutti_status_t move_in(tutti_ddp_t *ddp, tt_unit_param_t *param)
     return tt_storage_evict(storage, ddp->units.units[param->unit].reason);
 }
 
+/* A flat at a time. */
+static tutti_status_t move_to_disk(tutti_ddp_t *ddp)
+{
+    const tt_ddp_units_t *units = &ddp->units;
+    for (int f = 0; f < units->source.flat_count; f++) {
+        TT_TRY(tt_ddp_store_flat(ddp, f));
+        for (int i = 0; i < units->param_count; i++) {
+            const tt_unit_param_t *param = &units->params[i];
+            TT_TRY(param->flat == f ? tt_storage_evict(param->storages[TT_UNIT_FULL],
+                                                       units->units[param->unit].reason)
+                                    : TUTTI_OK);
+        }
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status_t move_all_in(tutti_ddp_t *ddp)
 {
     TT_TRY(tt_ddp_open_row_slices(ddp));
-    for (int i = 0; i < ddp->units.param_count; i++) {
+    TT_TRY(tt_ddp_open_unit_slices(ddp));
+    TT_TRY(tt_ddp_has_store(ddp) ? move_to_disk(ddp) : TUTTI_OK);
+    for (int i = 0; i < ddp->units.param_count && !tt_ddp_has_store(ddp); i++) {
         TT_TRY(move_in(ddp, &ddp->units.params[i]));
     }
-    TT_TRY(tt_ddp_open_unit_slices(ddp));
     return tt_ddp_hook_units(ddp);
 }
 
@@ -184,12 +202,13 @@ tutti_status_t tt_ddp_open_units(tutti_ddp_t *ddp)
     if (!tt_ddp_has_units(ddp)) {
         return TUTTI_OK;
     }
-    const tt_unit_source_ops_t *ops;
+    const tt_unit_source_ops_t *ops = &tt_unit_gather;
     TT_TRY(tt_ddp_open_rows(ddp));
-    TT_TRY(tt_unit_source_choose(units->group, &ops));
+    TT_TRY(tt_ddp_has_store(ddp) ? TUTTI_OK : tt_unit_source_choose(units->group, &ops));
     TT_TRY(tt_group_agree(ddp->group, prepare(ddp, ops)));
     units->source.group = units->group;
     units->source.ctx = ddp->ctx;
+    tt_ddp_read_from_store(ddp);
     TT_TRY(tt_unit_source_open(ops, &units->source));
     TT_TRY(tt_ddp_units_claim(ddp));
     TT_TRY(tt_group_agree(ddp->group, move_all_in(ddp)));
@@ -232,6 +251,7 @@ void tt_ddp_close_units(tutti_ddp_t *ddp)
         let_go(&units->params[i], is_common);
     }
     tt_ddp_close_rows(ddp);
+    tt_ddp_close_store(ddp);
     tt_unit_source_close(&units->source);
     tt_ddp_close_order(ddp);
     for (int i = 0; units->cuts != NULL && i < 2 * units->frozen.bucket_count; i++) {

@@ -167,6 +167,7 @@ tutti_status_t tt_ddp_units_begin_step(tutti_ddp_t *ddp)
     order->now.count = 0;
     order->cursor = 0;
     order->has_changed = false;
+    TT_TRY(tt_ddp_store_begin_step(ddp));
     const int kept = ddp->units.count - 1;
     return ddp->units.units[kept].is_kept ? tt_ddp_unit_want(ddp, kept) : TUTTI_OK;
 }

@@ -132,13 +132,6 @@ tutti_status_t tt_ddp_open_rows(tutti_ddp_t *ddp)
     return status < 0 ? tt_group_give_up(ddp->group, status) : TUTTI_OK;
 }
 
-const int64_t *tt_ddp_unit_cuts(const tutti_ddp_t *ddp, int flat)
-{
-    const int buckets = ddp->reducer->plan.bucket_count;
-    return flat < buckets ? ddp->reducer->buckets[flat].cuts
-                          : ddp->units.cuts[2 * (flat - buckets)];
-}
-
 static tutti_status_t cut_flat(tutti_ddp_t *ddp, int index)
 {
     tt_unit_rows_t *rows = &ddp->units.rows;
@@ -171,11 +164,6 @@ tutti_status_t tt_ddp_cut_rows(tutti_ddp_t *ddp)
         TT_TRY(cut_flat(ddp, f));
     }
     return TUTTI_OK;
-}
-
-tutti_tensor_t *tt_ddp_unit_slice(const tutti_ddp_t *ddp, int flat)
-{
-    return has_rows(ddp) ? ddp->units.rows.slices[flat] : ddp->units.source.flats[flat].own;
 }
 
 /* ---- transfers ------------------------------------------------------------------------------- */

@@ -17,6 +17,7 @@ enum { SHARDS = 4, HALF = 2, STEPS = 4, IN = 20, WIDE = 2000 };
 
 typedef struct {
     int stage, ranks, rows; /* rows: 0: no mesh */
+    bool is_offloaded;      /* f32 parameters lie on a disk */
 } layout_t;
 
 typedef struct {
@@ -59,6 +60,7 @@ static tutti_status_t train(tutti_group_t *group, tutti_context_t *ctx, tutti_mo
     const tutti_ddp_options_t options = {
         .shards = SHARDS,
         .mesh = mesh,
+        .offload = job->layout.is_offloaded && job->model.dtype == TUTTI_F32 ? job->folder : NULL,
         .stage = job->layout.stage,
         .bucket_bytes = 60 << 10,
         .units = {.kind = job->layout.stage == 3 ? "linear" : NULL},
@@ -114,8 +116,10 @@ static void run(job_t *job)
     assert_int_equal(tt_alloc_stats().blocks, 0);
 }
 
-static const layout_t layouts[] = {{0, 1, 0}, {0, 2, 0}, {1, 1, 0}, {1, 3, 0}, {2, 2, 0},
-                                   {3, 1, 0}, {3, 2, 0}, {3, 4, 0}, {3, 4, 2}};
+static const layout_t layouts[] = {
+    {0, 1, 0, false}, {0, 2, 0, false}, {1, 1, 0, false}, {1, 3, 0, false}, {2, 2, 0, false},
+    {3, 1, 0, false}, {3, 2, 0, true},  {3, 4, 0, false}, {3, 4, 2, false},
+};
 
 enum { LAYOUTS = sizeof layouts / sizeof layouts[0] };
 
@@ -125,7 +129,7 @@ static void change_layout(const model_t *model)
     run(&whole);
     for (int i = 0; i < LAYOUTS; i++) {
         char place[TT_PLACE_BYTES];
-        tt_place_make(place);
+        tt_place_make_quick(place);
         job_t first = {.model = *model, .layout = layouts[i], .folder = place, .to = HALF};
         run(&first);
         for (int k = 0; k < LAYOUTS; k++) {

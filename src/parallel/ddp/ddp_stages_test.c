@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "core/base/place_testing.h"
 #include "core/tensor/device_testing.h"
 
 enum { STEPS = 4, BATCH = 2, RANKS_MAX = 4 };
@@ -37,6 +38,7 @@ typedef enum {
     PERSISTENCE,
     BUCKETS,
     ROWS, /* of options.mesh */
+    DISK, /* options.offload */
     CHOICES
 } choice_t;
 
@@ -50,7 +52,7 @@ static const struct {
     [RANKS] = {"ranks", 4},         [WIRE] = {"wire", 2},           [UNITS] = {"units", 4},
     [RECOMPUTE] = {"recompute", 2}, [INSIDE] = {"inside", 2},       [KEEP] = {"keep", 4},
     [PREFETCH] = {"prefetch", 3},   [PERSISTENCE] = {"persist", 2}, [BUCKETS] = {"buckets", 2},
-    [ROWS] = {"rows", 2},
+    [ROWS] = {"rows", 2},           [DISK] = {"disk", 2},
 };
 
 static const int shards[] = {2, 4, 5};
@@ -67,6 +69,8 @@ static const struct {
 
 typedef enum { F32, MIXED, REDUCED, BF16 } dtype_t;
 
+static char folder[TT_PLACE_BYTES]; /* of those on a disk */
+
 typedef struct {
     int at[CHOICES];
 } row_t;
@@ -79,6 +83,9 @@ static void settle(row_t *row)
     }
     if (row->at[STAGE] < 3 || row->at[RANKS] % 2 == 0) {
         row->at[ROWS] = 0; /* there are two */
+    }
+    if (row->at[STAGE] < 3 || row->at[ROWS] > 0 || row->at[DTYPE] == BF16) {
+        row->at[DISK] = 0; /* it takes f32 of one row */
     }
 }
 
@@ -167,6 +174,7 @@ static tutti_ddp_options_t options_of(const row_t *row, tutti_optim_t *opt)
                                  .keep_after_backward = row->at[KEEP] & 2,
                                  .prefetch = (int[]){0, -1, 3}[row->at[PREFETCH]],
                                  .persistence_bytes = row->at[PERSISTENCE] ? 100 : 0,
+                                 .offload = row->at[DISK] ? folder : NULL,
                                  .bucket_bytes = row->at[BUCKETS] ? 2000 : 0};
 }
 
@@ -373,5 +381,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_row_has_the_digest_of_its_mathematics),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    tt_place_make_quick(folder);
+    const int failures = cmocka_run_group_tests(tests, NULL, NULL);
+    tt_place_remove(folder);
+    return failures;
 }

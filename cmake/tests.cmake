@@ -175,6 +175,12 @@ target_link_options(offload_faults_test PRIVATE ${calls})
 set_property(TEST offload_faults_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=24")
 tutti_test(offload_faults_full offload_faults_test)
 
+# Disks under ranks that have parameters there.
+target_link_options(sharded_faults_test PRIVATE -Wl,--wrap=pread -Wl,--wrap=pwrite
+  -Wl,--wrap=posix_fallocate)
+set_property(TEST sharded_faults_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=24")
+tutti_test(sharded_faults_full sharded_faults_test)
+
 # What mpi_test.py starts under mpirun.
 file(GLOB sources tests/multi/mpi_conform*.c)
 tutti_test_program(mpi_conform ${sources})

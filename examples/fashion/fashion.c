@@ -63,11 +63,21 @@ static const tutti_option_t table[] = {
      .offset = offsetof(settings_t, unit),
      .argument = "KIND",
      .about = "of modules that come and go together at stage 3: conv2d"},
+    {.name = "mesh",
+     .kind = TUTTI_OPTION_TEXT,
+     .offset = offsetof(settings_t, mesh),
+     .argument = "replicate=R,shard=S",
+     .about = "R rows of S ranks; at stage 3 each row has all weights"},
     {.name = "offload",
      .kind = TUTTI_OPTION_TEXT,
      .offset = offsetof(settings_t, offload),
      .argument = "DIR",
      .about = "a folder for the optimizer's state: a disk in place of memory"},
+    {.name = "offload-parameters",
+     .kind = TUTTI_OPTION_TEXT,
+     .offset = offsetof(settings_t, offload_parameters),
+     .argument = "DIR",
+     .about = "a folder for the weights of stage 3, too, and for their gradients and state"},
     {.name = "lr",
      .kind = TUTTI_OPTION_REAL,
      .offset = offsetof(settings_t, lr),
@@ -202,6 +212,22 @@ tutti_status_t fashion_open_data(const session_t *session, bool is_test, tutti_d
     return tutti_dataset_create(&tutti_mnist_dataset, &options, out);
 }
 
+static tutti_status_t open_rows(session_t *session)
+{
+    static const char *const names[] = {"replicate", "shard"};
+    const char *text = session->settings.mesh;
+    int sizes[2], used = 0;
+    if (text == NULL) {
+        return TUTTI_OK;
+    }
+    if (sscanf(text, "replicate=%d,shard=%d%n", &sizes[0], &sizes[1], &used) != 2 ||
+        text[used] != 0) {
+        fprintf(stderr, "fashion: --mesh %s: want replicate=R,shard=S\n", text);
+        return TUTTI_ERR_ARG;
+    }
+    return tutti_mesh_create(session->world, 2, sizes, names, &session->rows);
+}
+
 static tutti_status_t open_session(session_t *session)
 {
     const settings_t *settings = &session->settings;
@@ -210,6 +236,7 @@ static tutti_status_t open_session(session_t *session)
     TUTTI_CHECK(tutti_init(NULL, &session->world));
     session->rank = tutti_group_rank(session->world);
     session->ranks = tutti_group_size(session->world);
+    TUTTI_CHECK(open_rows(session));
     TUTTI_CHECK(tutti_context_create(&options, &session->ctx));
     (void)tutti_context_set_autocast(session->ctx,
                                      settings->dtype == DTYPE_BF16 ? TUTTI_BF16 : TUTTI_F32);
@@ -276,6 +303,7 @@ int main(int argc, char **argv)
     }
     tutti_module_release(session.net);
     tutti_context_release(session.ctx);
+    tutti_mesh_release(session.rows);
     tutti_group_release(session.world);
     return status < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -12,7 +12,8 @@
 #include <tutti/tutti.h>
 
 typedef struct {
-    const char *data, *save, *load, *log, *checkpoint, *metrics, *unit, *offload;
+    const char *data, *save, *load, *log, *checkpoint, *metrics, *unit, *offload, *mesh;
+    const char *offload_parameters;
     int64_t epochs, steps, batch, shards, stage, seed, threads, every, keep, copies;
     double lr, dropout;
     int model, dtype, optimizer;
@@ -28,6 +29,7 @@ enum { KINDS = 10 };
 typedef struct {
     settings_t settings;
     tutti_group_t *world;
+    tutti_mesh_t *rows; /* of the world: --mesh; NULL: none */
     tutti_context_t *ctx;
     tutti_module_t *net; /* [N, 1, 28, 28] -> logits [N, KINDS] */
     int rank, ranks;

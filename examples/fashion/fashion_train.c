@@ -213,6 +213,8 @@ static tutti_status_t open_training(training_t *t)
         .shards = (int)session->settings.shards,
         .stage = (int)session->settings.stage,
         .units = {.kind = session->settings.stage == 3 ? session->settings.unit : NULL},
+        .mesh = session->rows,
+        .offload = session->settings.offload_parameters,
         .uneven = TUTTI_DDP_WEIGHTED};
     TUTTI_CHECK(tutti_ddp_create(session->ctx, session->net, session->world, &options, &t->ddp));
     TUTTI_CHECK(open_loader(t));

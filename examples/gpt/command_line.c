@@ -71,7 +71,9 @@ static const tutti_option_t table[] = {
         "weights"),
     TEXT(unit, "unit", "KIND", "of modules that come and go together at stage 3: block"),
     TEXT(mesh, "mesh", "dp=D,tp=T,pp=P",
-         "ranks that share the data, a layer, the layers; else all share the data"),
+         "ranks that share the data, a layer, the layers; else all share the data. "
+         "replicate=R,shard=S "
+         "in place of dp: rows of S ranks have the weights of stage 3"),
     INT(tp_shards, "tp-shards", "T", 0, 65536,
         "shards of tensor parallelism, on any number of ranks; 0: the ranks"),
     FLAG(sequence_parallel, "sequence-parallel", "of them each has a part of the sequence, too"),
@@ -83,6 +85,8 @@ static const tutti_option_t table[] = {
     TEXT(cut, "cut", "NAMES", "parts with which stages begin: blocks.2,ln; else blocks evenly"),
     TEXT(offload, "offload", "DIR",
          "a folder for the optimizer's state: a disk in place of memory"),
+    TEXT(offload_parameters, "offload-parameters", "DIR",
+         "a folder for the weights of stage 3, too, and for their gradients and state"),
     FLAG(recompute, "recompute", "activations in backward instead of keeping them: less memory"),
     FLAG(no_overlap, "no-overlap", "average gradients behind the backward, not under it"),
     PATH(trace, "trace", "write a timeline for chrome://tracing"),
@@ -206,6 +210,7 @@ static bool close_session(session_t *session)
     tutti_module_release(session->model);
     tutti_context_release(session->ctx);
     tutti_device_release(session->device);
+    tutti_mesh_release(session->rows);
     tutti_mesh_release(session->mesh);
     tutti_group_release(session->world);
     return is_written;

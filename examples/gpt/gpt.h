@@ -18,6 +18,7 @@
 typedef struct {
     const char *data, *save, *load, *log, *reference, *summary, *hook, *bucket_mb, *trace, *unit;
     const char *checkpoint, *device, *metrics, *mesh, *pipeline, *cut, *offload;
+    const char *offload_parameters;
     int64_t layers, width, heads, context, batch, shards, steps, threads, seed, sample;
     int64_t warmup, validate_every, every, keep, copies, accumulate, stage;
     int64_t micro_batches, stages_per_rank, tp_shards;
@@ -37,6 +38,7 @@ typedef struct {
     settings_t settings;
     tutti_group_t *world;
     tutti_mesh_t *mesh;           /* of the world: "dp" and "tp" */
+    tutti_mesh_t *rows;           /* of `data`: "replicate" and "shard"; NULL: one row */
     tutti_group_t *data, *tensor; /* its groups of this rank, borrowed */
     bool is_cut;                  /* the model is spread over `tensor` */
     tutti_context_t *ctx;

@@ -68,6 +68,8 @@ tutti_status_t gpt_open_ddp(session_t *session, tutti_ddp_t **out)
     tutti_ddp_options_t options = {.shards = (int)settings->shards,
                                    .stage = (int)settings->stage,
                                    .units = {.kind = settings->stage == 3 ? settings->unit : NULL},
+                                   .mesh = session->rows,
+                                   .offload = settings->offload_parameters,
                                    .no_overlap = settings->no_overlap};
     TUTTI_CHECK(bucket_bytes(settings, &options.bucket_bytes));
     TUTTI_CHECK(open_trace(session));

@@ -170,6 +170,23 @@ typedef struct tutti_ddp_options {
      * them */
     const char *const *ignored; /**< [ignored_count]; each means something in the module */
     int ignored_count;
+    /** Stage 3 in rows of ranks: a mesh of the group with the dimensions "replicate" and "shard",
+     * in any order. A unit's parameters come from the row, the ranks along "shard", alone: each has
+     *  1 / shard of them. Gradients and optimizer state are dealt out to all ranks of the group as
+     *  without; behind the step each slice goes to the ranks that have it, one of every row. The
+     *  same bits. Borrowed until tutti_ddp_create() returns. NULL: one row of all ranks.
+     *  FSDP's HYBRID_SHARD; with keep_after_forward its HYBRID_SHARD_ZERO2 */
+    tutti_mesh_t *mesh;
+
+    /** Stage 3 with slices on a disk: this rank's slices of parameters, and of gradients' averages,
+     *  lie in a file of its own without a name in this folder, and the optimizer's state with them,
+     *  without tutti_optim_offload(). Units are read ahead in the order of the step before, and
+     *  slices written behind the step. Parameters in f32, ranks in one row; units are gathered.
+     *  The same bits. A full disk is an error of tutti_ddp_create(), or, of state, of the first
+     *  step, before it changes anything. Any other failure of the disk ends the training, and names
+     *  rank, folder and parameter or unit. Ranks may have other folders. Borrowed until
+     *  tutti_ddp_create() returns. NULL: in memory. DeepSpeed's offload_param with nvme_path */
+    const char *offload;
 
     bool whole_slices;    /**< a slice has whole parameters: for optimizers that look at those
                                (Adafactor); so is one that is in options.optimizer */

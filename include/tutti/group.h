@@ -137,7 +137,8 @@ TUTTI_API int64_t tutti_group_uncanonical_sums(const tutti_group_t *group);
 /** How many bytes of values this rank's calls of a group have sent over wires so far: not what
  * ranks of a host read in each other's memory, and no headers. 0 also where the engine does not
  * know (MPI).
- *  @param call  "all_gather", as the calls of collectives.h are called; NULL: all of them
+ *  @param call  "all_gather", as the calls of collectives.h are called, or "send": messages; NULL:
+ *               all of them
  *  @thread one at a time @errors none; 0 for no such call */
 TUTTI_API int64_t tutti_group_sent_bytes(const tutti_group_t *group, const char *call);
 

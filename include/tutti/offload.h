@@ -23,9 +23,11 @@
  * with the first failure, until a state is loaded (tutti_checkpoint_load(), tutti_optim_load());
  * parameters are then in the middle of a step, too, so load both.
  *
- * Every kind of optimizer works so, by itself and under DDP at stage 0 and at stage 1, where each
- * rank's file holds the state of its slices. Kinds that look at whole parameters, and parameters
- * of few elements, come whole; others in pieces of 1 MiB of each moment.
+ * Every kind of optimizer works so, by itself and under DDP at any stage; from stage 1 on each
+ * rank's file holds the state of its slices. Where the slices themselves lie on a disk
+ * (tutti_ddp_options_t.offload), state lies there with them, and this call changes nothing. Kinds
+ * that look at whole parameters, and parameters of few elements, come whole; others in pieces of 1
+ * MiB of each moment.
  */
 #ifndef TUTTI_OFFLOAD_H
 #define TUTTI_OFFLOAD_H

@@ -63,6 +63,11 @@ class Bits(unittest.TestCase):
                                       (4, "dp=2,tp=2", "--sequence-parallel"), (2, "dp=2")]:
             self.assertEqual(train(*cut, "--mesh", mesh, *options, ranks=ranks), expected, mesh)
 
+    def test_rows_of_ranks_change_no_bit(self):
+        expected = train("--shards", "4")
+        self.assertEqual(train("--shards", "4", "--stage", "3", "--unit", "block", "--mesh",
+                               "replicate=2,shard=2", ranks=4), expected)
+
     def test_bad_meshes_are_named(self):
         for options, want in [(["--mesh", "dp=2,tq=1"], "--mesh dp=2,tq=1: want sizes such as"),
                               (["--mesh", "tp=2", "--sample", "9"], "want the whole model"),
@@ -86,6 +91,12 @@ class Bits(unittest.TestCase):
                               (2, "--stage", "3", "--unit", "block")]:
             self.assertEqual(train("--shards", "3", "--offload", path("disk"), *stage,
                                    ranks=ranks), expected, stage)
+
+    def test_weights_on_a_disk_change_no_bit(self):
+        expected = train("--shards", "3")
+        for ranks, *unit in [(1,), (2, "--unit", "block")]:
+            self.assertEqual(train("--shards", "3", "--stage", "3", "--offload-parameters",
+                                   path("disk"), *unit, ranks=ranks), expected, ranks)
 
     def test_threads_change_no_bit(self):
         expected = train("--shards", "2")

@@ -112,8 +112,11 @@ typedef struct {
     /* How many calls so far gave sums that are not canonical; NULL: none ever does. */
     int64_t (*uncanonical_sums)(const void *state);
 
-    /* Values that calls of a kind have sent over wires so far; NULL: it does not know. */
+    /* Values that calls of a kind, and messages, have sent over wires so far; NULL: it does not
+     * know.
+     */
     int64_t (*sent_bytes)(const void *state, tt_collective_t collective);
+    int64_t (*sent_message_bytes)(const void *state);
 
     /* Write the last calls of the world's groups into a file, as docs/formats/dump.md says. */
     tutti_status_t (*dump)(void *state, const char *path);

@@ -402,6 +402,11 @@ static int64_t sent_bytes_native(const void *state, tt_collective_t collective)
     return tt_coll_sent_bytes(tt_native_coll(state), collective);
 }
 
+static int64_t sent_message_bytes_native(const void *state)
+{
+    return tt_coll_sent_message_bytes(tt_native_coll(state));
+}
+
 static tutti_status_t dump_native(void *state, const char *path)
 {
     return tt_coll_dump(((native_t *)state)->coll, path);
@@ -436,6 +441,7 @@ const tt_backend_ops_t tt_backend_native = {
     .locate = locate_native,
     .uncanonical_sums = uncanonical_sums_native,
     .sent_bytes = sent_bytes_native,
+    .sent_message_bytes = sent_message_bytes_native,
     .dump = dump_native,
     .status = status_native,
 };

@@ -504,6 +504,11 @@ int64_t tt_coll_sent_bytes(const tt_coll_t *coll, tt_collective_t collective)
     return coll->links.sent_bytes[collective];
 }
 
+int64_t tt_coll_sent_message_bytes(const tt_coll_t *coll)
+{
+    return coll->links.sent_message_bytes;
+}
+
 int64_t tt_coll_uncanonical_sums(const tt_coll_t *coll)
 {
     return coll->queue.uncanonical_sums;

@@ -79,6 +79,7 @@ const tt_algorithm_t *tt_coll_last_algorithm(const tt_coll_t *coll);
 
 /* Values that calls of a kind have sent over wires so far. */
 int64_t tt_coll_sent_bytes(const tt_coll_t *coll, tt_collective_t collective);
+int64_t tt_coll_sent_message_bytes(const tt_coll_t *coll);
 
 /* Calls so far whose bits depended on the order, and were not made in the canonical one. */
 int64_t tt_coll_uncanonical_sums(const tt_coll_t *coll);

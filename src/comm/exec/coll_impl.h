@@ -129,6 +129,7 @@ typedef struct {
     int mismatched; /* the rank whose frame was of another call; -1: none */
     tt_call_descriptor_t mismatched_descriptor;
     int64_t sent_bytes[TT_COLLECTIVE_COUNT]; /* of values, so far */
+    int64_t sent_message_bytes;              /* to ranks of other hosts: p2p_send.c's */
 } tt_links_t;
 
 /* diagnose/wait_state.c */

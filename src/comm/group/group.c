@@ -256,7 +256,10 @@ int64_t tutti_group_sent_bytes(const tutti_group_t *group, const char *call)
             bytes += group->backend->sent_bytes(group->state, kind);
         }
     }
-    return bytes;
+    const bool counts_messages = call == NULL || strcmp(call, "send") == 0;
+    return counts_messages && group != NULL && group->backend->sent_message_bytes != NULL
+               ? bytes + group->backend->sent_message_bytes(group->state)
+               : bytes;
 }
 
 void tutti_group_set_tag(tutti_group_t *group, uint64_t tag)

@@ -100,6 +100,8 @@ tutti_status_t tt_p2p_push(tt_p2p_t *p2p, int peer)
             return status;
         }
         STAILQ_REMOVE_HEAD(&to->requests, next);
+        p2p->coll->links.sent_message_bytes +=
+            tt_coll_is_node_peer(p2p->coll, peer) ? 0 : (int64_t)request->payload_bytes;
         end_request(p2p, request);
     }
     return TUTTI_OK;

@@ -48,6 +48,44 @@ static tutti_status_t close_cell(cell_t *cell, double *value, tutti_status_t sta
     return status;
 }
 
+/* Where kernels reach it: itself, or a copy of one that lies in a file, which goes back. */
+static tutti_status_t bring(tutti_tensor_t *grad, tutti_tensor_t **near)
+{
+    if (!tt_device_is_store(grad->storage->device)) {
+        *near = tutti_tensor_retain(grad);
+        return TUTTI_OK;
+    }
+    return tt_tensor_on_host(grad, near);
+}
+
+static tutti_status_t put_back(tutti_tensor_t *grad, tutti_tensor_t *near, tutti_status_t status)
+{
+    if (near != grad && status >= 0) {
+        status = tutti_tensor_copy(grad, near);
+    }
+    tutti_tensor_release(near);
+    return status;
+}
+
+static tutti_status_t scale_grad(const tutti_optim_t *opt, tutti_tensor_t *grad, float factor)
+{
+    tutti_tensor_t *near;
+    TT_TRY(bring(grad, &near));
+    return put_back(grad, near,
+                    tt_flat_scale(tt_tensor_exec(opt->ctx, near), tt_tensor_data(near),
+                                  (size_t)near->numel, factor));
+}
+
+static tutti_status_t clamp_grad(const tutti_optim_t *opt, tutti_tensor_t *grad, double most)
+{
+    tutti_tensor_t *near;
+    TT_TRY(bring(grad, &near));
+    const tt_strided_t x = tt_tensor_strided(near);
+    return put_back(grad, near,
+                    tt_map_unary(tt_tensor_exec(opt->ctx, near), TT_UNARY_CLAMP,
+                                 (tt_map_params_t){-most, most}, &x, &x));
+}
+
 static tutti_status_t measure_grad(tutti_optim_t *opt, const tutti_tensor_t *grad, bool is_largest,
                                    double *total)
 {
@@ -86,8 +124,8 @@ static tutti_tensor_t *numbers_beside(const numbers_t *numbers, const tutti_tens
 
 static tutti_status_t add_device(const tutti_tensor_t *grad, numbers_t *numbers)
 {
-    if (numbers_beside(numbers, grad) != NULL) {
-        return TUTTI_OK;
+    if (tt_device_is_store(grad->storage->device) || numbers_beside(numbers, grad) != NULL) {
+        return TUTTI_OK; /* in a file nothing is added up */
     }
     TT_TRY(tt_tensor_new(grad->storage->device, TUTTI_F64,
                          TUTTI_SHAPE((int64_t)numbers->slot_count), true,
@@ -121,6 +159,9 @@ static tutti_status_t open_numbers(tutti_optim_t *opt, numbers_t *numbers)
 
 static double *number_of(const numbers_t *numbers, const tutti_tensor_t *grad, size_t slot)
 {
+    if (tt_device_is_store(grad->storage->device)) {
+        return &numbers->values[slot];
+    }
     return (double *)tt_tensor_data(numbers_beside(numbers, grad)) + slot;
 }
 
@@ -218,9 +259,7 @@ static tutti_status_t clip_apart(tutti_optim_t *opt, double max_norm, bool is_la
     for (size_t i = 0; i < opt->slot_count && !(factor >= 1); i++) {
         tutti_tensor_t *grad;
         TT_TRY(open_grad(opt, i, &grad));
-        TT_TRY(grad != NULL ? tt_flat_scale(tt_tensor_exec(opt->ctx, grad), tt_tensor_data(grad),
-                                            (size_t)grad->numel, (float)factor)
-                            : TUTTI_OK);
+        TT_TRY(grad != NULL ? scale_grad(opt, grad, (float)factor) : TUTTI_OK);
     }
     return TUTTI_OK;
 }
@@ -290,11 +329,7 @@ tutti_status_t tutti_clip_grad_value(tutti_optim_t *opt, double clip_value)
     for (size_t i = 0; i < opt->slot_count; i++) {
         tutti_tensor_t *grad;
         TT_TRY(open_grad(opt, i, &grad));
-        if (grad != NULL) {
-            const tt_strided_t x = tt_tensor_strided(grad);
-            TT_TRY(tt_map_unary(tt_tensor_exec(opt->ctx, grad), TT_UNARY_CLAMP,
-                                (tt_map_params_t){-clip_value, clip_value}, &x, &x));
-        }
+        TT_TRY(grad != NULL ? clamp_grad(opt, grad, clip_value) : TUTTI_OK);
     }
     return TUTTI_OK;
 }
@@ -306,8 +341,12 @@ static tutti_status_t launch_unscaling(tutti_optim_t *opt, float factor, const n
         tutti_tensor_t *grad;
         TT_TRY(open_grad(opt, i, &grad));
         if (grad != NULL) {
-            TT_TRY(tt_flat_unscale(tt_tensor_exec(opt->ctx, grad), tt_tensor_data(grad),
-                                   (size_t)grad->numel, factor, number_of(numbers, grad, i)));
+            tutti_tensor_t *near;
+            TT_TRY(bring(grad, &near));
+            TT_TRY(put_back(grad, near,
+                            tt_flat_unscale(tt_tensor_exec(opt->ctx, near), tt_tensor_data(near),
+                                            (size_t)near->numel, factor,
+                                            number_of(numbers, grad, i))));
             *is_begun = true;
         }
     }

@@ -78,6 +78,16 @@ static tutti_status_t open_disk(const char *folder, tt_optim_offload_t **out)
     return TUTTI_OK;
 }
 
+static tutti_status_t borrow_disk(tt_device_t *disk, tt_optim_offload_t **out)
+{
+    tt_optim_offload_t *offload = tt_alloc(sizeof *offload, "offload");
+    TT_TRY_ALLOC(offload);
+    offload->disk = tutti_device_retain(disk);
+    offload->is_borrowed = true;
+    *out = offload;
+    return TUTTI_OK;
+}
+
 static void close_disk(tt_optim_offload_t *offload)
 {
     if (offload != NULL) {
@@ -89,7 +99,7 @@ static void close_disk(tt_optim_offload_t *offload)
 
 static void leave_disk(tt_optim_offload_t *offload)
 {
-    if (offload != NULL) {
+    if (offload != NULL && !offload->is_borrowed) {
         tt_disk_leave(offload->disk);
     }
 }
@@ -128,7 +138,8 @@ tutti_status_t tt_optim_offload_admit(const tutti_optim_t *opt, const char *call
                                       const tutti_tensor_t *x)
 {
     const tt_device_t *device = x->storage->device;
-    return opt->offload == NULL || device == NULL || !tt_device_has_values(device)
+    return opt->offload == NULL || device == NULL || tt_device_is_store(device) ||
+                   !tt_device_has_values(device)
                ? TUTTI_OK
                : fail_place(call, name, device);
 }
@@ -144,6 +155,52 @@ static tutti_status_t check_places(const tutti_optim_t *opt)
     return TUTTI_OK;
 }
 
+/* The disk on which weights lie; NULL: none does. */
+static tt_device_t *disk_of_weights(const tutti_optim_t *opt)
+{
+    for (size_t i = 0; i < opt->slot_count; i++) {
+        if (tt_optim_is_stored(&opt->slots[i])) {
+            return tt_optim_weight(&opt->slots[i])->storage->device;
+        }
+    }
+    return NULL;
+}
+
+static bool has_state_elsewhere(const tutti_optim_t *opt, const tt_device_t *disk)
+{
+    for (size_t i = 0; i < opt->slot_count; i++) {
+        for (int k = 0; k < TT_OPTIM_KEPT; k++) {
+            const tutti_tensor_t *kept = tt_optim_kept(&opt->slots[i], k);
+            if (kept != NULL && kept->storage->device != disk) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+tutti_status_t tt_optim_offload_attach(tutti_optim_t *opt)
+{
+    tt_device_t *disk = disk_of_weights(opt);
+    tt_optim_offload_t *new;
+    if (disk == NULL || (opt->offload != NULL && opt->offload->disk == disk)) {
+        return TUTTI_OK;
+    }
+    if (has_state_elsewhere(opt, disk)) {
+        return TT_FAIL(
+            TUTTI_ERR_STATE,
+            "%s: its parameters lie on a disk now, and there is state elsewhere already: "
+            "make the optimizer behind tutti_ddp_create() with options.offload, or save "
+            "its state and load it into a new one",
+            opt->ops->name);
+    }
+    TT_TRY(borrow_disk(disk, &new));
+    leave_disk(opt->offload);
+    close_disk(opt->offload);
+    opt->offload = new;
+    return TUTTI_OK;
+}
+
 tutti_status_t tutti_optim_offload(tutti_optim_t *opt, const char *folder)
 {
     tt_optim_offload_t *new = NULL;
@@ -152,6 +209,12 @@ tutti_status_t tutti_optim_offload(tutti_optim_t *opt, const char *folder)
     if (opt->offload != NULL && opt->offload->is_open) {
         return TT_FAIL(TUTTI_ERR_STATE, "optim_offload: %s is in the middle of a step",
                        opt->driver == NULL ? opt->ops->name : opt->driver);
+    }
+    if (disk_of_weights(opt) != NULL) {
+        return folder != NULL ? tt_optim_offload_attach(opt)
+                              : TT_FAIL(TUTTI_ERR_UNSUPPORTED,
+                                        "optim_offload: the parameters lie on a disk (options."
+                                        "offload of DDP), and their state with them");
     }
     TT_TRY(folder == NULL ? TUTTI_OK : check_places(opt));
     TT_TRY(folder == NULL ? TUTTI_OK : open_disk(folder, &new));

@@ -132,11 +132,26 @@ static tutti_status_t open_chunks(tutti_optim_t *opt, tt_optim_slot_t *slot,
                          .slot = slot,
                          .place = &opt->offload->places[index],
                          .whole = tt_optim_piece_of(opt, slot, grad)};
-    chunks->whole.ctx = opt->ctx;
+    chunks->whole.ctx = opt->ctx; /* also where the weight lies in the file */
     chunks->whole.options = opt->groups[slot->group].options;
-    chunks->whole.weight = slot->master == NULL ? tt_tensor_data(x) : NULL;
+    chunks->whole.weight =
+        slot->master == NULL && !tt_optim_is_stored(slot) ? tt_tensor_data(x) : NULL;
     memset(chunks->whole.moments, 0, sizeof chunks->whole.moments);
     return TUTTI_OK;
+}
+
+/* One of what the unit in memory has of a chunk. */
+static void take_chunk(chunks_t *chunks, int i, float *values, tutti_optim_piece_t *piece)
+{
+    if (i == TT_OPTIM_GRADIENT) {
+        piece->gradient = values;
+    } else if (i == TT_OPTIM_WEIGHT) {
+        piece->weight = values;
+    } else if (i == TT_MOMENTS_MAX) {
+        piece->weight = chunks->master = values;
+    } else {
+        piece->moments[i] = values;
+    }
 }
 
 /* The chunk from `first` on, in memory until the next is. */
@@ -151,22 +166,18 @@ static tutti_status_t use_chunk(chunks_t *chunks, size_t first, tutti_optim_piec
     *piece = chunks->whole;
     piece->first += first;
     piece->count = tt_optim_chunk_count(chunks->slot, place, first);
-    piece->gradient += first;
     chunks->x = (char *)tt_tensor_data(x) + first * tutti_dtype_bytes(x->dtype);
     chunks->master = NULL;
-    for (int i = 0; i < TT_OPTIM_KEPT; i++) {
+    piece->weight = piece->weight == NULL ? NULL : piece->weight + first;
+    piece->gradient += first;
+    for (int i = 0; i < TT_OPTIM_STORED; i++) {
         if (place->at[i] == NULL) {
             continue;
         }
         float *kept = (float *)(void *)at;
-        at += tt_optim_kept_bytes(chunks->opt, tt_optim_kept(chunks->slot, i), piece->count);
-        if (i == TT_MOMENTS_MAX) {
-            chunks->master = kept;
-        } else {
-            piece->moments[i] = kept;
-        }
+        at += tt_optim_kept_bytes(chunks->opt, tt_optim_stored(chunks->slot, i), piece->count);
+        take_chunk(chunks, i, kept, piece);
     }
-    piece->weight = chunks->master != NULL ? chunks->master : piece->weight + first;
     prepare_master(chunks, piece->count);
     chunks->opt->offload->has_changed = true;
     return TUTTI_OK;

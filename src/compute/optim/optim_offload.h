@@ -5,24 +5,34 @@
  *     small slots      | moments, master | moments, master | …             one unit
  *
  * Slots have their tensors as ever, whose storages lie on the disk. A round is a step of all slots.
+ *
+ * Where weights lie on a disk, as slices of DDP may (options.offload), state lies there, too,
+ * without being asked to: a chunk then has the weight, and the gradient, which is read alone.
  */
 #ifndef TT_OPTIM_OFFLOAD_H
 #define TT_OPTIM_OFFLOAD_H
 
 #include "compute/optim/optimizer.h"
 
-enum { TT_OPTIM_KEPT = TT_MOMENTS_MAX + 1 }; /* moments, and the master */
+/* Moments and the master; then a weight and a gradient that lie in the file, too. */
+enum {
+    TT_OPTIM_KEPT = TT_MOMENTS_MAX + 1,
+    TT_OPTIM_WEIGHT = TT_OPTIM_KEPT,
+    TT_OPTIM_GRADIENT,
+    TT_OPTIM_STORED
+};
 
 /* Where the state of a slot is. */
 typedef struct {
-    size_t unit;                   /* of the first chunk */
-    size_t base;                   /* bytes before it in the unit's memory */
-    size_t chunk;                  /* elements of one, but for the last; 0: there is nothing */
-    const void *at[TT_OPTIM_KEPT]; /* its tensors' memory; NULL: there is none */
+    size_t unit;                     /* of the first chunk */
+    size_t base;                     /* bytes before it in the unit's memory */
+    size_t chunk;                    /* elements of one, but for the last; 0: there is nothing */
+    const void *at[TT_OPTIM_STORED]; /* its tensors' memory; NULL: there is none, or not here */
 } tt_optim_place_t;
 
 typedef struct tt_optim_offload {
     tt_device_t *disk;
+    bool is_borrowed;         /* the disk is that of the weights */
     tt_optim_place_t *places; /* [place_count], of slots; optim_offload_lay.c */
     size_t place_count;
     /* optim_offload.c */
@@ -43,7 +53,14 @@ tt_device_t *tt_optim_host_state_device(const tutti_optim_t *opt);
 /* Its state comes and goes. */
 static inline bool tt_optim_is_offloaded(const tutti_optim_t *opt, const tt_optim_slot_t *slot)
 {
-    return opt->offload != NULL && tt_optim_weight(slot)->storage->device == NULL;
+    const tt_device_t *device = tt_optim_weight(slot)->storage->device;
+    return opt->offload != NULL && (device == NULL || device == opt->offload->disk);
+}
+
+/* The weight lies in a file. */
+static inline bool tt_optim_is_stored(const tt_optim_slot_t *slot)
+{
+    return tt_device_is_store(tt_optim_weight(slot)->storage->device);
 }
 
 /* Moment i, or the master; NULL: there is none. */
@@ -51,6 +68,9 @@ static inline tutti_tensor_t *tt_optim_kept(const tt_optim_slot_t *slot, int i)
 {
     return i == TT_MOMENTS_MAX ? slot->master : slot->moments[i];
 }
+
+/* All that may lie in the file, by its number; NULL: there is none, or it lies elsewhere. */
+tutti_tensor_t *tt_optim_stored(const tt_optim_slot_t *slot, int i);
 
 /* Bytes of it in a unit, where that has `count` elements of the slot. */
 size_t tt_optim_kept_bytes(const tutti_optim_t *opt, const tutti_tensor_t *kept, size_t count);
@@ -97,6 +117,9 @@ void tt_optim_offload_forgive(tutti_optim_t *opt);
  * there. */
 tutti_status_t tt_optim_offload_admit(const tutti_optim_t *opt, const char *call, const char *name,
                                       const tutti_tensor_t *x);
+/* Where weights lie on a disk, that is the optimizer's. Errors: NOMEM; STATE (there is state on
+ * another one). */
+tutti_status_t tt_optim_offload_attach(tutti_optim_t *opt);
 
 /* Before the slots release their tensors, and behind it. */
 void tt_optim_offload_leave(tutti_optim_t *opt);

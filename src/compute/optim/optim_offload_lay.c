@@ -12,9 +12,10 @@
 #include "core/base/integers.h"
 #include "core/device/disk_device.h"
 
-/* CHUNK: elements; UNIT_BYTES: of slots together. */
-enum { CHUNK = 1 << 18, UNIT_BYTES = 2 << 20 };
-_Static_assert((int)TT_OPTIM_KEPT == (int)TT_DISK_RANGES_MAX, "a unit has room for a slot");
+/* CHUNK: elements. UNIT_BYTES: of slots together, less where all state is little: buffers are to be
+ * a small part of it. */
+enum { CHUNK = 1 << 18, UNIT_BYTES = 2 << 20, UNIT_BYTES_MIN = 64 << 10, UNITS_MIN = 64 };
+_Static_assert((int)TT_OPTIM_STORED == (int)TT_DISK_RANGES_MAX, "a unit has room for a slot");
 
 tt_device_t *tt_optim_host_state_device(const tutti_optim_t *opt)
 {
@@ -27,10 +28,20 @@ tt_device_t *tt_optim_state_device(const tutti_optim_t *opt, const tt_optim_slot
     return own == NULL ? tt_optim_host_state_device(opt) : own;
 }
 
+tutti_tensor_t *tt_optim_stored(const tt_optim_slot_t *slot, int i)
+{
+    if (i < TT_OPTIM_KEPT) {
+        return tt_optim_kept(slot, i);
+    }
+    return !tt_optim_is_stored(slot) ? NULL
+           : i == TT_OPTIM_WEIGHT    ? tt_optim_weight(slot)
+                                     : tt_optim_grad(slot);
+}
+
 /* Where it is in the file; NULL: nowhere. */
 static const void *place_of(const tutti_optim_t *opt, const tt_optim_slot_t *slot, int i)
 {
-    const tutti_tensor_t *kept = tt_optim_kept(slot, i);
+    const tutti_tensor_t *kept = tt_optim_stored(slot, i);
     return kept == NULL || kept->numel == 0 || !tt_optim_is_offloaded(opt, slot)
                ? NULL
                : tt_tensor_data(kept);
@@ -41,7 +52,7 @@ bool tt_optim_is_as_laid(const tutti_optim_t *opt, size_t slot)
     if (slot >= opt->offload->place_count) {
         return false;
     }
-    for (int i = 0; i < TT_OPTIM_KEPT; i++) {
+    for (int i = 0; i < TT_OPTIM_STORED; i++) {
         if (opt->offload->places[slot].at[i] != place_of(opt, &opt->slots[slot], i)) {
             return false;
         }
@@ -51,6 +62,9 @@ bool tt_optim_is_as_laid(const tutti_optim_t *opt, size_t slot)
 
 bool tt_optim_is_laid(const tutti_optim_t *opt)
 {
+    if (!tt_disk_ring_take(tt_disk_ring_of(opt->offload->disk), opt)) {
+        return false;
+    }
     for (size_t i = 0; i < opt->slot_count; i++) {
         if (!tt_optim_is_as_laid(opt, i)) {
             return false;
@@ -86,7 +100,8 @@ typedef struct {
     tt_optim_place_t *places;
     tt_disk_unit_t *units;
     size_t unit_count, capacity;
-    bool is_shared; /* the last unit is of whole slots: more may come into it */
+    size_t unit_bytes; /* of slots together, at most */
+    bool is_shared;    /* the last unit is of whole slots: more may come into it */
 } laying_t;
 
 static tutti_status_t add_unit(laying_t *laying)
@@ -106,7 +121,8 @@ static tutti_status_t add_unit(laying_t *laying)
 static bool add_range(tt_disk_unit_t *unit, tt_disk_range_t range)
 {
     tt_disk_range_t *last = unit->count == 0 ? NULL : &unit->ranges[unit->count - 1];
-    if (last != NULL && last->at + last->bytes == range.at) {
+    if (last != NULL && last->at + last->bytes == range.at &&
+        last->is_constant == range.is_constant) {
         last->bytes += range.bytes;
         return true;
     }
@@ -124,12 +140,13 @@ static bool add_chunk(const laying_t *laying, size_t slot, size_t first, tt_disk
     const tt_optim_place_t *place = &laying->places[slot];
     const size_t count = tt_optim_chunk_count(at, place, first);
     bool has_room = true;
-    for (int i = 0; i < TT_OPTIM_KEPT; i++) {
+    for (int i = 0; i < TT_OPTIM_STORED; i++) {
         if (place->at[i] != NULL) {
             has_room &= add_range(
                 unit,
                 (tt_disk_range_t){tt_disk_place(place->at[i]) + first * sizeof(float),
-                                  tt_optim_kept_bytes(laying->opt, tt_optim_kept(at, i), count)});
+                                  tt_optim_kept_bytes(laying->opt, tt_optim_stored(at, i), count),
+                                  i == TT_OPTIM_GRADIENT});
         }
     }
     return has_room;
@@ -141,7 +158,7 @@ static bool share_unit(laying_t *laying, size_t slot)
     tt_disk_unit_t *last = &laying->units[laying->unit_count - 1];
     tt_disk_unit_t together = *last;
     if (!laying->is_shared || !add_chunk(laying, slot, 0, &together) ||
-        tt_disk_unit_bytes(&together) > UNIT_BYTES) {
+        tt_disk_unit_bytes(&together) > laying->unit_bytes) {
         return false;
     }
     laying->places[slot].unit = laying->unit_count - 1;
@@ -152,7 +169,7 @@ static bool share_unit(laying_t *laying, size_t slot)
 
 static bool has_state(const tt_optim_place_t *place)
 {
-    for (int i = 0; i < TT_OPTIM_KEPT; i++) {
+    for (int i = 0; i < TT_OPTIM_STORED; i++) {
         if (place->at[i] != NULL) {
             return true;
         }
@@ -164,7 +181,7 @@ static tutti_status_t lay_slot(laying_t *laying, size_t slot)
 {
     const tt_optim_slot_t *at = &laying->opt->slots[slot];
     tt_optim_place_t *place = &laying->places[slot];
-    for (int i = 0; i < TT_OPTIM_KEPT; i++) {
+    for (int i = 0; i < TT_OPTIM_STORED; i++) {
         place->at[i] = place_of(laying->opt, at, i);
     }
     if (!has_state(place)) {
@@ -185,9 +202,23 @@ static tutti_status_t lay_slot(laying_t *laying, size_t slot)
     return TUTTI_OK;
 }
 
+static size_t bytes_together(const tutti_optim_t *opt)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < opt->slot_count; i++) {
+        for (int k = 0; k < TT_OPTIM_STORED; k++) {
+            bytes += place_of(opt, &opt->slots[i], k) == NULL
+                         ? 0
+                         : tutti_tensor_bytes(tt_optim_stored(&opt->slots[i], k));
+        }
+    }
+    return tt_max_size(UNIT_BYTES_MIN, tt_min_size(UNIT_BYTES, bytes / UNITS_MIN));
+}
+
 static tutti_status_t lay_slots(laying_t *laying)
 {
     const tutti_optim_t *opt = laying->opt;
+    laying->unit_bytes = bytes_together(opt);
     laying->places = tt_alloc_array(opt->slot_count + 1, sizeof(tt_optim_place_t), "offload");
     TT_TRY_ALLOC(laying->places);
     for (size_t i = 0; i < opt->slot_count; i++) {

@@ -50,15 +50,15 @@ static tutti_status_t write_sums(const sums_t *sums, size_t slot, const tutti_te
     const size_t length = tt_optim_section((size_t)at->tensor->numel),
                  first = (size_t)values->part->first;
     TT_ASSERT(first % length == 0 || values->numel == 0);
+    double *own = numbers + TUTTI_OPTIM_SUMS_MAX * (first / length);
+    if (tt_optim_is_offloaded(opt, at)) {
+        return tt_optim_offload_measure(opt, at, grad, length, own);
+    }
     if (values->storage->device != NULL) { /* kernels of the host alone measure */
         return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
                        "%s measures parameters, and \"%s\" is dealt out to ranks and lies on %s: "
                        "keep it on the host, or choose another kind",
                        opt->ops->name, at->name, tt_device_text(values->storage->device));
-    }
-    double *own = numbers + TUTTI_OPTIM_SUMS_MAX * (first / length);
-    if (tt_optim_is_offloaded(opt, at)) {
-        return tt_optim_offload_measure(opt, at, grad, length, own);
     }
     tutti_optim_piece_t piece = tt_optim_piece_of(opt, at, grad);
     piece.options = opt->groups[at->group].options;

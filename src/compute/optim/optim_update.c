@@ -273,6 +273,7 @@ static tutti_status_t prepare_offload(tutti_optim_t *opt)
 
 static tutti_status_t prepare_one(tutti_optim_t *opt, tt_optim_slot_t *slot)
 {
+    TT_TRY(tt_optim_offload_attach(opt));
     TT_TRY(tt_optim_offload_check(opt));
     TT_TRY(check_slot(opt, slot));
     TT_TRY(prepare_offload(opt));
@@ -294,6 +295,7 @@ void tt_optim_end_slots(tutti_optim_t *opt)
 /* Before any is changed. */
 static tutti_status_t prepare_all(tutti_optim_t *opt)
 {
+    TT_TRY(tt_optim_offload_attach(opt));
     TT_TRY(tt_optim_offload_check(opt));
     for (size_t i = 0; i < opt->slot_count; i++) {
         TT_TRY(check_slot(opt, &opt->slots[i]));

@@ -301,6 +301,11 @@ tt_disk_ring_t *tt_disk_ring_of(tt_device_t *disk)
     return ((disk_t *)tt_device_state(disk))->ring;
 }
 
+tutti_status_t tt_disk_open_ring(tt_device_t *disk, tt_disk_ring_t **out)
+{
+    return tt_disk_ring_open(&((disk_t *)tt_device_state(disk))->file, out);
+}
+
 const tt_disk_file_t *tt_disk_file_of(tt_device_t *disk)
 {
     return &((disk_t *)tt_device_state(disk))->file;

@@ -18,6 +18,10 @@ typedef struct {
 tt_disk_ring_t *tt_disk_ring_of(tt_device_t *disk);
 const tt_disk_file_t *tt_disk_file_of(tt_device_t *disk);
 
+/* Another ring over its file, whose user sees to it that no block is in both at a time. The device
+ * must outlive it. Errors: as tt_disk_ring_open(). */
+tutti_status_t tt_disk_open_ring(tt_device_t *disk, tt_disk_ring_t **out);
+
 /* All of its memory will go back: none is given out again. */
 void tt_disk_leave(tt_device_t *disk);
 

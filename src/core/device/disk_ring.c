@@ -54,6 +54,7 @@ struct tt_disk_ring {
 
     tt_disk_unit_t *units;
     size_t unit_count, unit_bytes; /* of the largest */
+    const void *owner;             /* of the units; compared alone */
     void *room;
     buffer_t buffers[BUFFERS];
 
@@ -67,15 +68,6 @@ struct tt_disk_ring {
     char text[TT_ERROR_TEXT_BYTES];
     tt_disk_ring_stats_t stats;
 };
-
-size_t tt_disk_unit_bytes(const tt_disk_unit_t *unit)
-{
-    size_t bytes = 0;
-    for (int i = 0; i < unit->count; i++) {
-        bytes += unit->ranges[i].bytes;
-    }
-    return bytes;
-}
 
 /* ---- under the lock: who has what ------------------------------------------------------------ */
 
@@ -170,18 +162,6 @@ static task_t next_task(const tt_disk_ring_t *ring)
 
 /* ---- the threads ----------------------------------------------------------------------------- */
 
-static tutti_status_t move_unit(tt_disk_file_t *file, const tt_disk_unit_t *unit, char *memory,
-                                bool is_writing)
-{
-    for (int i = 0; i < unit->count; i++) {
-        const tt_disk_range_t *range = &unit->ranges[i];
-        TT_TRY(is_writing ? tt_disk_file_write(file, range->at, memory, range->bytes)
-                          : tt_disk_file_read(file, range->at, memory, range->bytes));
-        memory += range->bytes;
-    }
-    return TUTTI_OK;
-}
-
 static void note_end(tt_disk_ring_t *ring, const task_t *task, tutti_status_t status, size_t bytes)
 {
     buffer_t *b = &ring->buffers[task->buffer];
@@ -210,9 +190,10 @@ static void do_task(tt_disk_ring_t *ring, const task_t *task)
     b->state = task->is_writing ? WRITING : READING;
     b->unit = task->unit;
     pthread_mutex_unlock(&ring->lock);
-    const tutti_status_t status = move_unit(ring->file, &unit, b->memory, task->is_writing);
+    const tutti_status_t status = tt_disk_unit_move(ring->file, &unit, b->memory, task->is_writing);
     pthread_mutex_lock(&ring->lock);
-    note_end(ring, task, status, tt_disk_unit_bytes(&unit));
+    note_end(ring, task, status,
+             task->is_writing ? tt_disk_unit_written_bytes(&unit) : tt_disk_unit_bytes(&unit));
     pthread_cond_broadcast(&ring->done);
     pthread_cond_signal(&ring->work);
 }
@@ -398,6 +379,13 @@ tutti_status_t tt_disk_ring_set_units(tt_disk_ring_t *ring, const tt_disk_unit_t
     return status;
 }
 
+bool tt_disk_ring_take(tt_disk_ring_t *ring, const void *who)
+{
+    const bool was_its = ring->owner == who;
+    ring->owner = who;
+    return was_its;
+}
+
 /* ---- using ----------------------------------------------------------------------------------- */
 
 static tutti_status_t check_forks(const tt_disk_ring_t *ring)
@@ -472,7 +460,8 @@ static tutti_status_t wait_for(tt_disk_ring_t *ring, size_t unit, int *buffer)
 static void put_back(tt_disk_ring_t *ring)
 {
     if (ring->used >= 0) {
-        ring->buffers[ring->used].state = DIRTY;
+        buffer_t *b = &ring->buffers[ring->used];
+        b->state = tt_disk_unit_written_bytes(&ring->units[b->unit]) > 0 ? DIRTY : THERE;
         ring->used = -1;
         pthread_cond_broadcast(&ring->work);
     }
@@ -500,11 +489,14 @@ static tutti_status_t use_unit(tt_disk_ring_t *ring, size_t unit, void **memory)
     }
     put_back(ring);
     TT_TRY(check_writes(ring));
-    TT_TRY(reserve_order(&ring->now, ring->now.count + 1));
+    const bool is_noted = ring->now.count < 16 * ring->unit_count + 64;
+    TT_TRY(is_noted ? reserve_order(&ring->now, ring->now.count + 1) : TUTTI_OK);
     TT_TRY(wait_for(ring, unit, &buffer));
     ring->buffers[buffer].state = USED;
     ring->used = buffer;
-    ring->now.units[ring->now.count++] = unit;
+    if (is_noted) { /* who never ends a round has no order */
+        ring->now.units[ring->now.count++] = unit;
+    }
     follow_order(ring, unit);
     pthread_cond_broadcast(&ring->work);
     *memory = ring->buffers[buffer].memory;

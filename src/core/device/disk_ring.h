@@ -9,7 +9,7 @@
  * Any other order is right, too: what is not there is waited for.
  *
  * A unit is some ranges of the file, which stand one behind another in memory. Ranges of different
- * units share no block.
+ * units share no block, unless they are read alone.
  *
  * Cost: memory of TT_DISK_BUFFERS times the largest unit; one transfer for each range. One thread
  * at a time uses a ring, beside the ring's own.
@@ -19,12 +19,13 @@
 
 #include "core/device/disk_file.h"
 
-enum { TT_DISK_BUFFERS = 4, TT_DISK_RANGES_MAX = 9 };
+enum { TT_DISK_BUFFERS = 4, TT_DISK_RANGES_MAX = 11 };
 
 /* Multiples of TT_DISK_BLOCK. */
 typedef struct {
     uint64_t at;
     size_t bytes;
+    bool is_constant; /* it is read alone: what a user leaves in it is not written */
 } tt_disk_range_t;
 
 typedef struct {
@@ -32,7 +33,11 @@ typedef struct {
     int count;
 } tt_disk_unit_t;
 
+/* disk_unit.c: in memory; and of what is written; and all of it comes, or goes. Errors: IO. */
 size_t tt_disk_unit_bytes(const tt_disk_unit_t *unit);
+size_t tt_disk_unit_written_bytes(const tt_disk_unit_t *unit);
+tutti_status_t tt_disk_unit_move(tt_disk_file_t *file, const tt_disk_unit_t *unit, char *memory,
+                                 bool is_writing);
 
 typedef struct tt_disk_ring tt_disk_ring_t;
 
@@ -52,6 +57,10 @@ void tt_disk_ring_close(tt_disk_ring_t *ring);
  * written before. Errors: those of settle, NOMEM; nothing is changed then. */
 tutti_status_t tt_disk_ring_set_units(tt_disk_ring_t *ring, const tt_disk_unit_t *units,
                                       size_t count);
+
+/* Whether `who` was the last one to say that units are its own; they are from now on. Where it was
+ * not, they may be another one's: it sets its own. */
+bool tt_disk_ring_take(tt_disk_ring_t *ring, const void *who);
 
 /* Of a round: the unit that will be first is there. Errors: that of its reading, which is tried
  * again by the next begin() or use(); that of a write since the last begin(), which stays. */

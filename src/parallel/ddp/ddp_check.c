@@ -97,6 +97,14 @@ static void append_units(const tutti_ddp_t *ddp, description_t *d)
         o->units.kind == NULL ? "none" : o->units.kind, o->units.bytes, o->units.name_count,
         o->persistence_bytes, o->prefetch, o->keep_after_forward ? ", kept after forward" : "",
         o->keep_after_backward ? ", kept after backward" : "");
+    d->used += (size_t)snprintf(end_of(d), room_of(d), "parameters %s\n",
+                                o->offload == NULL ? "in memory" : "on disks");
+    for (int i = 0; i < tutti_mesh_dims(o->mesh); i++) {
+        const char *name = tutti_mesh_name(o->mesh, i);
+        d->used += (size_t)snprintf(end_of(d), room_of(d), "%s%s %d%s", i == 0 ? "mesh: " : ", ",
+                                    name, tutti_mesh_size(o->mesh, name),
+                                    i + 1 == tutti_mesh_dims(o->mesh) ? "\n" : "");
+    }
     d->used += tt_ddp_describe_units(ddp, end_of(d), room_of(d));
 }
 

@@ -10,6 +10,7 @@ tutti_status_t tt_ddp_fail(tutti_ddp_t *ddp, tutti_status_t status)
         step->status = status;
         snprintf(step->error, sizeof step->error, "%s", tutti_last_error());
         tutti_group_abort(ddp->units.group);
+        tutti_group_abort(ddp->units.rows.group);
         tutti_group_abort(ddp->group); /* which leaves a text of its own */
     }
     return tt_fail_again(step->status, step->error);

@@ -94,6 +94,7 @@ typedef struct {
 typedef struct {
     tt_tensor_slice_t seen; /* by the parameter's optimizer; its gradient is `grad` between steps */
     tutti_tensor_t *grad;   /* a part of the bucket's result */
+    tutti_tensor_t *stored_grad; /* the same on a disk, where it is read; NULL: it is `grad` */
 } tt_ddp_slice_t;
 
 typedef struct {

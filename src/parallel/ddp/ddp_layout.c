@@ -34,6 +34,7 @@ static tt_reducer_options_t reducer_options(const tutti_ddp_t *ddp)
         .divides_late = o->uneven == TUTTI_DDP_WEIGHTED || o->uneven == TUTTI_DDP_ACTIVE,
         .adds_locally = !ddp->is_exact && has_several_pieces(ddp),
         .is_transient = o->stage >= 2,
+        .gives_results = tt_ddp_has_store(ddp),
         .units = ddp->units.unit_of,
         .grain = o->stage > 0 ? tt_ddp_grain : NULL,
         .is_wide = tt_ddp_stays_f32,

@@ -213,6 +213,8 @@ static void make_slices(tt_member_t *m)
     close_training(&t);
 }
 
+enum { NOTES = 1024 }; /* of what is remembered until all are made */
+
 /* All that is there when a parameter is made is there at the end, too, but for one of each rank. No
  * rank makes what others alone keep. */
 static void no_rank_has_more_than_its_slices_and_one_parameter(void **state)
@@ -228,7 +230,7 @@ static void no_rank_has_more_than_its_slices_and_one_parameter(void **state)
         print_message("%d ranks: %d parameters made, %lld bytes above the end's at most\n", ranks,
                       made, (long long)peak.most - (long long)peak.at_last);
         assert_int_equal(made, LAYERS);
-        assert_true(peak.most > 0 && peak.most <= peak.at_last + (size_t)ranks * PARAM);
+        assert_true(peak.most > 0 && peak.most <= peak.at_last + (size_t)ranks * (PARAM + NOTES));
     }
     assert_int_equal(tt_alloc_stats().blocks, 0);
 }

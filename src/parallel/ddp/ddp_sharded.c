@@ -104,15 +104,19 @@ static tutti_status_t check_there(const tutti_ddp_t *ddp, const tt_ddp_summons_t
     return TUTTI_OK;
 }
 
+static tutti_status_t write_back(tutti_ddp_t *ddp, const tt_ddp_summons_t *summons)
+{
+    for (int u = 0; u < ddp->units.count; u++) {
+        TT_TRY(is_summoned(ddp, summons, u) ? tt_ddp_unit_write_back(ddp, u) : TUTTI_OK);
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status_t write_summoned(tutti_ddp_t *ddp, const tt_ddp_summons_t *summons)
 {
     TT_TRY(tt_group_agree(ddp->group, check_there(ddp, summons)));
     TT_TRY(tt_ddp_units_claim(ddp));
-    for (int u = 0; u < ddp->units.count; u++) {
-        if (is_summoned(ddp, summons, u)) {
-            tt_ddp_unit_write_back(ddp, u);
-        }
-    }
+    TT_TRY(tt_group_agree(ddp->group, write_back(ddp, summons)));
     tt_ddp_note_loaded(ddp);
     return tt_group_agree(ddp->group, tt_ddp_units_publish(ddp));
 }
@@ -223,8 +227,10 @@ static size_t sliced_parameters(const tutti_ddp_t *ddp)
     size_t bytes = 0;
     for (int f = 0; f < source->flat_count; f++) {
         const tt_unit_flat_t *flat = &source->flats[f];
-        bytes += tutti_tensor_bytes(flat->own);
-        if (flat->dtypes[TT_UNIT_COMPUTE] != flat->dtypes[TT_UNIT_FULL]) {
+        const tutti_tensor_t *slice = tt_ddp_unit_slice(ddp, f);
+        const bool is_apart = slice != flat->own && slice->storage->device == NULL;
+        bytes += bytes_if_there(flat->own) + (is_apart ? tutti_tensor_bytes(slice) : 0);
+        if (flat->dtypes[TT_UNIT_COMPUTE] != flat->dtypes[TT_UNIT_FULL] && !tt_ddp_has_store(ddp)) {
             bytes += (size_t)flat->own->numel * tutti_dtype_bytes(flat->dtypes[TT_UNIT_COMPUTE]);
         }
     }
@@ -243,12 +249,12 @@ static size_t gradients_of(const tt_bucket_t *bucket)
     if (bucket->own_result->storage == bucket->result->storage) {
         return bytes;
     }
-    bytes += tutti_tensor_bytes(bucket->own_result);
-    if (bucket->own_total != NULL && bucket->own_total != bucket->own_result) {
-        bytes += tutti_tensor_bytes(bucket->own_total);
+    bytes += bytes_if_there(bucket->own_result);
+    if (bucket->own_total != bucket->own_result) {
+        bytes += bytes_if_there(bucket->own_total);
     }
-    if (bucket->own_travel != NULL && bucket->own_travel != bucket->own_result) {
-        bytes += tutti_tensor_bytes(bucket->own_travel);
+    if (bucket->own_travel != bucket->own_result) {
+        bytes += bytes_if_there(bucket->own_travel);
     }
     return bytes;
 }
@@ -274,8 +280,9 @@ static void count_units(const tutti_ddp_t *ddp, tutti_ddp_memory_t *out)
                 tt_max_size(out->largest_unit_bytes, tt_ddp_unit_bytes(ddp, u, kind));
         }
     }
-    out->gathered_bytes = ddp->units.source.gathered_bytes;
-    out->sent_bytes += tutti_group_sent_bytes(ddp->units.group, NULL);
+    out->gathered_bytes = ddp->units.source.gathered_bytes + ddp->units.rows.received_bytes;
+    out->sent_bytes += tutti_group_sent_bytes(ddp->units.group, NULL) +
+                       tutti_group_sent_bytes(ddp->units.rows.group, NULL);
 }
 
 tutti_ddp_memory_t tutti_ddp_memory(const tutti_ddp_t *ddp, tutti_optim_t *opt)

@@ -252,11 +252,18 @@ static tutti_status_t open_slice(tutti_ddp_t *ddp, int index)
 static tutti_status_t open_unit_slice(tutti_ddp_t *ddp, int index)
 {
     const tt_unit_param_t *param = &ddp->units.params[index];
-    const tt_unit_flat_t *flat = &ddp->units.source.flats[param->flat];
     tt_ddp_slice_t *slice = &ddp->slices.slices[index];
-    const share_t share = share_of(ddp, flat->cuts, param->offset, param->tensor->numel);
-    TT_TRY(open_part(flat->own, param->tensor, share, &slice->seen.values));
-    TT_TRY(index < ddp->param_count ? open_grad(ddp, index) : TUTTI_OK);
+    share_t share =
+        share_of(ddp, tt_ddp_unit_cuts(ddp, param->flat), param->offset, param->tensor->numel);
+    share.begin = tt_ddp_has_store(ddp) ? ddp->units.store.pieces[index].at : share.begin;
+    TT_TRY(
+        open_part(tt_ddp_unit_slice(ddp, param->flat), param->tensor, share, &slice->seen.values));
+    if (index < ddp->param_count) {
+        TT_TRY(open_grad(ddp, index));
+        TT_TRY(tt_ddp_has_store(ddp) ? open_part(ddp->units.store.grads[param->flat], param->tensor,
+                                                 share, &slice->stored_grad)
+                                     : TUTTI_OK);
+    }
     hang(ddp, param->tensor, slice);
     return TUTTI_OK;
 }
@@ -346,6 +353,7 @@ void tt_ddp_close_slices(tutti_ddp_t *ddp)
         }
         tutti_tensor_release(slices->slices[i].seen.values);
         tutti_tensor_release(slices->slices[i].grad);
+        tutti_tensor_release(slices->slices[i].stored_grad);
     }
     for (int b = 0; slices->gathers != NULL && b < ddp->reducer->plan.bucket_count; b++) {
         tutti_prepared_release(slices->gathers[b]);
@@ -371,7 +379,9 @@ void tt_ddp_slices_arrive(tutti_ddp_t *ddp)
     for (int i = 0; has_slices(ddp) && i < ddp->param_count; i++) {
         tt_ddp_slice_t *slice = &ddp->slices.slices[i];
         tt_autograd_t *autograd = tt_autograd_of(ddp->params[i].tensor);
-        slice->seen.grad = autograd->grad_is_stale ? NULL : slice->grad;
+        slice->seen.grad = autograd->grad_is_stale      ? NULL
+                           : slice->stored_grad != NULL ? slice->stored_grad
+                                                        : slice->grad;
         autograd->grad_is_stale = true;
     }
 }

@@ -11,6 +11,7 @@
 
 #include <tutti/devices.h>
 
+#include "core/base/place_testing.h"
 #include "core/tensor/device_testing.h"
 
 enum { STEPS = 4, BATCH = 2, RANKS_MAX = 4, SEED = 11 };
@@ -42,6 +43,8 @@ typedef enum {
     PERSISTENCE,
     BUCKETS,
     META,
+    ROWS, /* of options.mesh */
+    DISK, /* options.offload */
     CHOICES
 } choice_t;
 
@@ -56,7 +59,7 @@ static const struct {
     [RANKS] = {"ranks", 4},         [WIRE] = {"wire", 2},           [UNITS] = {"units", 4},
     [RECOMPUTE] = {"recompute", 2}, [INSIDE] = {"inside", 2},       [KEEP] = {"keep", 4},
     [PREFETCH] = {"prefetch", 3},   [PERSISTENCE] = {"persist", 2}, [BUCKETS] = {"buckets", 2},
-    [META] = {"meta", 2},
+    [META] = {"meta", 2},           [ROWS] = {"rows", 2},           [DISK] = {"disk", 2},
 };
 
 static const int shards[] = {2, 4, 5};
@@ -73,6 +76,8 @@ static const struct {
 
 typedef enum { F32, MIXED, REDUCED, BF16 } dtype_t;
 
+static char folder[TT_PLACE_BYTES]; /* of those on a disk */
+
 typedef struct {
     int at[CHOICES];
 } row_t;
@@ -88,6 +93,12 @@ static void settle(row_t *row)
     }
     if (row->at[DTYPE] == MIXED && row->at[NORMS] == 0) {
         row->at[IGNORED] = 0; /* they would be f32 among 16 bits */
+    }
+    if (row->at[STAGE] < 3 || row->at[RANKS] % 2 == 0) {
+        row->at[ROWS] = 0; /* there are two */
+    }
+    if (row->at[STAGE] < 3 || row->at[ROWS] > 0 || row->at[DTYPE] == BF16) {
+        row->at[DISK] = 0; /* it takes f32 of one row */
     }
 }
 
@@ -193,6 +204,7 @@ static tutti_ddp_options_t options_of(const row_t *row, tutti_optim_t *opt)
                                  .keep_after_backward = row->at[KEEP] & 2,
                                  .prefetch = (int[]){0, -1, 3}[row->at[PREFETCH]],
                                  .persistence_bytes = row->at[PERSISTENCE] ? 100 : 0,
+                                 .offload = row->at[DISK] ? folder : NULL,
                                  .bucket_bytes = row->at[BUCKETS] ? 2000 : 0};
 }
 
@@ -200,11 +212,17 @@ static tutti_status_t train_ddp(const tt_member_t *m, tutti_context_t *ctx, tutt
                                 tutti_optim_t *opt, job_t *job)
 {
     const row_t *row = &job->row;
-    const tutti_ddp_options_t options = options_of(row, opt);
+    tutti_ddp_options_t options = options_of(row, opt);
     const tutti_scaler_options_t scaling = {.init_scale = 1e38, .group = m->group};
     tutti_ddp_t *ddp;
     tutti_scaler_t *scaler = NULL;
-    TUTTI_CHECK(tutti_ddp_create(ctx, net, m->group, &options, &ddp));
+    if (row->at[ROWS]) {
+        TUTTI_CHECK(tutti_mesh_create(m->group, 2, (int[]){2, m->size / 2},
+                                      (const char *[]){"replicate", "shard"}, &options.mesh));
+    }
+    const tutti_status_t made = tutti_ddp_create(ctx, net, m->group, &options, &ddp);
+    tutti_mesh_release(options.mesh);
+    TUTTI_CHECK(made);
     tutti_status_t status = row->at[SCALER] ? tutti_scaler_create(&scaling, &scaler) : TUTTI_OK;
     for (int step = 0; step < STEPS && status >= 0; step++) {
         tutti_context_set_step(ctx, step);
@@ -408,5 +426,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_row_has_the_digest_of_its_mathematics),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    tt_place_make_quick(folder);
+    const int failures = cmocka_run_group_tests(tests, NULL, NULL);
+    tt_place_remove(folder);
+    return failures;
 }

@@ -187,7 +187,8 @@ void tt_ddp_progress(void *user)
     }
     tt_ddp_time_arrivals(ddp);
     tt_reducer_collect(ddp->reducer, ddp->step.next_bucket);
-    const tutti_status_t status = tt_ddp_step_arrived(ddp);
+    const tutti_status_t stored = tt_ddp_store_arrived(ddp);
+    const tutti_status_t status = stored < 0 ? stored : tt_ddp_step_arrived(ddp);
     if (status < 0) {
         (void)tt_ddp_fail(ddp, status); /* which finish returns */
     }
@@ -307,6 +308,7 @@ static tutti_status_t wait_for_buckets(tutti_ddp_t *ddp)
         tt_ddp_time_arrivals(ddp);
         if (!reducer->options.divides_late) {
             TT_TRY(tt_reducer_finalize(reducer, b, 0));
+            TT_TRY(tt_ddp_store_average(ddp, b));
         }
         TT_TRY(tt_ddp_step_arrived(ddp));
     }
@@ -333,6 +335,9 @@ static tutti_status_t finish_step(tutti_ddp_t *ddp)
     TT_TRY(wait_for_buckets(ddp));
     TT_TRY(tt_ddp_swap_to_f32(ddp));
     const tutti_status_t status = tt_ddp_take_control(ddp);
+    for (int b = 0; b < ddp->reducer->plan.bucket_count && status == TUTTI_OK; b++) {
+        TT_TRY(tt_ddp_store_average(ddp, b));
+    }
     if (status >= 0) {
         TT_TRY(tt_ddp_buffers_arrive(ddp, status == TUTTI_END));
         tt_ddp_slices_arrive(ddp);

@@ -155,27 +155,16 @@ static tutti_status_t prepare(tutti_ddp_t *ddp, const tt_unit_source_ops_t *ops)
     TT_TRY(plan_frozen(ddp));
     TT_TRY(cut_all_frozen(ddp));
     TT_TRY(list_flats(ddp));
+    TT_TRY(tt_ddp_cut_rows(ddp));
     TT_TRY(list_params(ddp));
+    TT_TRY(tt_ddp_open_store(ddp));
     return tt_ddp_open_order(ddp, ops->is_local);
 }
 
-/* This rank's slice of the values goes into the flat. */
-static tutti_status_t move_in(tutti_ddp_t *ddp, tt_unit_param_t *param)
+/* Whole values go; what was on meta has none. */
+static tutti_status_t leave_memory(const tutti_ddp_t *ddp, const tt_unit_param_t *param)
 {
-    const tt_unit_flat_t *flat = &ddp->units.source.flats[param->flat];
-    const int rank = tutti_group_rank(ddp->group);
     tt_storage_t *storage = param->storages[TT_UNIT_FULL];
-    const int64_t bytes = (int64_t)tutti_dtype_bytes(param->tensor->dtype);
-    const int64_t begin = tt_max(flat->cuts[rank], param->offset),
-                  end = tt_min(flat->cuts[rank + 1], param->offset + param->tensor->numel);
-    if (begin < end) {
-        tutti_tensor_t *made;
-        TT_TRY(tt_ddp_make_values(ddp, param->tensor, &made));
-        const char *from = made != NULL ? tt_tensor_data(made) : storage->data;
-        memcpy((char *)tt_tensor_data(flat->own) + (begin - flat->cuts[rank]) * bytes,
-               from + (begin - param->offset) * bytes, (size_t)((end - begin) * bytes));
-        tutti_tensor_release(made);
-    }
     const char *reason = ddp->units.units[param->unit].reason;
     if (storage->away == NULL) {
         return tt_storage_evict(storage, reason);
@@ -184,12 +173,48 @@ static tutti_status_t move_in(tutti_ddp_t *ddp, tt_unit_param_t *param)
     return TUTTI_OK;
 }
 
+/* This rank's slice of the values goes into the flat. */
+static tutti_status_t move_in(tutti_ddp_t *ddp, tt_unit_param_t *param)
+{
+    const int64_t *cuts = tt_ddp_unit_cuts(ddp, param->flat) + tutti_group_rank(ddp->group);
+    tt_storage_t *storage = param->storages[TT_UNIT_FULL];
+    const int64_t bytes = (int64_t)tutti_dtype_bytes(param->tensor->dtype);
+    const int64_t begin = tt_max(cuts[0], param->offset),
+                  end = tt_min(cuts[1], param->offset + param->tensor->numel);
+    if (begin < end) {
+        tutti_tensor_t *made;
+        TT_TRY(tt_ddp_make_values(ddp, param->tensor, &made));
+        const char *from = made != NULL ? tt_tensor_data(made) : storage->data;
+        memcpy((char *)tt_tensor_data(tt_ddp_unit_slice(ddp, param->flat)) +
+                   (begin - cuts[0]) * bytes,
+               from + (begin - param->offset) * bytes, (size_t)((end - begin) * bytes));
+        tutti_tensor_release(made);
+    }
+    return leave_memory(ddp, param);
+}
+
+/* A flat at a time. */
+static tutti_status_t move_to_disk(tutti_ddp_t *ddp)
+{
+    const tt_ddp_units_t *units = &ddp->units;
+    for (int f = 0; f < units->source.flat_count; f++) {
+        TT_TRY(tt_ddp_store_flat(ddp, f));
+        for (int i = 0; i < units->param_count; i++) {
+            const tt_unit_param_t *param = &units->params[i];
+            TT_TRY(param->flat == f ? leave_memory(ddp, param) : TUTTI_OK);
+        }
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status_t move_all_in(tutti_ddp_t *ddp)
 {
-    for (int i = 0; i < ddp->units.param_count; i++) {
+    TT_TRY(tt_ddp_open_row_slices(ddp));
+    TT_TRY(tt_ddp_open_unit_slices(ddp));
+    TT_TRY(tt_ddp_has_store(ddp) ? move_to_disk(ddp) : TUTTI_OK);
+    for (int i = 0; i < ddp->units.param_count && !tt_ddp_has_store(ddp); i++) {
         TT_TRY(move_in(ddp, &ddp->units.params[i]));
     }
-    TT_TRY(tt_ddp_open_unit_slices(ddp));
     return tt_ddp_hook_units(ddp);
 }
 
@@ -215,16 +240,13 @@ tutti_status_t tt_ddp_open_units(tutti_ddp_t *ddp)
     if (!tt_ddp_has_units(ddp)) {
         return TUTTI_OK;
     }
-    const tutti_group_options_t options = {.name = "units of ddp"};
-    const tutti_status_t status = tutti_group_new(ddp->group, NULL, 0, &options, &units->group);
-    if (status < 0) { /* perhaps on this rank alone */
-        return tt_group_give_up(ddp->group, status);
-    }
-    const tt_unit_source_ops_t *ops;
-    TT_TRY(tt_unit_source_choose(units->group, &ops));
+    const tt_unit_source_ops_t *ops = &tt_unit_gather;
+    TT_TRY(tt_ddp_open_rows(ddp));
+    TT_TRY(tt_ddp_has_store(ddp) ? TUTTI_OK : tt_unit_source_choose(units->group, &ops));
     TT_TRY(tt_group_agree(ddp->group, prepare(ddp, ops)));
     units->source.group = units->group;
     units->source.ctx = ddp->ctx;
+    tt_ddp_read_from_store(ddp);
     TT_TRY(tt_unit_source_open(ops, &units->source));
     if (!ops->is_common && tutti_group_size(ddp->group) > 1) {
         keep_memory(ddp);
@@ -270,6 +292,8 @@ void tt_ddp_close_units(tutti_ddp_t *ddp)
     for (int i = 0; units->params != NULL && i < units->param_count; i++) {
         let_go(&units->params[i], is_common);
     }
+    tt_ddp_close_rows(ddp);
+    tt_ddp_close_store(ddp);
     tt_unit_source_close(&units->source);
     tt_ddp_close_order(ddp);
     for (int i = 0; units->cuts != NULL && i < 2 * units->frozen.bucket_count; i++) {
@@ -279,6 +303,7 @@ void tt_ddp_close_units(tutti_ddp_t *ddp)
     tt_free(units->params);
     tt_free(units->source.flats);
     tt_bucket_plan_fini(&units->frozen);
+    tt_ddp_forget_rows(ddp);
     tt_ddp_forget_units(ddp);
     if (units->group != NULL) {
         tt_group_keep_memory(units->group, -units->kept_bytes);

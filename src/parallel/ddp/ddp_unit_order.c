@@ -38,7 +38,7 @@ tutti_status_t tt_ddp_open_order(tutti_ddp_t *ddp, bool is_local)
 {
     const int size = tutti_group_size(ddp->group);
     ddp->order.announces =
-        size > 1 && !is_local &&
+        tutti_group_size(ddp->units.group) > 1 && !is_local &&
         (ddp->options.uneven != TUTTI_DDP_EVEN || ddp->options.shards % size != 0);
     return tutti_group_tensor(ddp->group, TUTTI_I64, TUTTI_SHAPE(2), &ddp->order.word);
 }
@@ -167,6 +167,7 @@ tutti_status_t tt_ddp_units_begin_step(tutti_ddp_t *ddp)
     order->now.count = 0;
     order->cursor = 0;
     order->has_changed = false;
+    TT_TRY(tt_ddp_store_begin_step(ddp));
     const int kept = ddp->units.count - 1;
     return ddp->units.units[kept].is_kept ? tt_ddp_unit_want(ddp, kept) : TUTTI_OK;
 }

@@ -7,6 +7,7 @@
 tutti_status_t tt_ddp_units_claim(tutti_ddp_t *ddp)
 {
     tt_unit_source_t *source = &ddp->units.source;
+    TT_TRY(tt_ddp_store_claim(ddp));
     return source->ops->claim != NULL ? source->ops->claim(source) : TUTTI_OK;
 }
 
@@ -33,6 +34,7 @@ static tutti_status_t bring_kept(tutti_ddp_t *ddp)
 tutti_status_t tt_ddp_units_show(tutti_ddp_t *ddp)
 {
     tt_unit_source_t *source = &ddp->units.source;
+    TT_TRY(tt_ddp_rows_publish(ddp));
     TT_TRY(source->ops->publish != NULL ? source->ops->publish(source) : TUTTI_OK);
     return bring_kept(ddp);
 }

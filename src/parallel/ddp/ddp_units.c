@@ -8,11 +8,6 @@
 
 #include "parallel/ddp/ddp_impl.h"
 
-bool tt_ddp_has_units(const tutti_ddp_t *ddp)
-{
-    return ddp->options.stage >= 3;
-}
-
 tt_unit_kind_t tt_ddp_unit_kind(const tutti_ddp_t *ddp)
 {
     return ddp->options.param_dtype != TUTTI_F32 && ddp->step.phase != TT_DDP_BETWEEN_STEPS
@@ -143,10 +138,23 @@ tutti_status_t tt_ddp_unit_leave(tutti_ddp_t *ddp, int index, tt_unit_kind_t kin
     return status;
 }
 
-void tt_ddp_unit_write_back(tutti_ddp_t *ddp, int index)
+static tutti_status_t write_flat(tutti_ddp_t *ddp, int flat)
+{
+    const tutti_tensor_t *whole = ddp->units.source.flats[flat].whole[TT_UNIT_FULL];
+    tutti_tensor_t *slice = tt_ddp_unit_slice(ddp, flat);
+    const int64_t begin = tt_ddp_unit_cuts(ddp, flat)[tutti_group_rank(ddp->group)];
+    if (whole->storage->data != slice->storage->data) {
+        memcpy(tt_tensor_data(slice),
+               (const char *)tt_tensor_data(whole) +
+                   begin * (int64_t)tutti_dtype_bytes(whole->dtype),
+               tutti_tensor_bytes(slice));
+    }
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_ddp_unit_write_back(tutti_ddp_t *ddp, int index)
 {
     tt_ddp_units_t *units = &ddp->units;
-    const int rank = tutti_group_rank(ddp->group);
     for (int i = 0; i < units->param_count; i++) {
         tt_unit_param_t *param = &units->params[i];
         if (param->unit == index) {
@@ -154,16 +162,12 @@ void tt_ddp_unit_write_back(tutti_ddp_t *ddp, int index)
         }
     }
     for (int f = 0; f < units->source.flat_count; f++) {
-        const tt_unit_flat_t *flat = &units->source.flats[f];
-        const tutti_tensor_t *whole = flat->whole[TT_UNIT_FULL];
-        if (unit_of_flat(ddp, f) == index && whole->storage->data != flat->own->storage->data) {
-            memcpy(tt_tensor_data(flat->own),
-                   (const char *)tt_tensor_data(whole) +
-                       flat->cuts[rank] * (int64_t)tutti_dtype_bytes(whole->dtype),
-                   tutti_tensor_bytes(flat->own));
+        if (unit_of_flat(ddp, f) == index) {
+            TT_TRY(tt_ddp_has_store(ddp) ? tt_ddp_store_flat(ddp, f) : write_flat(ddp, f));
         }
-        tt_tensor_touch(flat->own);
+        tt_tensor_touch(tt_ddp_unit_slice(ddp, f));
     }
+    return TUTTI_OK;
 }
 
 void tt_ddp_units_copy(tutti_ddp_t *ddp, bool is_on)

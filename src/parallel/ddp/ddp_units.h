@@ -10,6 +10,9 @@
  *     ddp_unit_open.c    their parameters move into flats, and at the end out of them
  *     ddp_units.c        they come and go
  *     ddp_unit_values.c  they get other values behind a step
+ *     ddp_unit_slice.c   where this rank's slices are
+ *     ddp_unit_rows.c    rows of ranks, each of which has all parameters
+ *     ddp_unit_store.c   slices lie on a disk
  *     ddp_unit_hooks.c   when: around a unit's forward and backward
  *     ddp_unit_order.c   all ranks start in one order, and know what comes next
  */
@@ -17,6 +20,7 @@
 #define TT_DDP_UNITS_H
 
 #include <tutti/ddp.h>
+#include <tutti/messages.h>
 
 #include "parallel/ddp/unit_source.h"
 #include "parallel/reduce/bucket_plan.h"
@@ -54,6 +58,37 @@ typedef struct {
     int count, capacity;
 } tt_unit_order_t;
 
+/* Of options.mesh: ddp_unit_rows.c's. */
+typedef struct {
+    int rows, size; /* as many, of so many ranks each; rows is 0 where all ranks are one row */
+    int row, place; /* of this rank */
+    int *ranks;     /* [rows × size] of the group, row after row */
+    tutti_group_t *group;        /* of all ranks: slices on their way */
+    int64_t **cuts;              /* [2 × flats] into parts of a row: cuts, then counts */
+    tutti_tensor_t **slices;     /* [flats] this rank's, which it steps */
+    tutti_tensor_t **parts;      /* [flats × rows] whose slices its part has, one behind another */
+    tutti_transfer_t *transfers; /* [transfer_count] of all flats, behind each step */
+    int transfer_count;
+    int64_t received_bytes; /* so far */
+} tt_unit_rows_t;
+
+/* Of a parameter, of options.offload, in elements: this rank's slice of it. */
+typedef struct {
+    int64_t first, count; /* in the parameter */
+    int64_t in_slice;     /* in the slice of the flat */
+    int64_t at;           /* in the flat's tensor on the disk */
+} tt_unit_piece_t;
+
+/* ddp_unit_store.c's. */
+typedef struct {
+    tt_device_t *disk;         /* NULL: slices are in memory */
+    struct tt_disk_ring *ring; /* reads flats, which are its units */
+    tt_unit_piece_t *pieces;   /* [params, then frozen ones] */
+    tutti_tensor_t **values;   /* [flats] on the disk */
+    tutti_tensor_t **grads;    /* [buckets] on the disk: averages */
+    bool may_be_written;       /* slices are being written, or were so far behind the step */
+} tt_unit_store_t;
+
 typedef struct {
     tt_unit_t *units; /* [count]; the root is the first */
     int count;
@@ -63,6 +98,8 @@ typedef struct {
     tt_bucket_plan_t frozen; /* flats of frozen parameters, behind the buckets */
     int64_t **cuts;          /* [2 × flats of frozen ones] cuts, then counts */
     tutti_group_t *group;    /* of the gathers; NULL: stage 3 is not on */
+    tt_unit_rows_t rows;     /* of which the group is one */
+    tt_unit_store_t store;
     tt_unit_source_t source; /* of flats; `group` is this one */
     int64_t kept_bytes;      /* of the group's memory, for units that come and go */
 } tt_ddp_units_t;
@@ -77,6 +114,13 @@ typedef struct {
     bool has_told;
     int ahead; /* units that were started before they were wanted */
 } tt_ddp_order_t;
+
+/* ddp_unit_slice.c: whether parameters are dealt out, and slices lie on a disk. What this rank
+ * steps of a flat, and where all ranks' slices are cut, [ranks + 1]. */
+bool tt_ddp_has_units(const tutti_ddp_t *ddp);
+bool tt_ddp_has_store(const tutti_ddp_t *ddp);
+tutti_tensor_t *tt_ddp_unit_slice(const tutti_ddp_t *ddp, int flat);
+const int64_t *tt_ddp_unit_cuts(const tutti_ddp_t *ddp, int flat);
 
 /* ddp_unit_policy.c: units, and to which each parameter belongs. Errors: ARG (no such module),
  * NOMEM.
@@ -95,9 +139,6 @@ char *tt_ddp_unit_name(const tt_unit_t *unit, char *text, size_t bytes);
 tutti_status_t tt_ddp_open_units(tutti_ddp_t *ddp);
 void tt_ddp_close_units(tutti_ddp_t *ddp);
 
-/* Whether parameters are dealt out. */
-bool tt_ddp_has_units(const tutti_ddp_t *ddp);
-
 /* The kind in which parameters are now. */
 tt_unit_kind_t tt_ddp_unit_kind(const tutti_ddp_t *ddp);
 
@@ -107,8 +148,8 @@ tutti_status_t tt_ddp_unit_wait(tutti_ddp_t *ddp, int unit, tt_unit_kind_t kind)
 tutti_status_t tt_ddp_unit_leave(tutti_ddp_t *ddp, int unit, tt_unit_kind_t kind);
 
 /* What is written in a unit that is whole goes into this rank's slices. Between claim and publish.
- */
-void tt_ddp_unit_write_back(tutti_ddp_t *ddp, int unit);
+ * Errors: IO (they lie on a disk). */
+tutti_status_t tt_ddp_unit_write_back(tutti_ddp_t *ddp, int unit);
 
 size_t tt_ddp_unit_bytes(const tutti_ddp_t *ddp, int unit, tt_unit_kind_t kind);
 
@@ -121,6 +162,39 @@ tutti_status_t tt_ddp_check_dismissed(const tutti_ddp_t *ddp, const char *what);
 /* ddp_unit_values.c: behind the optimizer's step own slices have other values. */
 tutti_status_t tt_ddp_units_claim(tutti_ddp_t *ddp);
 tutti_status_t tt_ddp_units_publish(tutti_ddp_t *ddp);
+
+/* ddp_unit_rows.c: from the options. Errors: ARG (the mesh does not fit), NOMEM. */
+tutti_status_t tt_ddp_choose_rows(tutti_ddp_t *ddp);
+
+/* The group of units; collective. Then flats are cut into parts of a row; then slices are made,
+ * when the source is open. */
+tutti_status_t tt_ddp_open_rows(tutti_ddp_t *ddp);
+tutti_status_t tt_ddp_cut_rows(tutti_ddp_t *ddp);
+tutti_status_t tt_ddp_open_row_slices(tutti_ddp_t *ddp);
+void tt_ddp_close_rows(tutti_ddp_t *ddp);
+void tt_ddp_forget_rows(tutti_ddp_t *ddp);
+
+/* Every rank's slices are in the parts of all that have them. Between claim and publish. */
+tutti_status_t tt_ddp_rows_publish(tutti_ddp_t *ddp);
+
+/* ddp_unit_store.c: options that do not go with it: ARG, UNSUPPORTED. */
+tutti_status_t tt_ddp_check_store(const tutti_ddp_t *ddp);
+
+/* When flats are listed: room for all of it. Errors: IO (the disk is full, …), NOMEM, UNSUPPORTED
+ * (parameters not in f32). */
+tutti_status_t tt_ddp_open_store(tutti_ddp_t *ddp);
+void tt_ddp_close_store(tutti_ddp_t *ddp);
+
+/* The source reads slices there. A step begins. Slices will be written. */
+void tt_ddp_read_from_store(tutti_ddp_t *ddp);
+tutti_status_t tt_ddp_store_begin_step(tutti_ddp_t *ddp);
+tutti_status_t tt_ddp_store_claim(tutti_ddp_t *ddp);
+
+/* Of a flat whose parameters are whole, this rank's slice; of a bucket's averages, those that are
+ * final; those of all that have come back. Errors: IO, NOMEM. */
+tutti_status_t tt_ddp_store_flat(tutti_ddp_t *ddp, int flat);
+tutti_status_t tt_ddp_store_average(tutti_ddp_t *ddp, int bucket);
+tutti_status_t tt_ddp_store_arrived(tutti_ddp_t *ddp);
 
 /* The first part of publish, which no other rank waits for: all that is whole goes. STATE: some of
  * it was written. */

@@ -4,6 +4,9 @@
  * In 16 bits the slices are rounded first, and travel so: half of the bytes. What a rank has
  * rounded it keeps until it is stepped.
  *
+ * Where slices lie elsewhere (source->bring), own and what is rounded are there from start until
+ * the gathering has ended; on one rank, until the whole goes.
+ *
  * Cost: of N bytes on W ranks each sends, and receives, about N (W − 1) / W. */
 #include "comm/group/agree.h"
 #include "comm/group/transient.h"
@@ -23,6 +26,7 @@ typedef struct {
 } gather_t;
 
 static const char unused[] = "it is being gathered";
+static const char elsewhere[] = "it lies on a disk (options.offload)";
 
 static place_t *place_of(const tt_unit_source_t *source, int flat)
 {
@@ -31,16 +35,24 @@ static place_t *place_of(const tt_unit_source_t *source, int flat)
 
 /* ---- opening and closing --------------------------------------------------------------------- */
 
+static tutti_status_t new_part(const tt_unit_source_t *source, int index, tt_unit_kind_t kind,
+                               tutti_tensor_t **out)
+{
+    const tt_unit_flat_t *flat = &source->flats[index];
+    const tutti_shape_t shape = TUTTI_SHAPE(flat->counts[tutti_group_rank(source->group)]);
+    return source->bring != NULL
+               ? tt_group_tensor_away(flat->dtypes[kind], shape, elsewhere, out)
+               : tutti_group_tensor(source->group, flat->dtypes[kind], shape, out);
+}
+
 static tutti_status_t open_flat(const tt_unit_source_t *source, int index)
 {
     tt_unit_flat_t *flat = &source->flats[index];
     place_t *place = place_of(source, index);
-    const tutti_shape_t shape = TUTTI_SHAPE(flat->counts[tutti_group_rank(source->group)]);
-    TT_TRY(tutti_group_tensor(source->group, flat->dtypes[TT_UNIT_FULL], shape, &flat->own));
+    TT_TRY(new_part(source, index, TT_UNIT_FULL, &flat->own));
     return flat->dtypes[TT_UNIT_COMPUTE] == flat->dtypes[TT_UNIT_FULL]
                ? TUTTI_OK
-               : tutti_group_tensor(source->group, flat->dtypes[TT_UNIT_COMPUTE], shape,
-                                    &place->low);
+               : new_part(source, index, TT_UNIT_COMPUTE, &place->low);
 }
 
 static tutti_status_t open_all(tt_unit_source_t *source)
@@ -67,12 +79,34 @@ static size_t bytes_of_whole(const tt_unit_source_t *source, const tutti_tensor_
                : tutti_tensor_bytes(whole);
 }
 
+/* What this rank gives: the slice, or its copy in 16 bits, which modules in f32 do without. */
+static tutti_tensor_t *part_of(const tt_unit_source_t *source, int index, tt_unit_kind_t kind)
+{
+    tutti_tensor_t *low = place_of(source, index)->low;
+    return kind == TT_UNIT_COMPUTE && low != NULL ? low : source->flats[index].own;
+}
+
+/* What lies elsewhere goes again. */
+static void let_part_go(const tt_unit_source_t *source, int index, tt_unit_kind_t kind)
+{
+    const tutti_tensor_t *part = part_of(source, index, kind);
+    const tt_unit_kind_t other = kind == TT_UNIT_FULL ? TT_UNIT_COMPUTE : TT_UNIT_FULL;
+    if (part == part_of(source, index, other) && (place_of(source, index)->coming[other] != NULL ||
+                                                  source->flats[index].whole[other] != NULL)) {
+        return; /* it goes with the other */
+    }
+    if (source->bring != NULL && part != NULL && part->storage->away == NULL) {
+        (void)tt_storage_evict(part->storage, elsewhere); /* it is there */
+    }
+}
+
 static void leave(tt_unit_source_t *source, int index, tt_unit_kind_t kind)
 {
     place_t *place = place_of(source, index);
     tt_unit_flat_t *flat = &source->flats[index];
     tt_unit_source_let_go(source, bytes_of_whole(source, place->coming[kind]) +
                                       bytes_of_whole(source, flat->whole[kind]));
+    const bool has_part = place->coming[kind] != NULL || flat->whole[kind] != NULL;
     if (place->works[kind] != NULL) { /* others may write what is coming */
         (void)tutti_work_wait(place->works[kind], 0);
         tutti_work_release(place->works[kind]);
@@ -81,6 +115,9 @@ static void leave(tt_unit_source_t *source, int index, tt_unit_kind_t kind)
     tutti_tensor_release(place->coming[kind]);
     tutti_tensor_release(flat->whole[kind]);
     place->coming[kind] = flat->whole[kind] = NULL;
+    if (has_part) {
+        let_part_go(source, index, kind);
+    }
 }
 
 static void close_gather(tt_unit_source_t *source)
@@ -99,20 +136,61 @@ static void close_gather(tt_unit_source_t *source)
 
 /* ---- gathering ------------------------------------------------------------------------------- */
 
-/* What this rank gives. */
-static tutti_tensor_t *part_of(const tt_unit_source_t *source, int index, tt_unit_kind_t kind)
+static tutti_status_t bring_own(tt_unit_source_t *source, int index)
+{
+    const tutti_tensor_t *own = source->flats[index].own;
+    if (source->bring == NULL || own->storage->away == NULL) {
+        return TUTTI_OK;
+    }
+    TT_TRY(tt_group_tensor_refill(source->group, own));
+    const tutti_status_t status = source->bring(source, index);
+    if (status < 0) {
+        let_part_go(source, index, TT_UNIT_FULL);
+    }
+    return status;
+}
+
+/* The whole in f32 may be coming, too, and needs own then. */
+static tutti_status_t bring_low(tt_unit_source_t *source, int index)
+{
+    const tt_unit_flat_t *flat = &source->flats[index];
+    place_t *place = place_of(source, index);
+    const bool is_used = place->coming[TT_UNIT_FULL] != NULL || flat->whole[TT_UNIT_FULL] != NULL;
+    TT_TRY(bring_own(source, index));
+    tutti_status_t status = tt_group_tensor_refill(source->group, place->low);
+    if (status >= 0) {
+        tt_tensor_convert_now(source->ctx->exec.threads, place->low, flat->own);
+    }
+    if (!is_used) {
+        let_part_go(source, index, TT_UNIT_FULL);
+    }
+    return status;
+}
+
+static void round_own(const tt_unit_source_t *source, int index)
 {
     place_t *place = place_of(source, index);
-    tutti_tensor_t *own = source->flats[index].own;
-    if (place->low == NULL || kind == TT_UNIT_FULL) {
-        return own;
-    }
+    const tutti_tensor_t *own = source->flats[index].own;
     if (!place->is_rounded || place->version != own->storage->version) {
         tt_tensor_convert_now(source->ctx->exec.threads, place->low, own);
         place->version = own->storage->version;
         place->is_rounded = true;
     }
-    return place->low;
+}
+
+/* The part, with its values. */
+static tutti_status_t find_part(tt_unit_source_t *source, int index, tt_unit_kind_t kind,
+                                tutti_tensor_t **out)
+{
+    *out = part_of(source, index, kind);
+    const bool is_own = *out == source->flats[index].own;
+    if (source->bring != NULL) {
+        return is_own ? bring_own(source, index) : bring_low(source, index);
+    }
+    if (!is_own) {
+        round_own(source, index);
+    }
+    return TUTTI_OK;
 }
 
 static tutti_status_t new_whole(const tt_unit_source_t *source, int index, tt_unit_kind_t kind,
@@ -127,13 +205,18 @@ static tutti_status_t start(tt_unit_source_t *source, int index, tt_unit_kind_t 
 {
     place_t *place = place_of(source, index);
     const tt_unit_flat_t *flat = &source->flats[index];
-    tutti_tensor_t *part = part_of(source, index, kind);
+    tutti_tensor_t *part;
     TT_ASSERT(place->coming[kind] == NULL && flat->whole[kind] == NULL);
+    TT_TRY(find_part(source, index, kind, &part));
     if (tutti_group_size(source->group) == 1) {
         place->coming[kind] = tutti_tensor_retain(part);
         return TUTTI_OK;
     }
-    TT_TRY(new_whole(source, index, kind, &place->coming[kind]));
+    const tutti_status_t status = new_whole(source, index, kind, &place->coming[kind]);
+    if (status < 0) {
+        let_part_go(source, index, kind);
+        return status;
+    }
     tt_unit_source_hold(source, bytes_of_whole(source, place->coming[kind]));
     return tutti_all_gather_uneven(source->group, place->coming[kind], part, flat->counts,
                                    &place->works[kind]);
@@ -157,6 +240,7 @@ static tutti_status_t wait_for(tt_unit_source_t *source, int index, tt_unit_kind
         TT_TRY(tutti_work_wait(place->works[kind], 0));
         tutti_work_release(place->works[kind]);
         place->works[kind] = NULL;
+        let_part_go(source, index, kind);
     }
     flat->whole[kind] = place->coming[kind];
     place->coming[kind] = NULL;

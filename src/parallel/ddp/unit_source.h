@@ -87,6 +87,12 @@ struct tt_unit_source {
     tutti_context_t *ctx; /* borrowed */
     tt_unit_flat_t *flats;
     int flat_count;
+    /* Own slices lie elsewhere: brings that of a flat into `own`, whose memory is there then, and
+     * goes when the source has given it on. Of sources that copy slices (gather). NULL: `own` is
+     * there all the time, and is the slice. Errors: the caller's. */
+    tutti_status_t (*bring)(tt_unit_source_t *source, int flat);
+    void *user; /* of bring */
+
     bool copies; /* wholes that come from now on are this rank's alone, which it may write; FULL */
     int64_t gathered_bytes; /* counted by the source: what other ranks' slices brought in */
     size_t held_bytes, peak_held_bytes; /* tt_unit_source_hold() */

@@ -460,6 +460,7 @@ static tutti_status_t start_pieces(tt_reducer_t *reducer, int index)
 {
     const tt_reducer_options_t *o = &reducer->options;
     tt_bucket_t *bucket = &reducer->buckets[index];
+    TT_TRY(tt_reducer_want_result(reducer, index));
     bucket->divisor = o->adds_locally ? o->shards : 1;
     bucket->out = tt_reducer_is_narrow(reducer, bucket) ? bucket->own_travel
                   : o->adds_locally || o->divides_late  ? bucket->own_total

@@ -120,8 +120,9 @@ typedef struct {
     bool divides_late;          /* what to divide by is known when all buckets are back */
     bool adds_locally;          /* not exact: one piece of each rank, whatever it hosts */
 
-    bool is_transient; /* buckets come and go; they are scattered */
-    const int *units;  /* [parameters] a bucket has parameters of one unit; NULL: of any */
+    bool is_transient;  /* buckets come and go; they are scattered */
+    bool gives_results; /* of those what comes back goes, too, when its user lets it (let_go) */
+    const int *units;   /* [parameters] a bucket has parameters of one unit; NULL: of any */
 
     /* Whether a f32 parameter's gradient is f32, though grad_dtype is not. NULL: none is. */
     bool (*is_wide)(const void *user, const tutti_tensor_t *param);
@@ -187,6 +188,15 @@ void tt_reducer_take_back(tt_bucket_t *bucket);
 
 /* Of the first `count` buckets, those that have come back let go. */
 void tt_reducer_collect(tt_reducer_t *reducer, int count);
+
+/* What came back has been copied elsewhere: its memory is there again when the bucket leaves next.
+ */
+void tt_reducer_let_result_go(const tt_reducer_t *reducer, int bucket);
+tutti_status_t tt_reducer_want_result(const tt_reducer_t *reducer, int bucket);
+
+/* A tensor for what comes back. */
+tutti_status_t tt_reducer_new_result(const tt_reducer_t *reducer, tutti_dtype_t dtype,
+                                     int64_t numel, tutti_tensor_t **out);
 
 /* A flat tensor of a bucket: of memory that ranks share, or, if buckets come and go, without. */
 tutti_status_t tt_reducer_new_flat(const tt_reducer_t *reducer, tutti_dtype_t dtype, int64_t numel,

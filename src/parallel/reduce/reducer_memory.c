@@ -105,6 +105,34 @@ static void let_go(const tt_bucket_t *bucket)
     }
 }
 
+tutti_status_t tt_reducer_new_result(const tt_reducer_t *reducer, tutti_dtype_t dtype,
+                                     int64_t numel, tutti_tensor_t **out)
+{
+    const tutti_shape_t shape = TUTTI_SHAPE(numel);
+    return reducer->options.gives_results
+               ? tt_group_tensor_away(dtype, shape, reason, out)
+               : tutti_group_tensor(reducer->options.group, dtype, shape, out);
+}
+
+tutti_status_t tt_reducer_want_result(const tt_reducer_t *reducer, int index)
+{
+    const tt_bucket_t *bucket = &reducer->buckets[index];
+    if (!reducer->options.gives_results) {
+        return TUTTI_OK;
+    }
+    TT_TRY(refill(reducer, bucket->own_result));
+    TT_TRY(refill(reducer, bucket->own_total));
+    return refill(reducer, bucket->own_travel);
+}
+
+void tt_reducer_let_result_go(const tt_reducer_t *reducer, int index)
+{
+    const tt_bucket_t *bucket = &reducer->buckets[index];
+    evict(bucket->own_result);
+    evict(bucket->own_total);
+    evict(bucket->own_travel);
+}
+
 tutti_status_t tt_reducer_want(tt_reducer_t *reducer, int index)
 {
     const tt_bucket_t *bucket = &reducer->buckets[index];

@@ -66,12 +66,12 @@ static tutti_status_t open_own(const tt_reducer_t *reducer, const tt_bucket_t *b
 static tutti_status_t open_apart(const tt_reducer_t *reducer, tt_bucket_t *bucket)
 {
     const tt_reducer_options_t *o = &reducer->options;
-    const tutti_shape_t shape = TUTTI_SHAPE(bucket->counts[tutti_group_rank(o->group)]);
-    TT_TRY(tutti_group_tensor(o->group, bucket->result->dtype, shape, &bucket->own_result));
+    const int64_t count = bucket->counts[tutti_group_rank(o->group)];
+    TT_TRY(tt_reducer_new_result(reducer, bucket->result->dtype, count, &bucket->own_result));
     if (bucket->total->dtype == bucket->result->dtype) {
         bucket->own_total = tutti_tensor_retain(bucket->own_result);
     } else if (o->divides_late || o->adds_locally) {
-        TT_TRY(tutti_group_tensor(o->group, bucket->total->dtype, shape, &bucket->own_total));
+        TT_TRY(tt_reducer_new_result(reducer, bucket->total->dtype, count, &bucket->own_total));
     }
     if (bucket->travel == NULL) {
         return TUTTI_OK;
@@ -80,7 +80,7 @@ static tutti_status_t open_apart(const tt_reducer_t *reducer, tt_bucket_t *bucke
         bucket->own_travel = tutti_tensor_retain(bucket->own_result);
         return TUTTI_OK;
     }
-    return tutti_group_tensor(o->group, bucket->travel->dtype, shape, &bucket->own_travel);
+    return tt_reducer_new_result(reducer, bucket->travel->dtype, count, &bucket->own_travel);
 }
 
 tutti_status_t tt_reducer_open_slices(const tt_reducer_t *reducer, int index,

@@ -17,8 +17,9 @@
 enum { SHARDS = 4, HALF = 2, STEPS = 4, IN = 20, WIDE = 2000 };
 
 typedef struct {
-    int stage, ranks;
-    bool is_on_meta; /* the module is built there; what is loaded is not made before */
+    int stage, ranks, rows; /* rows: 0: no mesh */
+    bool is_offloaded;      /* f32 parameters lie on a disk */
+    bool is_on_meta;        /* the module is built there; what is loaded is not made before */
 } layout_t;
 
 typedef struct {
@@ -53,8 +54,15 @@ static tutti_status_t run_step(tutti_ddp_t *ddp, tutti_context_t *ctx, tutti_opt
 static tutti_status_t train(tutti_group_t *group, tutti_context_t *ctx, tutti_module_t *net,
                             tutti_optim_t *opt, job_t *job)
 {
+    tutti_mesh_t *mesh = NULL;
+    const int rows = job->layout.rows;
+    TUTTI_CHECK(rows == 0 ? TUTTI_OK
+                          : tutti_mesh_create(group, 2, (int[]){rows, job->layout.ranks / rows},
+                                              (const char *[]){"replicate", "shard"}, &mesh));
     const tutti_ddp_options_t options = {
         .shards = SHARDS,
+        .mesh = mesh,
+        .offload = job->layout.is_offloaded && job->model.dtype == TUTTI_F32 ? job->folder : NULL,
         .stage = job->layout.stage,
         .bucket_bytes = 60 << 10,
         .no_init = job->layout.is_on_meta && job->from > 0,
@@ -65,6 +73,7 @@ static tutti_status_t train(tutti_group_t *group, tutti_context_t *ctx, tutti_mo
     int64_t step = job->from;
     tutti_ddp_t *ddp;
     TUTTI_CHECK(tutti_ddp_create(ctx, net, group, &options, &ddp));
+    tutti_mesh_release(mesh);
     tutti_status_t status = job->from > 0 ? tutti_checkpoint_load(&checkpoint, &step) : TUTTI_OK;
     for (; step < job->to && status >= 0; step++) {
         tutti_context_set_step(ctx, step);
@@ -123,11 +132,15 @@ static void run(job_t *job)
     assert_int_equal(tt_alloc_stats().blocks, 0);
 }
 
-static const layout_t layouts[] = {
-    {.stage = 0, .ranks = 1}, {.stage = 0, .ranks = 2},
-    {.stage = 1, .ranks = 1}, {.stage = 1, .ranks = 3},
-    {.stage = 2, .ranks = 2}, {.stage = 3, .ranks = 1},
-    {.stage = 3, .ranks = 2}, {.stage = 3, .ranks = 4, .is_on_meta = true}};
+static const layout_t layouts[] = {{.stage = 0, .ranks = 1},
+                                   {.stage = 0, .ranks = 2},
+                                   {.stage = 1, .ranks = 1},
+                                   {.stage = 1, .ranks = 3},
+                                   {.stage = 2, .ranks = 2},
+                                   {.stage = 3, .ranks = 1},
+                                   {.stage = 3, .ranks = 2, .is_offloaded = true},
+                                   {.stage = 3, .ranks = 4, .is_on_meta = true},
+                                   {.stage = 3, .ranks = 4, .rows = 2}};
 
 enum { LAYOUTS = sizeof layouts / sizeof layouts[0] };
 
@@ -137,7 +150,7 @@ static void change_layout(const model_t *model)
     run(&whole);
     for (int i = 0; i < LAYOUTS; i++) {
         char place[TT_PLACE_BYTES];
-        tt_place_make(place);
+        tt_place_make_quick(place);
         job_t first = {.model = *model, .layout = layouts[i], .folder = place, .to = HALF};
         run(&first);
         for (int k = 0; k < LAYOUTS; k++) {

@@ -91,7 +91,7 @@ typedef struct tutti_ddp_memory_use {
     size_t
         parameter_bytes; /**< of values: whole ones and slices, without what units under way have */
     size_t gradient_bytes;     /**< buckets that are there, and slices of averages */
-    size_t optimizer_bytes;    /**< moments and masters of `opt` */
+    size_t optimizer_bytes;    /**< moments and masters of `opt`, also of those on a disk */
     size_t unit_bytes;         /**< of units that are whole now */
     size_t peak_unit_bytes;    /**< the most that they had at once */
     size_t largest_unit_bytes; /**< what the largest one takes; at stage 3 alone */

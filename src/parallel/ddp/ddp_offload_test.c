@@ -346,6 +346,34 @@ static void what_does_not_go_with_it_is_refused(void **state)
     run_team(2, have_state_elsewhere, NULL);
 }
 
+/* ---- the end ----------------------------------------------------------------------------------
+ */
+
+/* What is whole when ddp goes stays with the module. */
+static void keep_what_is_whole(tt_member_t *m)
+{
+    job_t job;
+    const tutti_ddp_options_t options = {.stage = 3, .offload = folder};
+    char before[TUTTI_DIGEST_BYTES] = "", after[TUTTI_DIGEST_BYTES] = "";
+    open_net(m, FEW, &job);
+    TT_EXPECT(m, tutti_ddp_create(job.ctx, job.net, m->group, &options, &job.ddp) == TUTTI_OK);
+    TT_EXPECT(m, step(&job, 0) == TUTTI_OK);
+    TT_EXPECT(m, tutti_ddp_digest(job.ddp, before) == TUTTI_OK);
+    TT_EXPECT(m, tutti_ddp_unshard(job.ddp, NULL) == TUTTI_OK);
+    tutti_ddp_release(job.ddp);
+    job.ddp = NULL;
+    TT_EXPECT(m, tutti_module_digest(job.net, after) == TUTTI_OK);
+    TT_EXPECT(m, strcmp(after, before) == 0);
+    close_job(&job);
+}
+
+static void what_is_whole_stays_with_the_module(void **state)
+{
+    (void)state;
+    run_team(1, keep_what_is_whole, NULL);
+    run_team(2, keep_what_is_whole, NULL);
+}
+
 /* ---- a full disk ------------------------------------------------------------------------------
  */
 
@@ -475,6 +503,7 @@ int main(void)
         cmocka_unit_test(slices_on_a_disk_have_the_bits_of_stage_0),
         cmocka_unit_test(a_file_has_weights_gradients_and_moments),
         cmocka_unit_test(what_does_not_go_with_it_is_refused),
+        cmocka_unit_test(what_is_whole_stays_with_the_module),
         cmocka_unit_test(a_full_disk_is_told_before_anything_changes),
         cmocka_unit_test(two_optimizers_share_a_disk),
     };

@@ -118,7 +118,7 @@ typedef struct tutti_ddp_memory_use {
     size_t
         parameter_bytes; /**< of values: whole ones and slices, without what units under way have */
     size_t gradient_bytes;  /**< buckets that are there, and slices of averages */
-    size_t optimizer_bytes; /**< moments and masters of `opt` */
+    size_t optimizer_bytes; /**< moments and masters of `opt`, also of those on a disk */
     size_t unit_bytes; /**< memory of this rank alone that units have which come or are whole now,
                             beside parameter_bytes: none where ranks share the parameters, but for
                             what is summoned for writing, nor on one rank. So parameter_bytes and

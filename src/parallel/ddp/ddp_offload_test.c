@@ -2,10 +2,11 @@
  * what is in memory, what is refused, and a disk that fails. */
 #include "parallel/ddp/ddp_stages_testing.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 
-#include <tutti/checkpoint.h>
+#include <tutti/sharded.h>
 #include <tutti/offload.h>
 
 #include "core/base/alloc.h"
@@ -217,7 +218,7 @@ static void close_job(job_t *job)
     tutti_context_release(job->ctx);
 }
 
-static tutti_status_t step(job_t *job, int number)
+static tutti_status_t compute(job_t *job, int number)
 {
     tutti_context_set_step(job->ctx, number);
     while (tutti_ddp_next_shard(job->ddp, job->ctx)) {
@@ -227,7 +228,12 @@ static tutti_status_t step(job_t *job, int number)
         (void)tutti_backward(s, tutti_mean(s, tutti_square(s, tutti_forward(s, job->net, x))));
         TUTTI_CHECK(tutti_scope_close(s));
     }
-    TUTTI_CHECK(tutti_ddp_finish(job->ddp));
+    return tutti_ddp_finish(job->ddp);
+}
+
+static tutti_status_t step(job_t *job, int number)
+{
+    TUTTI_CHECK(compute(job, number));
     return tutti_optim_step(job->opt);
 }
 
@@ -340,6 +346,99 @@ static void what_does_not_go_with_it_is_refused(void **state)
     run_team(2, have_state_elsewhere, NULL);
 }
 
+/* ---- the end ----------------------------------------------------------------------------------
+ */
+
+/* What is whole when ddp goes stays with the module. */
+static void keep_what_is_whole(tt_member_t *m)
+{
+    job_t job;
+    const tutti_ddp_options_t options = {.stage = 3, .offload = folder};
+    char before[TUTTI_DIGEST_BYTES] = "", after[TUTTI_DIGEST_BYTES] = "";
+    open_net(m, FEW, &job);
+    TT_EXPECT(m, tutti_ddp_create(job.ctx, job.net, m->group, &options, &job.ddp) == TUTTI_OK);
+    TT_EXPECT(m, step(&job, 0) == TUTTI_OK);
+    TT_EXPECT(m, tutti_ddp_digest(job.ddp, before) == TUTTI_OK);
+    TT_EXPECT(m, tutti_ddp_unshard(job.ddp, NULL) == TUTTI_OK);
+    tutti_ddp_release(job.ddp);
+    job.ddp = NULL;
+    TT_EXPECT(m, tutti_module_digest(job.net, after) == TUTTI_OK);
+    TT_EXPECT(m, strcmp(after, before) == 0);
+    close_job(&job);
+}
+
+static void what_is_whole_stays_with_the_module(void **state)
+{
+    (void)state;
+    run_team(1, keep_what_is_whole, NULL);
+    run_team(2, keep_what_is_whole, NULL);
+}
+
+/* ---- a full disk ------------------------------------------------------------------------------
+ */
+
+/* Of a process, so of both ranks. 0: as it was. */
+static void limit_files(tt_member_t *m, rlim_t bytes)
+{
+    static struct rlimit before;
+    pthread_barrier_wait(m->start);
+    if (m->rank == 0) {
+        TT_EXPECT(m, bytes == 0 || getrlimit(RLIMIT_FSIZE, &before) == 0);
+        struct rlimit limit = before;
+        limit.rlim_cur = bytes == 0 ? before.rlim_cur : bytes;
+        TT_EXPECT(m, setrlimit(RLIMIT_FSIZE, &limit) == 0);
+    }
+    pthread_barrier_wait(m->start);
+}
+
+/* State finds no room in the first step, which changes nothing: it is tried again. */
+static void step_on_a_full_disk(tt_member_t *m)
+{
+    char(*digests)[TUTTI_DIGEST_BYTES] = m->user;
+    for (int is_full = 0; is_full < 2; is_full++) {
+        job_t job;
+        const tutti_ddp_options_t options = {.stage = 3, .offload = folder};
+        open_net(m, FEW, &job);
+        TT_EXPECT(m, tutti_ddp_create(job.ctx, job.net, m->group, &options, &job.ddp) == TUTTI_OK);
+        TT_EXPECT(m, compute(&job, 0) == TUTTI_OK);
+        if (is_full) {
+            limit_files(m, tt_disk_file_of(job.ddp->units.store.disk)->bytes);
+            TT_EXPECT(m, tutti_optim_step(job.opt) == TUTTI_ERR_NOMEM);
+            TT_EXPECT(m, strstr(tutti_last_error(), "has no room for") != NULL);
+            TT_EXPECT(m, strstr(tutti_last_error(), folder) != NULL);
+            limit_files(m, 0);
+        }
+        TT_EXPECT(m, tutti_optim_step(job.opt) == TUTTI_OK);
+        TT_EXPECT(m, step(&job, 1) == TUTTI_OK);
+        TT_EXPECT(m, tutti_ddp_digest(job.ddp, digests[is_full]) == TUTTI_OK);
+        close_job(&job);
+    }
+}
+
+/* Nor do slices themselves. */
+static void create_on_a_full_disk(tt_member_t *m)
+{
+    job_t job;
+    const tutti_ddp_options_t options = {.stage = 3, .offload = folder};
+    open_net(m, FEW, &job);
+    limit_files(m, SMALL / 2);
+    expect_refused(m, &job, &options, TUTTI_ERR_NOMEM, "has no room for");
+    limit_files(m, 0);
+    TT_EXPECT(m, tutti_ddp_create(job.ctx, job.net, m->group, &options, &job.ddp) == TUTTI_OK);
+    TT_EXPECT(m, step(&job, 0) == TUTTI_OK);
+    close_job(&job);
+}
+
+static void a_full_disk_is_told_before_anything_changes(void **state)
+{
+    (void)state;
+    char digests[2][TUTTI_DIGEST_BYTES];
+    (void)signal(SIGXFSZ, SIG_IGN);
+    run_team(2, step_on_a_full_disk, digests);
+    assert_string_equal(digests[1], digests[0]);
+    run_team(2, create_on_a_full_disk, NULL);
+}
+
 /* ---- two optimizers -------------------------------------------------------------------------- */
 
 static int is_even(void *user, const char *name, const tutti_tensor_t *x)
@@ -404,6 +503,8 @@ int main(void)
         cmocka_unit_test(slices_on_a_disk_have_the_bits_of_stage_0),
         cmocka_unit_test(a_file_has_weights_gradients_and_moments),
         cmocka_unit_test(what_does_not_go_with_it_is_refused),
+        cmocka_unit_test(what_is_whole_stays_with_the_module),
+        cmocka_unit_test(a_full_disk_is_told_before_anything_changes),
         cmocka_unit_test(two_optimizers_share_a_disk),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -180,7 +180,7 @@ tutti_status_t tt_ddp_rows_publish(tutti_ddp_t *ddp);
 /* ddp_unit_store.c: options that do not go with it: ARG, UNSUPPORTED. */
 tutti_status_t tt_ddp_check_store(const tutti_ddp_t *ddp);
 
-/* When flats are listed: room for all of it. Errors: IO (the disk is full, …), NOMEM, UNSUPPORTED
+/* When flats are listed: room for all of it. Errors: NOMEM (also of the disk), IO, UNSUPPORTED
  * (parameters not in f32). */
 tutti_status_t tt_ddp_open_store(tutti_ddp_t *ddp);
 void tt_ddp_close_store(tutti_ddp_t *ddp);

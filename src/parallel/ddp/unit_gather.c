@@ -100,13 +100,13 @@ static void let_part_go(const tt_unit_source_t *source, int index, tt_unit_kind_
     }
 }
 
-static void leave(tt_unit_source_t *source, int index, tt_unit_kind_t kind)
+/* On one rank the whole is this rank's part, which a parameter may still have. */
+static void drop(tt_unit_source_t *source, int index, tt_unit_kind_t kind)
 {
     place_t *place = place_of(source, index);
     tt_unit_flat_t *flat = &source->flats[index];
     tt_unit_source_let_go(source, bytes_of_whole(source, place->coming[kind]) +
                                       bytes_of_whole(source, flat->whole[kind]));
-    const bool has_part = place->coming[kind] != NULL || flat->whole[kind] != NULL;
     if (place->works[kind] != NULL) { /* others may write what is coming */
         (void)tutti_work_wait(place->works[kind], 0);
         tutti_work_release(place->works[kind]);
@@ -115,6 +115,13 @@ static void leave(tt_unit_source_t *source, int index, tt_unit_kind_t kind)
     tutti_tensor_release(place->coming[kind]);
     tutti_tensor_release(flat->whole[kind]);
     place->coming[kind] = flat->whole[kind] = NULL;
+}
+
+static void leave(tt_unit_source_t *source, int index, tt_unit_kind_t kind)
+{
+    const bool has_part =
+        place_of(source, index)->coming[kind] != NULL || source->flats[index].whole[kind] != NULL;
+    drop(source, index, kind);
     if (has_part) {
         let_part_go(source, index, kind);
     }
@@ -125,7 +132,7 @@ static void close_gather(tt_unit_source_t *source)
     const gather_t *gather = source->state;
     for (int i = 0; gather->places != NULL && i < source->flat_count; i++) {
         for (tt_unit_kind_t kind = TT_UNIT_FULL; kind < TT_UNIT_KINDS; kind++) {
-            leave(source, i, kind);
+            drop(source, i, kind);
         }
         tutti_tensor_release(gather->places[i].low);
         tutti_tensor_release(source->flats[i].own);

@@ -119,9 +119,9 @@ class Wire:
 
 
 def simulated_ms(layers, block, root, compute_ms, prefetch=1):
-    """A step at stage 3 on two ranks: units in the order of forward and backward, `prefetch` of them
-    started before they are wanted; gradients leave when a unit's backward has ended. A third of
-    the computing is forward."""
+    """A step at stage 3 on two ranks: units in the order of forward and backward, `prefetch` of
+    them started before they are wanted; gradients leave when a unit's backward has ended. A third
+    of the computing is forward."""
     wire, now, there = Wire(), 0, {}
     order = list(range(layers)) + list(reversed(range(layers)))
     root_is_there = wire.send(0, root)

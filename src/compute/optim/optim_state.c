@@ -126,8 +126,7 @@ tutti_status_t tutti_optim_each_state(tutti_optim_t *opt, tutti_tensor_visit_t v
     return TUTTI_OK;
 }
 
-/* ---- of whole parameters ----------------------------------------------------------------------
- */
+/* ---- of whole parameters --------------------------------------------------------------------- */
 
 typedef struct {
     const tt_optim_slot_t *slot;

@@ -5,8 +5,8 @@
  * out. So lack of memory is a status, never SIGBUS. A block that is freed stays populated for the
  * next one as far as the bound below allows; the rest is punched out, and the system has it back.
  *
- *     bound: populated pages that no block lies in are at most 5 % of all populated pages, or 1 MiB,
- *            or what those want who take and give blocks all the time (tt_device_keep())
+ *     bound: populated pages that no block lies in are at most 5 % of all populated pages, or
+ *            1 MiB and what is wanted again and again (tt_device_keep())
  *
  * A place in a heap is (segment, offset), which means the same in every process;
  * docs/formats/shm.md has the bytes.

@@ -139,17 +139,15 @@ static void parts_are_found_under_other_names(void **state)
     tutti_saved_close(saved);
 }
 
-/* Looking at all files for each host would take hours. Copies are counted around. */
-static void the_host_of_a_folder_is_found_among_many(void **state)
+/* Step 9, of hosts that have a file each, "f0", "f1" …, and copies on the two next ones; not the
+ * files. */
+static void save_of_hosts(int hosts)
 {
-    (void)state;
-    enum { MANY = 20000 };
     char path[160], name[32];
     tt_manifest_t *manifest;
-    tutti_saved_t *saved;
     assert_int_equal(tt_manifest_create(9, 1, &manifest), TUTTI_OK);
     manifest->copies = 3;
-    for (int i = 0; i < MANY; i++) {
+    for (int i = 0; i < hosts; i++) {
         snprintf(name, sizeof name, "f%d", i);
         assert_int_equal(tt_manifest_add_host(manifest, name), TUTTI_OK);
         assert_int_equal(tt_manifest_add_file(manifest, name, NULL), TUTTI_OK);
@@ -160,6 +158,16 @@ static void the_host_of_a_folder_is_found_among_many(void **state)
     snprintf(path, sizeof path, "%s/step-000000000009/manifest.json", folder);
     assert_int_equal(tt_manifest_write(path, manifest), TUTTI_OK);
     tt_manifest_release(manifest);
+}
+
+/* Looking at all files for each host would take hours. Copies are counted around. */
+static void the_host_of_a_folder_is_found_among_many(void **state)
+{
+    (void)state;
+    enum { MANY = 20000 };
+    char path[160];
+    tutti_saved_t *saved;
+    save_of_hosts(MANY);
     static const int files[] = {MANY - 1, 0, 1};
     for (int i = 0; i < 3; i++) { /* on hosts MANY - 1, 0, 1; and 0, 1, 2; and 1, 2, 3 */
         static const char *const hosts[] = {"f0", "f0", "f1"};
@@ -172,6 +180,27 @@ static void the_host_of_a_folder_is_found_among_many(void **state)
         assert_int_equal(tutti_saved_describe(saved).hosts, MANY);
         assert_string_equal(tutti_saved_describe(saved).host, hosts[i]);
         tutti_saved_close(saved);
+    }
+}
+
+/* It is not taken for one of nobody. */
+static void where_memory_is_short_no_host_is_guessed(void **state)
+{
+    (void)state;
+    char path[160];
+    tutti_saved_t *saved;
+    bool has_failed = true;
+    save_of_hosts(4);
+    snprintf(path, sizeof path, "%s/step-000000000009", folder);
+    for (size_t n = 1; has_failed; n++) {
+        tt_alloc_fail_at(n);
+        const tutti_status_t status = tutti_saved_open(path, &saved);
+        has_failed = tt_alloc_has_failed() != 0;
+        tt_alloc_fail_at(0);
+        assert_int_equal(status, has_failed ? TUTTI_ERR_NOMEM : TUTTI_OK);
+        if (status >= 0) {
+            tutti_saved_close(saved);
+        }
     }
 }
 
@@ -263,6 +292,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(names_are_changed, begin, end),
         cmocka_unit_test_setup_teardown(parts_are_found_under_other_names, begin, end),
         cmocka_unit_test_setup_teardown(the_host_of_a_folder_is_found_among_many, begin, end),
+        cmocka_unit_test_setup_teardown(where_memory_is_short_no_host_is_guessed, begin, end),
         cmocka_unit_test_setup_teardown(mistakes_are_told, begin, end),
         cmocka_unit_test_setup_teardown(want_of_memory_is_told, begin, end),
     };

@@ -170,19 +170,21 @@ class Report:
             rounds, '' if real_time() else ', without SCHED_FIFO', os.getloadavg()[0]))
         print('%-58s %8s %17s %9s' % ('measure', 'median', '95 %', 'goal'), flush=True)
 
-    def row(self, name, what, figures, goal=None):
-        """figures(rounds) gives the ratio of each pair, or raises NotYet."""
+    def row(self, name, what, figures, goal=None, is_least=True):
+        """figures(rounds) gives the ratio of each pair, or raises NotYet. The goal is the least
+        that is wanted, or the most."""
+        wanted = '' if goal is None else '%s %.4g' % ('>=' if is_least else '<=', goal)
         try:
             values = figures(self.rounds)
         except (NotYet, OSError, subprocess.SubprocessError) as error:
             print('%-58s %8s %17s %9s  not yet: %s' % (
-                what, '-', '', '' if goal is None else '>= %g' % goal, error), flush=True)
+                what, '-', '', wanted, error), flush=True)
             self.rows.append({'name': name, 'what': what, 'goal': goal, 'not_yet': str(error)})
             return
         low, high = interval(values)
-        is_met = goal is None or high >= goal
+        is_met = goal is None or (high >= goal if is_least else low <= goal)
         print('%-58s %8.3f %8.3f-%8.3f %9s  %s' % (
-            what, statistics.median(values), low, high, '' if goal is None else '>= %g' % goal,
+            what, statistics.median(values), low, high, wanted,
             '' if goal is None else 'ok' if is_met else 'short'), flush=True)
         self.rows.append({'name': name, 'what': what, 'goal': goal, 'met': is_met,
                           'median': statistics.median(values), 'interval': [low, high],

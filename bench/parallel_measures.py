@@ -198,7 +198,7 @@ def gpt_over_wire(hosts, key, *options, steps):
     """Milliseconds of a step, and the bytes that host 0 sent, launch and all."""
     before = hosts.sent_bytes(0)
     program = [GPT, '--bench', '--threads', '1', *flags_of('6x384', 4, steps), *options]
-    ranks = [hosts.popen(node, ['taskset', '-c', str(node), 'env', 'TUTTI_PROTECT=auth', TUTTI,
+    ranks = [hosts.popen(node, [*real_time(), 'taskset', '-c', str(node), 'env', 'TUTTI_PROTECT=auth', TUTTI,
                                 'run', '--nnodes', '2', '--node-rank', str(node), '-n', '1',
                                 '--rdzv-endpoint', hosts.address(0) + ':29500', '--key-file', key,
                                 *program],

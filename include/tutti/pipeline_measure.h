@@ -40,8 +40,7 @@ typedef struct tutti_measure_options {
     tutti_pipeline_loss_t loss; /**< its cost is the last layer's; NULL: none is computed */
     void *loss_user;
     bool recompute; /**< as tutti_pipeline_run_options_t */
-    int repeats;    /**< of each layer, behind one that is not counted; the least time counts. 0: 5
-                     */
+    int repeats;    /**< passes that count, behind one that does not; the least times do. 0: 5 */
 } tutti_measure_options_t;
 
 /** The layers of a module, in the order of the forward. */
@@ -56,8 +55,9 @@ typedef struct tutti_layers {
 /**
  * Measure each part of a module: its forward, its backward whole and in two turns.
  *
- * What a pipeline would cut is measured (pipeline_run.h), each part on what the one before gave.
- * Nothing of a training changes: gradients, buffers and random numbers are as before.
+ * What a pipeline would cut is measured (pipeline_run.h), in passes forward and backward over the
+ * whole module, as in a step. Nothing of a training changes: gradients, buffers and random numbers
+ * are as before.
  *
  * @param ctx      of the module
  * @param module   of which this rank has all values
@@ -66,8 +66,8 @@ typedef struct tutti_layers {
  * @param options  borrowed
  * @param out      owned by the caller: tutti_layers_release()
  * @thread         the context's; blocks until rank 0 is done
- * @cost           2 (repeats + 1) steps of the module, and a copy of its buffers; a broadcast of 72
- *                 bytes for each layer
+ * @cost           2 (repeats + 1) steps of the module, its activations and gradients, and a copy
+ *                 of its buffers; a broadcast of 72 bytes for each layer
  * @errors         on all ranks: ARG (no inputs, repeats, a tensor that no part has), STATE (a
  *                 parameter is dealt out by DDP or a pipeline: measure before), UNSUPPORTED (a part
  *                 by tensor parallelism, or on meta), NOMEM; those of the modules and of the loss;

@@ -1,10 +1,11 @@
-/* The parts of a module, one after the other, each measured on what the one before gave.
+/* The parts of a module, run as a step runs them, with a clock between: what is in the caches, and
+ * that gradients are added up, is as it will be.
  *
- *     inputs (leaves) ──F──► outputs        once for backward in two turns: I, then W
- *     grads  ◄──── ones                     once for the whole one: B
+ *     part 0 ──F──► part 1 ──F──► part 2 ──F──► loss
+ *     I W    ◄───── I W    ◄───── I W    ◄─────          in one pass; in the next one B for each
  *
- * Each is done some times, the first one not counted, and the least time is taken: whatever else
- * the machine does only makes it longer. Cost: pipeline_measure.h.
+ * Passes are made some times, the first ones not counted, and the least times are taken: whatever
+ * else the machine does only makes them longer. Cost: pipeline_measure.h.
  */
 #include <tutti/devices.h>
 #include <tutti/modes.h>
@@ -13,233 +14,242 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/base/alloc.h"
 #include "core/base/clock.h"
 #include "core/tensor/tensor_impl.h"
 #include "parallel/pipeline/layer_measure.h"
 
-enum { REPEATS = 5 };
+enum { REPEATS = 5, KINDS = 2 };
 
-/* What goes from part to part, as leaves of no graph; owned. */
+/* One part. */
 typedef struct {
-    tutti_tensor_t *tensors[TT_WIDTH];
-    bool need_grad[TT_WIDTH];
-    int count;
-} flow_t;
+    const tt_part_t *part;
+    bool is_last;
+    double forward, inputs, weights, whole; /* seconds, the least so far */
+    double held, pending, output_bytes;
+    /* of a pass: */
+    tutti_scope_t *s;
+    tutti_tensor_t *in[TT_WIDTH], *out[TT_WIDTH];
+    tutti_tensor_t *in_grads[TT_WIDTH]; /* NULL: none */
+    int in_count, out_count;
+} meter_t;
 
 typedef struct {
     tutti_context_t *ctx;
     const tutti_measure_options_t *options;
-    const tt_part_t *part;
-    bool is_last;
-    const flow_t *in;
-    double forward, inputs, weights, whole; /* seconds, the least so far */
-    double held, pending;                   /* bytes */
-} meter_t;
-
-/* One forward, in a scope of its own. */
-typedef struct {
-    tutti_scope_t *s;
-    tutti_tensor_t *inputs[TT_WIDTH], *outputs[TT_WIDTH];
-    int output_count;
-    tutti_root_t roots[TT_WIDTH];
-    int root_count;
-    size_t live; /* bytes before it */
-} turn_t;
+    meter_t *meters; /* [count] */
+    int count;
+    bool is_whole, is_counted; /* the pass */
+} pass_t;
 
 /* ---- clock and memory ------------------------------------------------------------------------ */
 
 /* What was launched is done, too. */
-static tutti_status_t read_clock(const meter_t *m, double *seconds)
+static tutti_status_t read_clock(const pass_t *p, double *seconds)
 {
-    if (m->ctx->place.accelerator != NULL) {
-        TT_TRY(tutti_device_synchronize(m->ctx->place.accelerator, 0));
+    if (p->ctx->place.accelerator != NULL) {
+        TT_TRY(tutti_device_synchronize(p->ctx->place.accelerator, 0));
     }
     *seconds = (double)tt_clock_ns() / (double)TT_NS_PER_S;
     return TUTTI_OK;
 }
 
-static size_t live_bytes(const meter_t *m)
+static void take_least(const pass_t *p, double *least, double seconds)
 {
-    return tt_device_stats(m->ctx->place.device).live_bytes;
+    if (p->is_counted && seconds < *least) {
+        *least = seconds;
+    }
 }
 
-static double grown(const meter_t *m, size_t before)
+static double live_bytes(const pass_t *p)
 {
-    const size_t now = live_bytes(m);
-    return now > before ? (double)(now - before) : 0;
+    return (double)tt_device_stats(p->ctx->place.device).live_bytes;
 }
 
-/* ---- a turn ---------------------------------------------------------------------------------- */
+/* ---- forward --------------------------------------------------------------------------------- */
 
-static tutti_status_t take_inputs(const meter_t *m, turn_t *t)
+/* Of the part before, as leaves of a graph of their own; before NULL: the batch. */
+static tutti_status_t take_inputs(const pass_t *p, meter_t *m, const meter_t *before)
 {
-    for (int i = 0; i < m->in->count; i++) {
-        t->inputs[i] = tutti_detach(t->s, m->in->tensors[i]);
-        TT_TRY(tutti_tensor_status(t->inputs[i]));
-        TT_TRY(m->in->need_grad[i] ? tutti_tensor_set_requires_grad(t->inputs[i], true) : TUTTI_OK);
+    m->in_count = before == NULL ? p->options->input_count : before->out_count;
+    for (int i = 0; i < m->in_count; i++) {
+        tutti_tensor_t *x = before == NULL ? p->options->inputs[i] : before->out[i];
+        m->in[i] = tutti_detach(m->s, x);
+        TT_TRY(tutti_tensor_status(m->in[i]));
+        if (before != NULL && tutti_tensor_requires_grad(x)) {
+            TT_TRY(tutti_tensor_set_requires_grad(m->in[i], true));
+        }
     }
     return TUTTI_OK;
 }
 
-static tutti_status_t add_loss(const meter_t *m, turn_t *t)
+static tutti_status_t add_loss(const pass_t *p, meter_t *m)
 {
-    const tutti_measure_options_t *o = m->options;
+    const tutti_measure_options_t *o = p->options;
     if (!m->is_last || o->loss == NULL) {
         return TUTTI_OK;
     }
-    tutti_tensor_t *loss =
-        o->loss(t->s, t->outputs, t->output_count, o->targets, o->target_count, o->loss_user);
-    if (loss == NULL) {
-        return TT_FAIL(TUTTI_ERR_ARG, "measure_layers: the loss function gave NULL");
-    }
-    t->outputs[0] = loss;
-    t->output_count = 1;
-    return TUTTI_OK;
+    m->out[0] = o->loss(m->s, m->out, m->out_count, o->targets, o->target_count, o->loss_user);
+    m->out_count = 1;
+    return m->out[0] != NULL
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_ARG, "measure_layers: the loss function gave NULL");
 }
 
-static tutti_status_t run_forward(meter_t *m, turn_t *t)
+static void note_bytes(const pass_t *p, meter_t *m, double before)
+{
+    m->held = fmax(live_bytes(p) - before, 0);
+    m->output_bytes = 0;
+    for (int i = 0; i < m->out_count; i++) {
+        m->output_bytes += (double)tutti_tensor_numel(m->out[i]) *
+                           (double)tutti_dtype_bytes(tutti_tensor_dtype(m->out[i]));
+    }
+}
+
+static tutti_status_t run_forward(const pass_t *p, meter_t *m, const meter_t *before)
 {
     double begin, end;
-    const bool again = m->part->is_recomputed || m->options->recompute;
-    t->output_count = m->part->outputs;
-    t->live = live_bytes(m);
-    TT_TRY(read_clock(m, &begin));
-    (again ? tutti_recompute_many : tutti_forward_many)(t->s, m->part->module, t->inputs,
-                                                        m->in->count, t->outputs, t->output_count);
-    TT_TRY(add_loss(m, t));
-    TT_TRY(tutti_scope_status(t->s));
-    TT_TRY(read_clock(m, &end));
-    m->forward = fmin(m->forward, end - begin);
-    m->held = grown(m, t->live);
+    const double live = live_bytes(p);
+    const bool again = m->part->is_recomputed || p->options->recompute;
+    TT_TRY(take_inputs(p, m, before));
+    m->out_count = m->part->outputs;
+    TT_TRY(read_clock(p, &begin));
+    (again ? tutti_recompute_many : tutti_forward_many)(m->s, m->part->module, m->in, m->in_count,
+                                                        m->out, m->out_count);
+    TT_TRY(add_loss(p, m));
+    TT_TRY(tutti_scope_status(m->s));
+    TT_TRY(read_clock(p, &end));
+    take_least(p, &m->forward, end - begin);
+    note_bytes(p, m, live);
     return TUTTI_OK;
 }
 
-/* Ones, made before the clock is read. */
-static tutti_status_t make_roots(turn_t *t)
-{
-    t->root_count = 0;
-    for (int i = 0; i < t->output_count; i++) {
-        if (tutti_tensor_requires_grad(t->outputs[i])) {
-            t->roots[t->root_count++] =
-                (tutti_root_t){.tensor = t->outputs[i],
-                               .grad_output = tutti_ones(t->s, tutti_tensor_dtype(t->outputs[i]),
-                                                         tutti_tensor_shape(t->outputs[i]))};
-        }
-    }
-    return tutti_scope_status(t->s);
-}
+/* ---- backward -------------------------------------------------------------------------------- */
 
-static int list_wanted(const meter_t *m, const turn_t *t, tutti_tensor_t *wanted[TT_WIDTH])
+/* behind NULL: ones. */
+static int list_roots(const meter_t *m, const meter_t *behind, tutti_root_t roots[TT_WIDTH])
 {
     int count = 0;
-    for (int i = 0; i < m->in->count; i++) {
-        if (m->in->need_grad[i]) {
-            wanted[count++] = t->inputs[i];
+    for (int i = 0; i < m->out_count; i++) {
+        tutti_tensor_t *x = m->out[i], *grad = NULL;
+        if (!tutti_tensor_requires_grad(x)) {
+            continue;
+        }
+        grad = behind != NULL ? behind->in_grads[i]
+                              : tutti_ones(m->s, tutti_tensor_dtype(x), tutti_tensor_shape(x));
+        if (grad != NULL) {
+            roots[count++] = (tutti_root_t){.tensor = x, .grad_output = grad};
         }
     }
     return count;
 }
 
-static tutti_status_t run_whole(meter_t *m, const turn_t *t)
+static tutti_status_t run_whole(const pass_t *p, meter_t *m, const tutti_root_t *roots, int count)
 {
     double begin, end;
-    TT_TRY(read_clock(m, &begin));
-    TT_TRY(tutti_backward_many(t->s, t->roots, t->root_count, NULL));
-    TT_TRY(read_clock(m, &end));
-    m->whole = fmin(m->whole, end - begin);
+    TT_TRY(read_clock(p, &begin));
+    TT_TRY(tutti_backward_many(m->s, roots, count, NULL));
+    TT_TRY(read_clock(p, &end));
+    take_least(p, &m->whole, end - begin);
+    for (int i = 0; i < m->in_count; i++) {
+        m->in_grads[i] = tutti_tensor_grad(m->in[i]);
+    }
     return TUTTI_OK;
 }
 
-static tutti_status_t run_turns(meter_t *m, const turn_t *t)
+static int list_wanted(const meter_t *m, tutti_tensor_t *wanted[TT_WIDTH], int places[TT_WIDTH])
+{
+    int count = 0;
+    for (int i = 0; i < m->in_count; i++) {
+        if (tutti_tensor_requires_grad(m->in[i])) {
+            places[count] = i;
+            wanted[count++] = m->in[i];
+        }
+    }
+    return count;
+}
+
+static tutti_status_t run_turns(const pass_t *p, meter_t *m, const tutti_root_t *roots, int count)
 {
     double begin, middle, end;
+    int places[TT_WIDTH];
     tutti_tensor_t *wanted[TT_WIDTH], *grads[TT_WIDTH];
     tutti_backward_run_t *run = NULL;
-    const int count = list_wanted(m, t, wanted);
-    if (count == 0) { /* all is left to W */
+    const int inputs = list_wanted(m, wanted, places);
+    const double live = live_bytes(p);
+    if (inputs == 0) { /* all is left to W */
         m->inputs = 0;
-        return run_whole(m, t);
+        return run_whole(p, m, roots, count);
     }
-    TT_TRY(read_clock(m, &begin));
-    TT_TRY(tutti_backward_inputs(t->s, t->roots, t->root_count, NULL, wanted, count, grads, &run));
-    const tutti_status_t read = read_clock(m, &middle);
+    TT_TRY(read_clock(p, &begin));
+    TT_TRY(tutti_backward_inputs(m->s, roots, count, NULL, wanted, inputs, grads, &run));
+    const tutti_status_t read = read_clock(p, &middle);
     if (read < 0) {
         tutti_backward_release(run);
         return read;
     }
-    m->pending = grown(m, t->live);
+    m->pending = fmax(m->held + live_bytes(p) - live, 0);
     TT_TRY(tutti_backward_weights(run));
-    TT_TRY(read_clock(m, &end));
-    m->inputs = fmin(m->inputs, middle - begin);
-    m->weights = fmin(m->weights, end - middle);
-    return TUTTI_OK;
-}
-
-/* ---- a part ---------------------------------------------------------------------------------- */
-
-/* What the next part is given; nobody needs the graph behind it. */
-static tutti_status_t keep_outputs(const turn_t *t, flow_t *out)
-{
-    for (int i = 0; i < t->output_count; i++) {
-        tutti_tensor_t *x = tutti_detach(t->s, t->outputs[i]);
-        TT_TRY(tutti_tensor_status(x));
-        out->need_grad[i] = tutti_tensor_requires_grad(t->outputs[i]);
-        out->tensors[i] = tutti_tensor_retain(x);
-        out->count = i + 1;
+    TT_TRY(read_clock(p, &end));
+    take_least(p, &m->inputs, middle - begin);
+    take_least(p, &m->weights, end - middle);
+    for (int i = 0; i < inputs; i++) {
+        m->in_grads[places[i]] = grads[i];
     }
     return TUTTI_OK;
 }
 
-static void drop_flow(flow_t *flow)
+static tutti_status_t run_backward(const pass_t *p, meter_t *m, const meter_t *behind)
 {
-    tt_tensors_release(flow->tensors, TT_WIDTH);
-    *flow = (flow_t){.count = 0};
+    tutti_root_t roots[TT_WIDTH];
+    const int count = list_roots(m, behind, roots);
+    TT_TRY(tutti_scope_status(m->s));
+    return count == 0 ? TUTTI_OK : (p->is_whole ? run_whole : run_turns)(p, m, roots, count);
 }
 
-static tutti_status_t run_turn(meter_t *m, turn_t *t, bool is_whole, flow_t *out)
-{
-    TT_TRY(take_inputs(m, t));
-    TT_TRY(run_forward(m, t));
-    TT_TRY(out != NULL ? keep_outputs(t, out) : TUTTI_OK);
-    TT_TRY(make_roots(t));
-    return t->root_count == 0 ? TUTTI_OK : (is_whole ? run_whole : run_turns)(m, t);
-}
+/* ---- a pass ---------------------------------------------------------------------------------- */
 
-/* out: NULL, or what it gave. */
-static tutti_status_t take_turn(meter_t *m, tt_keeping_t *keeping, bool is_whole, flow_t *out)
+static tutti_status_t run_pass(const pass_t *p)
 {
-    turn_t t = {.root_count = 0};
-    TT_TRY(tutti_scope_open(m->ctx, &t.s));
-    const tutti_status_t status = run_turn(m, &t, is_whole, out), closed = tutti_scope_close(t.s);
-    tt_keeping_drop_grads(keeping);
-    return status < 0 ? status : closed;
-}
-
-static tutti_status_t take_turns(meter_t *m, tt_keeping_t *keeping, int repeats, flow_t *out)
-{
-    for (int i = 0; i <= repeats; i++) {
-        TT_TRY(take_turn(m, keeping, false, NULL));
-        TT_TRY(take_turn(m, keeping, true, i == repeats ? out : NULL));
-        if (i == 0 && repeats > 0) {
-            m->forward = m->inputs = m->weights = m->whole = INFINITY;
-        }
+    for (int i = 0; i < p->count; i++) {
+        TT_TRY(tutti_scope_open(p->ctx, &p->meters[i].s));
+        TT_TRY(run_forward(p, &p->meters[i], i == 0 ? NULL : &p->meters[i - 1]));
+    }
+    for (int i = p->count - 1; i >= 0; i--) {
+        TT_TRY(run_backward(p, &p->meters[i], i == p->count - 1 ? NULL : &p->meters[i + 1]));
     }
     return TUTTI_OK;
 }
+
+static tutti_status_t take_pass(const pass_t *p)
+{
+    tutti_status_t status = run_pass(p);
+    for (int i = p->count - 1; i >= 0; i--) {
+        meter_t *m = &p->meters[i];
+        const tutti_status_t closed = m->s == NULL ? TUTTI_OK : tutti_scope_close(m->s);
+        status = status < 0 ? status : closed;
+        m->s = NULL;
+        memset(m->in_grads, 0, sizeof m->in_grads);
+    }
+    return status;
+}
+
+static tutti_status_t take_passes(pass_t *p)
+{
+    const int repeats = p->options->repeats != 0 ? p->options->repeats : REPEATS;
+    for (int i = 0; i < KINDS * (repeats + 1); i++) {
+        p->is_whole = i % KINDS == 1;
+        p->is_counted = i >= KINDS;
+        TT_TRY(take_pass(p));
+    }
+    return TUTTI_OK;
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
 
 static double found(double seconds)
 {
     return isfinite(seconds) ? seconds : 0;
-}
-
-static double bytes_of(const flow_t *flow)
-{
-    double bytes = 0;
-    for (int i = 0; i < flow->count; i++) {
-        bytes += (double)flow->tensors[i]->numel *
-                 (double)tutti_dtype_bytes(tutti_tensor_dtype(flow->tensors[i]));
-    }
-    return bytes;
 }
 
 static tutti_status_t add_bytes(void *user, const char *name, tutti_tensor_t *x)
@@ -249,7 +259,7 @@ static tutti_status_t add_bytes(void *user, const char *name, tutti_tensor_t *x)
     return TUTTI_OK;
 }
 
-static tutti_status_t write_row(const meter_t *m, const flow_t *out, tutti_pipeline_layer_t *layer,
+static tutti_status_t write_row(const meter_t *m, tutti_pipeline_layer_t *layer,
                                 tutti_pipeline_costs_t *costs)
 {
     const double inputs = found(m->inputs), whole = found(m->whole);
@@ -262,46 +272,34 @@ static tutti_status_t write_row(const meter_t *m, const flow_t *out, tutti_pipel
         .pending = m->pending,
     };
     layer->seconds = costs->forward + costs->backward;
-    layer->output_bytes = bytes_of(out);
+    layer->output_bytes = m->output_bytes;
     return tutti_module_each_parameter(m->part->module, add_bytes, &layer->weight_bytes);
 }
 
-/* ---- all of them ----------------------------------------------------------------------------- */
-
-static tutti_status_t measure_part(meter_t *m, tt_keeping_t *keeping, flow_t *out,
-                                   const tutti_layers_t *table, int index)
+static void begin_meters(const pass_t *p, const tt_chain_t *chain)
 {
-    m->forward = m->inputs = m->weights = m->whole = INFINITY;
-    m->held = m->pending = 0;
-    TT_TRY(take_turns(m, keeping, m->options->repeats != 0 ? m->options->repeats : REPEATS, out));
-    return write_row(m, out, &table->layers[index], &table->costs[index]);
-}
-
-static void first_flow(const tutti_measure_options_t *options, flow_t *flow)
-{
-    for (flow->count = 0; flow->count < options->input_count; flow->count++) {
-        flow->tensors[flow->count] = tutti_tensor_retain(options->inputs[flow->count]);
+    for (int i = 0; i < p->count; i++) {
+        p->meters[i] = (meter_t){.part = &chain->parts[i],
+                                 .is_last = i + 1 == p->count,
+                                 .forward = INFINITY,
+                                 .inputs = INFINITY,
+                                 .weights = INFINITY,
+                                 .whole = INFINITY};
     }
 }
 
 tutti_status_t tt_layers_measure(tutti_context_t *ctx, const tt_chain_t *chain,
-                                 const tutti_measure_options_t *options, tt_keeping_t *keeping,
+                                 const tutti_measure_options_t *options,
                                  const tutti_layers_t *table)
 {
-    flow_t in = {.count = 0}, out = {.count = 0};
-    tutti_status_t status = TUTTI_OK;
-    first_flow(options, &in);
-    for (int i = 0; i < chain->count && status >= 0; i++) {
-        meter_t m = {.ctx = ctx,
-                     .options = options,
-                     .part = &chain->parts[i],
-                     .is_last = i + 1 == chain->count,
-                     .in = &in};
-        status = measure_part(&m, keeping, &out, table, i);
-        drop_flow(&in);
-        in = out;
-        out = (flow_t){.count = 0};
+    pass_t p = {.ctx = ctx, .options = options, .count = chain->count};
+    p.meters = tt_alloc_array((size_t)p.count, sizeof *p.meters, "layers under way");
+    TT_TRY_ALLOC(p.meters);
+    begin_meters(&p, chain);
+    tutti_status_t status = take_passes(&p);
+    for (int i = 0; i < p.count && status >= 0; i++) {
+        status = write_row(&p.meters[i], &table->layers[i], &table->costs[i]);
     }
-    drop_flow(&in);
+    tt_free(p.meters);
     return status;
 }

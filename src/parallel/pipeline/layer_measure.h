@@ -1,7 +1,7 @@
 /* The inside of tutti_measure_layers().
  *
  *     module_keeping.c   what measuring must leave as it was: gradients, buffers, modes
- *     layer_measure.c    one part after the other, with a clock
+ *     layer_measure.c    passes over all parts, with a clock between them
  *     layer_table.c      the table: rank 0's, told to all; sums over stages
  */
 #ifndef TT_LAYER_MEASURE_H
@@ -30,9 +30,6 @@ typedef struct {
  * measured), NOMEM. */
 tutti_status_t tt_keeping_open(tutti_context_t *ctx, tutti_module_t *module, tt_keeping_t *keeping);
 
-/* Drops the gradients of now. */
-void tt_keeping_drop_grads(tt_keeping_t *keeping);
-
 /* All is as it was. Errors: of copies, for which there is memory. */
 tutti_status_t tt_keeping_close(tt_keeping_t *keeping);
 
@@ -40,7 +37,7 @@ tutti_status_t tt_keeping_close(tt_keeping_t *keeping);
 
 /* Times and bytes into the rows of a table that has its names. */
 tutti_status_t tt_layers_measure(tutti_context_t *ctx, const tt_chain_t *chain,
-                                 const tutti_measure_options_t *options, tt_keeping_t *keeping,
+                                 const tutti_measure_options_t *options,
                                  const tutti_layers_t *table);
 
 #endif

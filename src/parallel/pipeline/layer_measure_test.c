@@ -181,7 +181,7 @@ static void the_first_run_does_not_count_and_the_least_does(void **state)
     const cost_t slower = {10, 1, 1, true};
     assert_int_equal(tutti_sequential_add(b.net, &spender, &slower, NULL), 0);
     tutti_layers_t layers = measure(&b);
-    expect_ms(layers.costs[LAYERS].forward, 10 + LAYERS * 2 * 3 + 2);
+    expect_ms(layers.costs[LAYERS].forward, 10 + 2 * (LAYERS + 1) + LAYERS);
     tutti_layers_release(&layers);
     close_bench(&b);
 }

@@ -108,7 +108,7 @@ static tutti_status_t measure(tutti_context_t *ctx, tutti_module_t *module, cons
     TT_TRY(check(options));
     tutti_status_t status = tt_keeping_open(ctx, module, &keeping);
     if (status >= 0) {
-        status = tt_layers_measure(ctx, chain, options, &keeping, table);
+        status = tt_layers_measure(ctx, chain, options, table);
     }
     const tutti_status_t closed = tt_keeping_close(&keeping);
     return status < 0 ? status : closed;

@@ -82,7 +82,7 @@ tutti_status_t tt_keeping_open(tutti_context_t *ctx, tutti_module_t *module, tt_
     return TUTTI_OK;
 }
 
-void tt_keeping_drop_grads(tt_keeping_t *k)
+static void drop_grads(tt_keeping_t *k)
 {
     for (int i = 0; i < k->param_count; i++) {
         (void)tutti_tensor_set_grad(k->params[i].tensor, NULL);
@@ -92,7 +92,7 @@ void tt_keeping_drop_grads(tt_keeping_t *k)
 static tutti_status_t restore(tt_keeping_t *k)
 {
     tutti_status_t status = TUTTI_OK;
-    tt_keeping_drop_grads(k);
+    drop_grads(k);
     for (int i = 0; i < k->param_count && status >= 0; i++) {
         status = k->params[i].kept == NULL
                      ? TUTTI_OK

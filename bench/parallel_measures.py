@@ -198,10 +198,10 @@ def gpt_over_wire(hosts, key, *options, steps):
     """Milliseconds of a step, and the bytes that host 0 sent, launch and all."""
     before = hosts.sent_bytes(0)
     program = [GPT, '--bench', '--threads', '1', *flags_of('6x384', 4, steps), *options]
-    ranks = [hosts.popen(node, [*real_time(), 'taskset', '-c', str(node), 'env', 'TUTTI_PROTECT=auth', TUTTI,
-                                'run', '--nnodes', '2', '--node-rank', str(node), '-n', '1',
-                                '--rdzv-endpoint', hosts.address(0) + ':29500', '--key-file', key,
-                                *program],
+    ranks = [hosts.popen(node, [*real_time(), 'taskset', '-c', str(node), 'env',
+                                'TUTTI_PROTECT=auth', TUTTI, 'run', '--nnodes', '2', '--node-rank',
+                                str(node), '-n', '1', '--rdzv-endpoint',
+                                hosts.address(0) + ':29500', '--key-file', key, *program],
                          text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
              for node in range(2)]
     outputs = [rank.communicate(timeout=300)[0] for rank in ranks]

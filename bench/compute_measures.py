@@ -170,19 +170,17 @@ class Report:
             rounds, '' if real_time() else ', without SCHED_FIFO', os.getloadavg()[0]))
         print('%-58s %8s %17s %9s' % ('measure', 'median', '95 %', 'goal'), flush=True)
 
-    def row(self, name, what, figures, goal=None, is_least=True):
-        """figures(rounds) gives the ratio of each pair, or raises NotYet. The goal is the least
-        that is wanted, or the most."""
-        wanted = '' if goal is None else '%s %.4g' % ('>=' if is_least else '<=', goal)
+    def row(self, name, what, figures, goal=None, more_is_better=True):
+        """figures(rounds) gives the ratio of each pair, or raises NotYet."""
+        wanted = '' if goal is None else '%s %g' % ('>=' if more_is_better else '<=', goal)
         try:
             values = figures(self.rounds)
-        except (NotYet, OSError, subprocess.SubprocessError) as error:
-            print('%-58s %8s %17s %9s  not yet: %s' % (
-                what, '-', '', wanted, error), flush=True)
+        except (NotYet, OSError, subprocess.SubprocessError, RuntimeError) as error:
+            print('%-58s %8s %17s %9s  not yet: %s' % (what, '-', '', wanted, error), flush=True)
             self.rows.append({'name': name, 'what': what, 'goal': goal, 'not_yet': str(error)})
             return
         low, high = interval(values)
-        is_met = goal is None or (high >= goal if is_least else low <= goal)
+        is_met = goal is None or (high >= goal if more_is_better else low <= goal)
         print('%-58s %8.3f %8.3f-%8.3f %9s  %s' % (
             what, statistics.median(values), low, high, wanted,
             '' if goal is None else 'ok' if is_met else 'short'), flush=True)

@@ -262,7 +262,7 @@ def torch_tp():
 # ---------------------------------------------------------------- rows
 
 def rows():
-    """name, what, figures, goal, whether it is a least one."""
+    """name, what, figures, goal, whether more is better."""
     for schedule in ('1f1b', 'zb-h1'):
         yield ('plan', 'pipeline of 2 ranks, 6x384, 8 micro-batches, %s, over plan' % schedule,
                over_plan(schedule), 1.05, False)
@@ -296,9 +296,9 @@ NAMES = list(dict.fromkeys(row[0] for row in rows()))
 
 def main(rounds, names):
     report = Report(rounds)
-    for name, what, figures, goal, is_least in rows():
+    for name, what, figures, goal, more_is_better in rows():
         if not names or name in names:
-            report.row(name, what, figures, goal, is_least)
+            report.row(name, what, figures, goal, more_is_better)
     os.makedirs(BENCH, exist_ok=True)
     with open(os.path.join(BENCH, 'parallel.json'), 'w', encoding='utf-8') as file:
         json.dump(report.rows, file, indent=1)

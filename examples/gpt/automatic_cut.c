@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Of a micro-batch of random tokens; rank 0 measures, and all are told. */
-static tutti_status_t measure(session_t *session, tutti_group_t *group,
-                              const tutti_pipeline_run_options_t *run, tutti_layers_t *layers)
+/* Of a micro-batch of random tokens; rank 0 measures, and all are told: replicas are cut alike. */
+static tutti_status_t measure(session_t *session, const tutti_pipeline_run_options_t *run,
+                              tutti_layers_t *layers)
 {
     const settings_t *settings = &session->settings;
     const int64_t parts = settings->micro_batches > 0 ? settings->micro_batches : 1;
@@ -23,7 +23,7 @@ static tutti_status_t measure(session_t *session, tutti_group_t *group,
                                              .loss = run->loss,
                                              .loss_user = run->loss_user};
     const tutti_status_t status =
-        tutti_measure_layers(session->ctx, session->model, group, &options, layers);
+        tutti_measure_layers(session->ctx, session->model, session->world, &options, layers);
     const tutti_status_t closed = tutti_scope_close(s);
     return status < 0 ? status : closed;
 }
@@ -39,16 +39,16 @@ static void write_names(const tutti_layers_t *layers, const tutti_pipeline_parti
     }
 }
 
-tutti_status_t gpt_choose_cut(session_t *session, tutti_group_t *group,
+tutti_status_t gpt_choose_cut(session_t *session, int ranks,
                               const tutti_pipeline_run_options_t *run, char *text, size_t bytes)
 {
     tutti_layers_t layers;
     tutti_pipeline_partition_t cut;
-    tutti_pipeline_partition_options_t where = {.ranks = tutti_group_size(group)};
+    tutti_pipeline_partition_options_t where = {.ranks = ranks};
     tutti_pipeline_options_t plan = run->plan;
-    plan.ranks = where.ranks;
+    plan.ranks = ranks;
     TUTTI_CHECK(tutti_pipeline_stages(&plan, &where.stages));
-    TUTTI_CHECK(measure(session, group, run, &layers));
+    TUTTI_CHECK(measure(session, run, &layers));
     const tutti_status_t status =
         tutti_pipeline_partition(layers.layers, layers.count, &where, &cut);
     if (status >= 0) {

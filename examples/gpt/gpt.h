@@ -92,9 +92,9 @@ const char *gpt_check_pipeline(const settings_t *settings);
 
 tutti_status_t gpt_open_pipeline(session_t *session, tutti_pipeline_t **out);
 
-/* Names of the parts with which stages behind the first begin, such that they take the same time;
- * the same on every rank of the pipeline's group. */
-tutti_status_t gpt_choose_cut(session_t *session, tutti_group_t *group,
+/* Names of the parts with which stages behind the first begin, such that those of a pipeline of so
+ * many ranks take the same time; the same on all ranks of the world, which call it together. */
+tutti_status_t gpt_choose_cut(session_t *session, int ranks,
                               const tutti_pipeline_run_options_t *run, char *text, size_t bytes);
 
 double seconds_now(void);

@@ -87,7 +87,7 @@ tutti_status_t gpt_open_pipeline(session_t *session, tutti_pipeline_t **out)
     if (settings->cut != NULL) {
         snprintf(text, sizeof text, "%s", settings->cut);
         if (strcmp(text, "auto") == 0) {
-            TUTTI_CHECK(gpt_choose_cut(session, session->world, &options, text, sizeof text));
+            TUTTI_CHECK(gpt_choose_cut(session, session->ranks, &options, text, sizeof text));
         }
     }
     if (settings->cut != NULL && text[0] != 0) { /* of one stage there are no names */

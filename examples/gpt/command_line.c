@@ -82,7 +82,8 @@ static const tutti_option_t table[] = {
     TEXT(pipeline, "pipeline", "NAME", "the schedule of the stages: 1f1b, gpipe, zb-h1, zb-v, …"),
     FLAG(vertical_sync, "vertical-sync", "pipedream: one version of the weights on all stages"),
     INT(stages_per_rank, "stages-per-rank", "N", 0, 64, "0: as few as the schedule wants"),
-    TEXT(cut, "cut", "NAMES", "parts with which stages begin: blocks.2,ln; else blocks evenly"),
+    TEXT(cut, "cut", "NAMES",
+         "parts with which stages begin: blocks.2,ln; auto: by measured times; else blocks evenly"),
     TEXT(offload, "offload", "DIR",
          "a folder for the optimizer's state: a disk in place of memory"),
     TEXT(offload_parameters, "offload-parameters", "DIR",
@@ -152,6 +153,7 @@ static tutti_status_t open_model(session_t *session)
                                          .dropout = (float)settings->dropout,
                                          .recompute = settings->recompute};
     TUTTI_CHECK(tutti_module_create(session->ctx, &tutti_gpt_layer, &options, &session->model));
+    session->params = tutti_module_numel(session->model);
     const char *weights = settings->load != NULL ? settings->load : settings->reference;
     /* What a training keeps beside them, and the masks in old files of Hugging Face's. */
     static const char *const others[] = {"optim.*", "seconds", "losses", "*.attn.bias",

@@ -4,6 +4,7 @@
  *     train.c     the training loop
  *     layout.c    which ranks share what: --mesh, tensor parallelism
  *     stages.c    --mesh pp=P: stages of the model, each on a rank of its own
+ *     automatic_cut.c  --cut auto: where they begin
  *     parallel.c  how several ranks share a step: DDP, hooks, micro-batches, the timeline
  *     evaluate.c  mean loss over a text, in windows that do not overlap, spread over the ranks
  *     sample.c    text from the model, byte by byte
@@ -43,6 +44,7 @@ typedef struct {
     bool is_cut;                  /* the model is spread over `tensor` */
     tutti_context_t *ctx;
     tutti_module_t *model;
+    int64_t params;         /* of the whole model */
     tutti_trace_t *trace;   /* NULL: none */
     tutti_device_t *device; /* NULL: the host */
     int rank, ranks;
@@ -97,6 +99,11 @@ bool gpt_steps_inside(const settings_t *settings);
 
 /* --clip, or what it is where it is not given: 1, and 0 where stages step inside a batch. */
 double gpt_clip(const settings_t *settings);
+
+/* Names of the parts with which stages behind the first begin, such that those of a pipeline of so
+ * many ranks take the same time; the same on all ranks of the world, which call it together. */
+tutti_status_t gpt_choose_cut(session_t *session, int ranks,
+                              const tutti_pipeline_run_options_t *run, char *text, size_t bytes);
 
 double seconds_now(void);
 

@@ -55,7 +55,7 @@ static long peak_rss_kib(void)
 static void print_result(const session_t *session, double seconds, int shards)
 {
     const settings_t *settings = &session->settings;
-    const double params = (double)tutti_module_numel(session->model);
+    const double params = (double)session->params;
     const double tokens =
         (double)(settings->batch * settings->context * settings->accumulate) * shards;
     const double flops =

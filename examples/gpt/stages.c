@@ -110,6 +110,11 @@ tutti_status_t gpt_open_pipeline(session_t *session, tutti_pipeline_t **out)
         .loss = loss_of_logits};
     if (settings->cut != NULL) {
         snprintf(text, sizeof text, "%s", settings->cut);
+        if (strcmp(text, "auto") == 0) {
+            TUTTI_CHECK(gpt_choose_cut(session, session->ranks, &options, text, sizeof text));
+        }
+    }
+    if (settings->cut != NULL && text[0] != 0) { /* of one stage there are no names */
         options.cut = names;
         options.cut_count = split_names(text, names);
     }

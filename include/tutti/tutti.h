@@ -52,8 +52,9 @@
 #include <tutti/options.h>
 #include <tutti/own_optimizer.h>
 #include <tutti/pipeline.h>
-#include <tutti/pipeline_run.h>
+#include <tutti/pipeline_measure.h>
 #include <tutti/pipeline_partition.h>
+#include <tutti/pipeline_run.h>
 #include <tutti/placement.h>
 #include <tutti/prepared.h>
 #include <tutti/safetensors.h>

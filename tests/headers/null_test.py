@@ -13,8 +13,8 @@ SOURCE = os.environ["TUTTI_SOURCE_DIR"]
 BINARY = os.environ["TUTTI_BINARY_DIR"]
 HEADERS = ("group", "collectives", "messages", "objects", "store", "diagnose", "prepared", "launch")
 # Those with handles of communication that are about something else.
-OTHERS = ("bench", "checkpoint", "ddp", "modes", "nn_layers", "pipeline_run", "placement",
-          "sharded", "status", "tensor_parallel")
+OTHERS = ("bench", "checkpoint", "ddp", "modes", "nn_layers", "pipeline_measure",
+          "pipeline_run", "placement", "sharded", "status", "tensor_parallel")
 HANDLES = {"tutti_group_t": "world", "tutti_store_t": "store", "tutti_mesh_t": "mesh",
            "tutti_work_t": "work", "tutti_prepared_t": "prepared"}
 DEADLINE = 100

@@ -154,6 +154,19 @@ class Pipelines(unittest.TestCase):
                                      "--pipeline", "pipedream", ranks=2),
                          self.digest(*stages, "--pipeline", "pipedream", ranks=2))
 
+    def test_a_cut_by_measured_times_is_one_that_may_be_given(self):
+        """Where it is depends on the machine; that all ranks have the same one does not."""
+        expected = self.digest()
+        for ranks, *more in ((2, "--pipeline", "zb-h1"), (2, "--pipeline", "zb-v"), (3,)):
+            options = ["--mesh", f"pp={ranks}", *more]
+            done = run("--data", text, *ODD, *self.STAGES, "--steps", "3", "--threads", "1",
+                       "--digest", "--cut", "auto", *options, ranks=ranks)
+            names = re.search(r"cut (\S+)$", done.stdout, re.M).group(1)
+            self.assertEqual(len(names.split(",")), ranks * (2 if "zb-v" in more else 1) - 1)
+            self.assertIn(f"digest {expected} ", done.stdout)
+            self.assertEqual(self.digest(*options, "--cut", names, ranks=ranks), expected)
+        self.assertEqual(self.digest("--cut", "auto"), expected)
+
     def test_what_a_pipeline_cannot_do_is_told(self):
         for options, said in (
                 (("--mesh", "pp=2"), "--mesh pp=2: want sizes such as dp=2,tp=2 or pp=4"),

@@ -8,6 +8,7 @@ from guide_lines import FULL, QUICK, SOURCE, Place, claimed, lines, sums
 
 # So that a training run is over at once; the flags of the guide come first.
 SMALL = (" --layers 1 --width 32 --heads 4 --context 16 --batch 8 --threads 1")
+PARALLELISM = os.path.join(SOURCE, "docs", "guide", "parallelism.md")
 
 
 class Lines(unittest.TestCase):
@@ -128,6 +129,34 @@ class Lines(unittest.TestCase):
         for line in claimed(QUICK[11]):
             _, out, err = self.place.run(line)
             self.assertEqual(err + out, shown[line])
+
+    def test_pictures(self):
+        """They are what the tools draw, and the chapter shows each of them."""
+        pictures = os.path.join(SOURCE, "docs", "guide", "pictures")
+        with open(PARALLELISM, encoding="utf-8") as file:
+            shown = re.findall(r"^!\[.*\]\(pictures/(.*)\)$", file.read(), re.M)
+        drawn = [line.split()[-1] for line in claimed(QUICK[13])]
+        self.assertEqual(drawn, shown)
+        self.assertEqual(sorted(drawn), sorted(os.listdir(pictures)))
+        for line, name in zip(claimed(QUICK[13]), drawn):
+            self.check(self.place.run(line))
+            with open(self.place.path(name), encoding="utf-8") as ours, \
+                    open(os.path.join(pictures, name), encoding="utf-8") as kept:
+                self.assertEqual(ours.read(), kept.read(), line)
+
+    def test_bubbles(self):
+        """The chapter's shares are those of the simulation."""
+        with open(PARALLELISM, encoding="utf-8") as file:
+            rows = re.findall(r"^\| (`.*?) \| \(p - 1\).* \| ([\d.]+) % \| ([\d.]+) % \|$",
+                              file.read(), re.M)
+        self.assertEqual(len(rows), 4)
+        for names, *shares in rows:
+            for schedule in re.findall(r"`(.*?)`", names):
+                for (ranks, micro_batches), share in zip(((4, 8), (8, 32)), shares):
+                    _, out, err = self.place.run(
+                        f"tutti explain pipeline --schedule {schedule} --ranks {ranks} "
+                        f"--micro-batches {micro_batches}")
+                    self.assertIn(f"bubble {share} %\n", out, schedule + err)
 
 
 if __name__ == "__main__":

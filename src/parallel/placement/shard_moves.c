@@ -43,11 +43,16 @@ static bool has_values(const tutti_tensor_t *x)
     return tt_device_has_values(x->storage->device);
 }
 
+/* Of the host's tensors the context's memory, which is kept for the next one. */
+static tt_device_t *memory_of(const tt_sharding_t *sh, const tutti_tensor_t *x)
+{
+    return x->storage->device != NULL ? x->storage->device : sh->s->ctx->cpu;
+}
+
 static tutti_status_t new_like(const tt_sharding_t *sh, const tutti_tensor_t *x,
                                tutti_shape_t shape, tutti_tensor_t **out)
 {
-    (void)sh;
-    return tt_tensor_new(x->storage->device, x->dtype, shape, false, out);
+    return tt_tensor_new(memory_of(sh, x), x->dtype, shape, false, out);
 }
 
 /* ---- copies ---------------------------------------------------------------------------------- */
@@ -219,7 +224,7 @@ tutti_status_t tt_shard_slice(const tt_sharding_t *sh, tutti_tensor_t *x, tutti_
 tutti_status_t tt_shard_widen(const tt_sharding_t *sh, tutti_tensor_t *x, tutti_tensor_t **out)
 {
     tutti_tensor_t *whole;
-    TT_TRY(tt_tensor_new(x->storage->device, x->dtype, with_size(x->shape, sh->dim, sh->cut.size),
+    TT_TRY(tt_tensor_new(memory_of(sh, x), x->dtype, with_size(x->shape, sh->dim, sh->cut.size),
                          true, &whole));
     if (x->numel == 0) {
         return give(TUTTI_OK, whole, out);

@@ -157,8 +157,8 @@ static void each_style_sends_what_its_formula_says(void **state)
          "all_reduce 768 all_reduce 768 | all_reduce 768 all_reduce 768"},
         {&tutti_transformer_block_layer, &block_options, true, false,
          "all_gather 768 reduce_scatter 768 all_gather 768 reduce_scatter 768 | "
-         "all_gather 768 reduce_scatter 768 all_reduce 48 all_reduce 48 "
-         "all_gather 768 reduce_scatter 768 all_reduce 48 all_reduce 48"},
+         "all_gather 768 reduce_scatter 768 all_reduce 96 "
+         "all_gather 768 reduce_scatter 768 all_reduce 96"},
         /* the loss: 3 numbers of each of the 16 rows; the embedding; the head's dx */
         {&tutti_gpt_layer, &gpt, false, true,
          "all_reduce 768 all_reduce 768 all_reduce 768 all_reduce 64 all_reduce 128 | "

@@ -3,7 +3,8 @@
  *     forward    x, gathered if the sequence is cut, times this rank's rows: its bits are those
  *                of the whole (decision 0004)
  *     backward   dx = Σ over T leaves of dz[leaf] · W[leaf], in f32, by the canonical tree:
- *                all_reduce, or reduce_scatter along the sequence; dW and db are made meanwhile
+ *                all_reduce, or reduce_scatter along the sequence, in chunks of rows; dW and db
+ *                are made meanwhile
  *
  * Cost: per call an all_reduce of x's size in backward; with the sequence cut an all_gather in
  * forward and a reduce_scatter in backward. Source: Shoeybi et al., "Megatron-LM" (2019);
@@ -13,7 +14,6 @@
 #include "comm/group/agree.h"
 #include "compute/op/linear/dense.h"
 #include "compute/op/linear/linear_parts.h"
-#include "core/base/alloc.h"
 #include "core/kernel/norm/rows.h"
 #include "parallel/tensor/leaf_sum.h"
 #include "parallel/tensor/tp_linear_impl.h"
@@ -86,7 +86,8 @@ typedef struct {
 } leaf_product_t;
 
 /* dz[leaf] · W[leaf], whose rows may be several runs: added up in their order. */
-static tutti_status_t multiply_leaf(void *user, int leaf, tutti_tensor_t *into)
+static tutti_status_t multiply_leaf(void *user, int leaf, const tt_tp_rows_t *rows,
+                                    tutti_tensor_t *into)
 {
     const leaf_product_t *l = user;
     const tt_tp_params_t *p = l->call->params;
@@ -109,8 +110,7 @@ static tutti_status_t multiply_leaf(void *user, int leaf, tutti_tensor_t *into)
         product.a.data = (const char *)tt_tensor_data(dz) + runs[i].begin * bytes;
         product.b.data = (const char *)tt_tensor_data(w) + runs[i].begin * w_ld * bytes;
         product.accumulate = i > 0;
-        TT_TRY(tt_tp_multiply(tt_scope_exec(l->call->scope), &p->how.tp, dz->shape,
-                              p->how.is_sequence_cut, &product));
+        TT_TRY(tt_tp_multiply(tt_scope_exec(l->call->scope), &p->how.tp, rows, &product));
     }
     return TUTTI_OK;
 }
@@ -119,18 +119,11 @@ static tutti_status_t start_dx(tutti_op_backward_t *call, const tutti_tensor_t *
                                tt_leaf_sum_t *sum)
 {
     const tt_tp_params_t *p = call->params;
-    tutti_shape_t whole = dz->shape;
     tutti_tensor_t *dx;
-    int64_t *parts = NULL;
-    whole.dims[whole.rank - 1] = call->saved[WEIGHT]->shape.dims[1];
+    sum->rows = (tt_tp_rows_t){.whole = dz->shape, .is_packed = p->how.is_sequence_cut};
+    sum->rows.whole.dims[dz->shape.rank - 1] = call->saved[WEIGHT]->shape.dims[1];
     TT_TRY(tt_new_grad(call, X, &dx));
-    sum->numel = tutti_shape_numel(whole);
-    if (p->how.is_sequence_cut) {
-        TT_TRY(tt_tp_row_parts(&p->how.tp, whole, &parts));
-    }
-    const tutti_status_t status = tt_leaf_sum_start(sum, dx, parts);
-    tt_free(parts);
-    return status;
+    return tt_leaf_sum_start(sum, dx);
 }
 
 static tutti_status_t push_weights(tutti_op_backward_t *call, const tutti_tensor_t *dz)
@@ -139,7 +132,7 @@ static tutti_status_t push_weights(tutti_op_backward_t *call, const tutti_tensor
     return call->wanted[WEIGHT] ? tt_linear_push_weight(call, dz) : TUTTI_OK;
 }
 
-/* dx travels while dW and db are made. */
+/* A chunk of dx travels while the next is made, and the last while dW and db are. */
 static tutti_status_t push(tutti_op_backward_t *call, const tutti_tensor_t *dz)
 {
     const tt_tp_params_t *p = call->params;

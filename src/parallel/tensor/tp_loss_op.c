@@ -98,8 +98,9 @@ static tt_cross_entropy_part_t part_of(const loss_t *l, tt_span_t run)
     };
 }
 
-static tutti_status_t sum_leaf(void *user, int leaf, tutti_tensor_t *into)
+static tutti_status_t sum_leaf(void *user, int leaf, const tt_tp_rows_t *rows, tutti_tensor_t *into)
 {
+    (void)rows; /* all */
     const loss_t *l = user;
     const vocabulary_loss_t *how = l->call->params;
     const tt_tp_dim_t dim = dim_of(how);
@@ -130,7 +131,7 @@ static tutti_status_t add_sums(loss_t *l)
                          .numel = l->at[SUMS]->numel,
                          .make = sum_leaf,
                          .user = l};
-    return tt_leaf_sum(&sum, l->at[SUMS], NULL);
+    return tt_leaf_sum(&sum, l->at[SUMS]);
 }
 
 static tt_cross_entropy_t describe(const vocabulary_loss_t *how, tutti_tensor_t *const *operands)

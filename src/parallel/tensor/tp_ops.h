@@ -25,9 +25,11 @@ tutti_tensor_t *tt_tp_row_linear(tutti_scope_t *s, tutti_tensor_t *x, tutti_tens
 tutti_tensor_t *tt_tp_embedding(tutti_scope_t *s, tutti_tensor_t *indices, tutti_tensor_t *weight,
                                 const tt_tp_linear_t *how);
 
-/* `count` copies of a parameter that every rank has, one for each slice of the sequence that is
- * computed here, [copies]; its gradient is the sum of the T slices'. */
-void tt_tp_copies(tutti_scope_t *s, tutti_tensor_t *x, const tt_tp_t *tp, bool is_sequence_cut,
-                  tutti_tensor_t **copies, int count);
+/* Norms of positions that are here, whose parameters every rank has: their gradients are sums of T
+ * slices of the sequence. Of how, dim is not used. */
+tutti_tensor_t *tt_tp_layer_norm(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *weight,
+                                 tutti_tensor_t *bias, double eps, const tt_tp_linear_t *how);
+tutti_tensor_t *tt_tp_rms_norm(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *weight,
+                               double eps, const tt_tp_linear_t *how);
 
 #endif

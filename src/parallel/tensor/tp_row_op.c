@@ -1,7 +1,8 @@
 /* Row-parallel linear: y = x · Wᵀ + b, where a rank has some columns of x and of W.
  *
  *     forward    Σ over T leaves of x[leaf] · W[leaf]ᵀ, in f32, by the canonical tree: all_reduce,
- *                or reduce_scatter along the sequence; then b, once; then rounded, once
+ *                or reduce_scatter along the sequence, in chunks of rows, of which one travels
+ *                while the next is made; then b, once; then rounded, once
  *     backward   dy, gathered if the sequence is cut; dx = dy · W, dW = dyᵀ · x as they are of
  *                the whole; db over T slices of the sequence, by the tree, on every rank
  *
@@ -12,7 +13,6 @@
 #include "comm/group/agree.h"
 #include "compute/op/linear/dense.h"
 #include "compute/op/linear/linear_parts.h"
-#include "core/base/alloc.h"
 #include "core/kernel/elementwise/map.h"
 #include "core/kernel/norm/rows.h"
 #include "parallel/tensor/leaf_sum.h"
@@ -36,7 +36,8 @@ typedef struct {
     tutti_shape_t whole; /* of y */
 } row_t;
 
-static tutti_status_t multiply_leaf(void *user, int leaf, tutti_tensor_t *into)
+static tutti_status_t multiply_leaf(void *user, int leaf, const tt_tp_rows_t *rows,
+                                    tutti_tensor_t *into)
 {
     const row_t *r = user;
     const tt_tp_params_t *p = r->call->params;
@@ -59,8 +60,7 @@ static tutti_status_t multiply_leaf(void *user, int leaf, tutti_tensor_t *into)
         product.a.data = (const char *)tt_tensor_data(x) + runs[i].begin * bytes;
         product.b.data = (const char *)tt_tensor_data(w) + runs[i].begin * bytes;
         product.accumulate = i > 0;
-        TT_TRY(tt_tp_multiply(tt_scope_exec(r->call->scope), &p->how.tp, r->whole,
-                              p->how.is_sequence_cut, &product));
+        TT_TRY(tt_tp_multiply(tt_scope_exec(r->call->scope), &p->how.tp, rows, &product));
     }
     return TUTTI_OK;
 }
@@ -72,16 +72,10 @@ static tutti_status_t add_leaves(row_t *r, tutti_tensor_t *out)
     tt_leaf_sum_t sum = {.tp = &p->how.tp,
                          .s = r->call->scope,
                          .dtype = tt_accum_dtype(r->in[X]->dtype),
-                         .numel = tutti_shape_numel(r->whole),
+                         .rows = {.whole = r->whole, .is_packed = p->how.is_sequence_cut},
                          .make = multiply_leaf,
                          .user = r};
-    int64_t *parts = NULL;
-    if (p->how.is_sequence_cut) {
-        TT_TRY(tt_tp_row_parts(&p->how.tp, r->whole, &parts));
-    }
-    const tutti_status_t status = tt_leaf_sum(&sum, out, parts);
-    tt_free(parts);
-    return status;
+    return tt_leaf_sum(&sum, out);
 }
 
 static tutti_status_t add_bias(tutti_op_call_t *call, const tutti_tensor_t *sum,
@@ -140,8 +134,10 @@ typedef struct {
     const tutti_tensor_t *dz;
 } slices_t;
 
-static tutti_status_t sum_slice(void *user, int leaf, tutti_tensor_t *into)
+static tutti_status_t sum_slice(void *user, int leaf, const tt_tp_rows_t *rows,
+                                tutti_tensor_t *into)
 {
+    (void)rows; /* of a vector */
     const slices_t *l = user;
     const tt_tp_params_t *p = l->call->params;
     return tt_tp_sum_slice(l->call->scope, &p->how.tp, l->dz, leaf, into);

@@ -2,7 +2,6 @@
 #include "parallel/tensor/tp_sequence.h"
 
 #include "compute/op/linear/dense.h"
-#include "core/base/alloc.h"
 #include "core/kernel/reduce/reduce.h"
 #include "parallel/placement/placement_impl.h"
 
@@ -13,7 +12,7 @@ static int sequence_dim(tutti_shape_t shape)
 
 static int64_t length_of(tutti_shape_t shape)
 {
-    return shape.dims[sequence_dim(shape)];
+    return shape.rank < 2 ? 1 : shape.dims[sequence_dim(shape)];
 }
 
 /* What lies before the sequence. */
@@ -77,41 +76,116 @@ tutti_status_t tt_tp_gather(tutti_scope_t *s, const tt_tp_t *tp, tutti_tensor_t 
     return tt_shard_gather(&sh, x, out);
 }
 
-tutti_status_t tt_tp_row_parts(const tt_tp_t *tp, tutti_shape_t whole, int64_t **out)
+/* ---- chunks ---------------------------------------------------------------------------------- */
+
+enum { CHUNK_ELEMENTS = 1 << 16 };
+
+/* Share i of n, as even as can be. */
+static tt_span_t share(int64_t n, int i, int shares)
 {
-    const int ranks = tutti_group_size(tp->group);
-    const tt_cut_t cut = cut_of(tp, length_of(whole));
-    int64_t *parts = tt_alloc_array((size_t)ranks, sizeof *parts, "parts");
-    TT_TRY_ALLOC(parts);
-    for (int rank = 0; rank < ranks; rank++) {
-        parts[rank] = batch_of(whole) * tt_cut_rank(&cut, rank).count * whole.dims[whole.rank - 1];
-    }
-    *out = parts;
-    return TUTTI_OK;
+    const int64_t begin = n * i / shares;
+    return (tt_span_t){begin, n * (i + 1) / shares - begin};
 }
 
-tutti_status_t tt_tp_multiply(tt_exec_t *exec, const tt_tp_t *tp, tutti_shape_t whole,
-                              bool is_packed, const tt_matmul_t *matmul)
+/* A chunk is of these samples. */
+static tt_span_t samples_of(const tt_tp_rows_t *rows)
 {
-    const int64_t batch = batch_of(whole), length = length_of(whole);
-    const int64_t a_bytes = (int64_t)tutti_dtype_bytes(matmul->dtype),
-                  c_bytes = (int64_t)tutti_dtype_bytes(matmul->out_dtype);
-    const tt_cut_t cut = cut_of(tp, length);
-    if (!is_packed || batch == 1) {
-        return tt_matmul(exec, matmul);
+    const int64_t batch = batch_of(rows->whole);
+    return batch > 1 ? share(batch, rows->chunk, rows->chunks) : (tt_span_t){0, batch};
+}
+
+/* And of these of so many positions that lie side by side. */
+static tt_span_t positions_of(const tt_tp_rows_t *rows, tt_span_t all)
+{
+    if (batch_of(rows->whole) > 1) {
+        return all;
     }
-    char *c = matmul->c;
+    const tt_span_t own = share(all.count, rows->chunk, rows->chunks);
+    return (tt_span_t){all.begin + own.begin, own.count};
+}
+
+static tt_span_t all_positions(const tt_tp_rows_t *rows)
+{
+    return (tt_span_t){0, length_of(rows->whole)};
+}
+
+static int64_t width_of(tutti_shape_t shape)
+{
+    return shape.dims[shape.rank - 1];
+}
+
+int tt_tp_chunk_count(const tt_tp_t *tp, const tt_tp_rows_t *rows)
+{
+    const int64_t batch = batch_of(rows->whole), numel = tutti_shape_numel(rows->whole);
+    const int64_t most = batch > 1 ? batch : TT_TP_CHUNKS_MAX, wanted = numel / CHUNK_ELEMENTS;
+    const int64_t few = wanted < most ? wanted : most;
+    if (tutti_group_size(tp->group) == 1 || few < 2) {
+        return 1;
+    }
+    return few < TT_TP_CHUNKS_MAX ? (int)few : TT_TP_CHUNKS_MAX;
+}
+
+int64_t tt_tp_chunk_numel(const tt_tp_t *tp, const tt_tp_rows_t *rows, int64_t *parts)
+{
+    const tt_cut_t cut = cut_of(tp, length_of(rows->whole));
+    const int64_t each = samples_of(rows).count * width_of(rows->whole);
+    int64_t sum = 0;
+    if (!rows->is_packed) {
+        return each * positions_of(rows, all_positions(rows)).count;
+    }
     for (int rank = 0; rank < cut.ranks; rank++) {
-        const tt_span_t span = tt_cut_rank(&cut, rank);
-        tt_matmul_t part = *matmul;
-        part.batch = batch;
-        part.m = span.count;
-        part.a.data = (const char *)matmul->a.data + span.begin * matmul->a.ld * a_bytes;
-        part.a.batch_stride = length * matmul->a.ld;
-        part.c = c;
-        part.c_batch_stride = span.count * matmul->n;
-        TT_TRY(tt_matmul(exec, &part));
-        c += batch * span.count * matmul->n * c_bytes;
+        const int64_t part = each * positions_of(rows, tt_cut_rank(&cut, rank)).count;
+        sum += part;
+        if (parts != NULL) {
+            parts[rank] = part;
+        }
+    }
+    return sum;
+}
+
+int64_t tt_tp_chunk_offset(const tt_tp_t *tp, const tt_tp_rows_t *rows)
+{
+    const tt_cut_t cut = cut_of(tp, length_of(rows->whole));
+    const tt_span_t own =
+        rows->is_packed ? tt_cut_rank(&cut, tutti_group_rank(tp->group)) : all_positions(rows);
+    return (samples_of(rows).begin * own.count + positions_of(rows, own).begin - own.begin) *
+           width_of(rows->whole);
+}
+
+/* ---- products -------------------------------------------------------------------------------- */
+
+/* Some positions of some samples, which lie side by side if they are all. */
+static tutti_status_t multiply_span(tt_exec_t *exec, const tt_tp_rows_t *rows, tt_span_t positions,
+                                    const tt_matmul_t *matmul, char *c)
+{
+    const int64_t length = length_of(rows->whole),
+                  a_bytes = (int64_t)tutti_dtype_bytes(matmul->dtype);
+    const tt_span_t samples = samples_of(rows);
+    const bool is_whole = positions.count == length;
+    tt_matmul_t part = *matmul;
+    part.batch = is_whole ? 1 : samples.count;
+    part.m = is_whole ? samples.count * length : positions.count;
+    part.a.data = (const char *)matmul->a.data +
+                  (samples.begin * length + positions.begin) * matmul->a.ld * a_bytes;
+    part.a.batch_stride = length * matmul->a.ld;
+    part.c = c;
+    part.c_batch_stride = positions.count * matmul->n;
+    return tt_matmul(exec, &part);
+}
+
+tutti_status_t tt_tp_multiply(tt_exec_t *exec, const tt_tp_t *tp, const tt_tp_rows_t *rows,
+                              const tt_matmul_t *matmul)
+{
+    const tt_cut_t cut = cut_of(tp, length_of(rows->whole));
+    const int64_t row_bytes = matmul->n * (int64_t)tutti_dtype_bytes(matmul->out_dtype);
+    char *c = matmul->c;
+    if (!rows->is_packed) {
+        return multiply_span(exec, rows, positions_of(rows, all_positions(rows)), matmul, c);
+    }
+    for (int rank = 0; rank < cut.ranks; rank++) {
+        const tt_span_t positions = positions_of(rows, tt_cut_rank(&cut, rank));
+        TT_TRY(multiply_span(exec, rows, positions, matmul, c));
+        c += samples_of(rows).count * positions.count * row_bytes;
     }
     return TUTTI_OK;
 }

@@ -25,13 +25,30 @@ tutti_status_t tt_tp_part_shape(const tutti_op_call_t *call, const tt_tp_t *tp,
 tutti_status_t tt_tp_gather(tutti_scope_t *s, const tt_tp_t *tp, tutti_tensor_t *x, int64_t whole,
                             tutti_tensor_t **out);
 
-/* Elements of each rank's rows: [ranks], owned by the caller. */
-tutti_status_t tt_tp_row_parts(const tt_tp_t *tp, tutti_shape_t whole, int64_t **out);
+/* Rows of a tensor [..., positions, width], and a part of them: sums are made and sent in chunks,
+ * so that one travels while the next is computed. Chunks are some samples each, of a single sample
+ * some positions of each rank's. */
+enum { TT_TP_CHUNKS_MAX = 4 };
 
-/* matmul->m, a and c are of all rows of a tensor of shape `whole`, whose rows are matmul->a.ld
- * apart. Rows of c come in the order of the ranks' parts, if is_packed. */
-TT_LAUNCHES tutti_status_t tt_tp_multiply(tt_exec_t *exec, const tt_tp_t *tp, tutti_shape_t whole,
-                                          bool is_packed, const tt_matmul_t *matmul);
+typedef struct {
+    tutti_shape_t whole;
+    bool is_packed; /* the rows of the ranks' parts of the sequence lie side by side */
+    int chunk, chunks;
+} tt_tp_rows_t;
+
+/* How many chunks there are to be: one of what is small, or all on one rank. */
+int tt_tp_chunk_count(const tt_tp_t *tp, const tt_tp_rows_t *rows);
+
+/* Elements of the chunk; of each rank's rows in it, if parts is not NULL: [ranks]. */
+int64_t tt_tp_chunk_numel(const tt_tp_t *tp, const tt_tp_rows_t *rows, int64_t *parts);
+
+/* Where it is in a rank's result, which is its part if the rows are packed: elements before it. */
+int64_t tt_tp_chunk_offset(const tt_tp_t *tp, const tt_tp_rows_t *rows);
+
+/* matmul->m, a and c are of all rows, which are matmul->a.ld apart. The chunk's alone are made, one
+ * behind the other from c on. */
+TT_LAUNCHES tutti_status_t tt_tp_multiply(tt_exec_t *exec, const tt_tp_t *tp,
+                                          const tt_tp_rows_t *rows, const tt_matmul_t *matmul);
 
 /* Sums over the rows of slice `leaf` of T of dz [B, S, n], contiguous, into `into` [n]: the slices
  * are those of torch.chunk, whether the sequence is cut or not. */

@@ -12,18 +12,16 @@
 #include "compute/autograd/compose.h"
 #include "compute/op/math/elementwise.h"
 #include "compute/op/linear/dense.h"
+#include "compute/op/norm/norm_parts.h"
 #include "compute/op/ops.h"
 #include "core/base/default.h"
 #include "core/kernel/elementwise/map.h"
 #include "core/kernel/norm/rows.h"
 
-enum { X, WEIGHT, BIAS, INPUTS };
+enum { X = TT_NORM_X, WEIGHT = TT_NORM_WEIGHT, BIAS = TT_NORM_BIAS, INPUTS = TT_NORM_INPUTS };
 enum { SAVED_X, SAVED_WEIGHT, SAVED_MEAN, SAVED_RSTD };
 
-typedef struct {
-    double eps;
-    int row_rank; /* how many dimensions make a row */
-} norm_params_t;
+typedef tt_norm_params_t norm_params_t;
 
 /* How x falls apart into rows. */
 static tt_rows_t rows_of(const norm_params_t *params, tutti_dtype_t dtype, tutti_shape_t shape)
@@ -54,7 +52,7 @@ static tutti_status_t check_parameter(const tutti_op_call_t *call, int input)
                                 "weight and bias must have the shape of x's last dimensions");
 }
 
-static tutti_status_t norm_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
+tutti_status_t tt_norm_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     const norm_params_t *params = call->params;
     TT_TRY(tutti_op_infer_same_float(call, outputs));
@@ -123,7 +121,7 @@ static tutti_status_t compute(tutti_op_call_t *call, bool is_layer_norm, norm_pa
     return tutti_op_save(call, p->rstd);
 }
 
-static tutti_status_t run_forward(tutti_op_call_t *call, bool is_layer_norm)
+tutti_status_t tt_norm_forward(tutti_op_call_t *call, bool is_layer_norm)
 {
     norm_parts_t parts = {0};
     const tutti_status_t status = compute(call, is_layer_norm, &parts);
@@ -145,23 +143,29 @@ static tutti_status_t new_grads(tutti_op_backward_t *call, tutti_dtype_t accum)
     return tutti_scope_status(s);
 }
 
-static tutti_status_t run_backward(tutti_op_backward_t *call, bool is_layer_norm)
+tt_norm_t tt_norm_of(const tutti_op_backward_t *call, const tutti_tensor_t *dy)
 {
     const norm_params_t *params = call->params;
+    const tutti_tensor_t *x = call->saved[SAVED_X];
+    return (tt_norm_t){.shape = rows_of(params, x->dtype, x->shape),
+                       .eps = params->eps,
+                       .x = tt_data_of(x),
+                       .gamma = tt_data_of(call->saved[SAVED_WEIGHT]),
+                       .mean = tt_data_of(call->saved[SAVED_MEAN]),
+                       .rstd = tt_data_of(call->saved[SAVED_RSTD]),
+                       .dy = tt_data_of(dy)};
+}
+
+static tutti_status_t run_backward(tutti_op_backward_t *call, bool is_layer_norm)
+{
     const tutti_tensor_t *x = call->saved[SAVED_X];
     tutti_tensor_t *dy;
     TT_TRY(new_grads(call, tt_accum_dtype(x->dtype)));
     TT_TRY(tt_dense(call->scope, call->grad_outputs[0], x->dtype, &dy));
-    const tt_norm_t norm = {.shape = rows_of(params, x->dtype, x->shape),
-                            .eps = params->eps,
-                            .x = tt_data_of(x),
-                            .gamma = tt_data_of(call->saved[SAVED_WEIGHT]),
-                            .mean = tt_data_of(call->saved[SAVED_MEAN]),
-                            .rstd = tt_data_of(call->saved[SAVED_RSTD]),
-                            .dy = tt_data_of(dy),
-                            .dx = tt_data_of(call->grads[X]),
-                            .dgamma = tt_data_of(call->grads[WEIGHT]),
-                            .dbeta = is_layer_norm ? tt_data_of(call->grads[BIAS]) : NULL};
+    tt_norm_t norm = tt_norm_of(call, dy);
+    norm.dx = tt_data_of(call->grads[X]);
+    norm.dgamma = tt_data_of(call->grads[WEIGHT]);
+    norm.dbeta = is_layer_norm ? tt_data_of(call->grads[BIAS]) : NULL;
     tt_exec_t *exec = tt_scope_exec(call->scope);
     const tutti_status_t status =
         is_layer_norm ? tt_layer_norm_backward(exec, &norm) : tt_rms_norm_backward(exec, &norm);
@@ -171,7 +175,7 @@ static tutti_status_t run_backward(tutti_op_backward_t *call, bool is_layer_norm
 
 static tutti_status_t layer_norm_forward(tutti_op_call_t *call)
 {
-    return run_forward(call, true);
+    return tt_norm_forward(call, true);
 }
 
 static tutti_status_t layer_norm_backward(tutti_op_backward_t *call)
@@ -181,7 +185,7 @@ static tutti_status_t layer_norm_backward(tutti_op_backward_t *call)
 
 static tutti_status_t rms_norm_forward(tutti_op_call_t *call)
 {
-    return run_forward(call, false);
+    return tt_norm_forward(call, false);
 }
 
 static tutti_status_t rms_norm_backward(tutti_op_backward_t *call)
@@ -246,7 +250,7 @@ const tutti_op_t tt_op_layer_norm = {
     .optional_inputs = 1 << WEIGHT | 1 << BIAS,
     .about = "x̂ = (x - mean) / σ, y = x̂ w + b; dx = (g - mean(g) - x̂ mean(g x̂)) / σ, g = dy w",
     .params_bytes = sizeof(norm_params_t),
-    .infer = norm_infer,
+    .infer = tt_norm_infer,
     .forward = layer_norm_forward,
     .backward = layer_norm_backward,
     .grad = layer_norm_grad,
@@ -257,7 +261,7 @@ const tutti_op_t tt_op_rms_norm = {
     .optional_inputs = 1 << WEIGHT | 1 << BIAS,
     .about = "r = 1/√(mean(x²) + eps), y = x r w; dx = r (g - x r² mean(g x)), g = dy w",
     .params_bytes = sizeof(norm_params_t),
-    .infer = norm_infer,
+    .infer = tt_norm_infer,
     .forward = rms_norm_forward,
     .backward = rms_norm_backward,
     .grad = rms_norm_grad,
@@ -269,10 +273,21 @@ static int row_rank(const tutti_tensor_t *weight, const tutti_tensor_t *bias)
     return p == NULL || p->shape.rank == 0 ? 1 : p->shape.rank;
 }
 
+tt_norm_params_t tt_layer_norm_params(const tutti_tensor_t *weight, const tutti_tensor_t *bias,
+                                      double eps)
+{
+    return (norm_params_t){tt_or_default(eps, 1e-5), row_rank(weight, bias)};
+}
+
+tt_norm_params_t tt_rms_norm_params(const tutti_tensor_t *weight, double eps)
+{
+    return (norm_params_t){tt_or_default(eps, 1.1920929e-7), row_rank(weight, NULL)};
+}
+
 tutti_tensor_t *tutti_layer_norm(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *weight,
                                  tutti_tensor_t *bias, double eps)
 {
-    const norm_params_t params = {tt_or_default(eps, 1e-5), row_rank(weight, bias)};
+    const norm_params_t params = tt_layer_norm_params(weight, bias, eps);
     return tutti_op_run(s, &tt_op_layer_norm, (tutti_tensor_t *[]){x, weight, bias}, INPUTS,
                         &params);
 }
@@ -280,6 +295,6 @@ tutti_tensor_t *tutti_layer_norm(tutti_scope_t *s, tutti_tensor_t *x, tutti_tens
 tutti_tensor_t *tutti_rms_norm(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *weight,
                                double eps)
 {
-    const norm_params_t params = {tt_or_default(eps, 1.1920929e-7), row_rank(weight, NULL)};
+    const norm_params_t params = tt_rms_norm_params(weight, eps);
     return tutti_op_run(s, &tt_op_rms_norm, (tutti_tensor_t *[]){x, weight, NULL}, INPUTS, &params);
 }

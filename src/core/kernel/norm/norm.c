@@ -43,6 +43,12 @@ static void put(const norm_job_t *job, void *array, size_t at, double value)
     }
 }
 
+/* Where row i lies. */
+static size_t place_of(const tt_norm_t *norm, size_t i)
+{
+    return norm->run == 0 ? i : i / norm->run * norm->stride + i % norm->run;
+}
+
 static norm_job_t job_of(const tt_norm_t *norm, bool is_rms)
 {
     const size_t n = norm->shape.n;
@@ -61,7 +67,7 @@ static void forward_piece(void *arg, size_t piece)
     const tt_norm_t *norm = &job->norm;
     const size_t first = piece * job->group;
     for (size_t i = first; i < first + job->group && i < norm->shape.rows; i++) {
-        const size_t offset = i * norm->shape.n * job->bytes;
+        const size_t at = place_of(norm, i), offset = at * norm->shape.n * job->bytes;
         tt_norm_row_t row = {
             .x = (const char *)norm->x + offset,
             .y = (char *)norm->y + offset,
@@ -71,8 +77,8 @@ static void forward_piece(void *arg, size_t piece)
             .eps = norm->eps,
         };
         job->rows.forward(&row);
-        put(job, norm->mean, i, row.mean);
-        put(job, norm->rstd, i, row.rstd);
+        put(job, norm->mean, at, row.mean);
+        put(job, norm->rstd, at, row.rstd);
     }
 }
 
@@ -92,16 +98,17 @@ static void backward_piece(void *arg, size_t block)
     char *sums = job->partial == NULL ? NULL : job->partial + block * 2 * n * job->accum_bytes;
     const size_t first = block * job->group;
     for (size_t i = first; i < first + job->group && i < norm->shape.rows; i++) {
+        const size_t at = place_of(norm, i);
         const tt_norm_row_t row = {
-            .x = (const char *)norm->x + i * row_bytes,
-            .dy = (const char *)norm->dy + i * row_bytes,
-            .dx = norm->dx == NULL ? NULL : (char *)norm->dx + i * row_bytes,
+            .x = (const char *)norm->x + at * row_bytes,
+            .dy = (const char *)norm->dy + at * row_bytes,
+            .dx = norm->dx == NULL ? NULL : (char *)norm->dx + at * row_bytes,
             .gamma = norm->gamma,
             .dgamma = norm->dgamma == NULL ? NULL : sums,
             .dbeta = norm->dbeta == NULL ? NULL : sums + n * job->accum_bytes,
             .n = n,
-            .mean = norm->mean == NULL ? 0 : get(job, norm->mean, i),
-            .rstd = get(job, norm->rstd, i),
+            .mean = norm->mean == NULL ? 0 : get(job, norm->mean, at),
+            .rstd = get(job, norm->rstd, at),
         };
         job->rows.backward(&row);
     }

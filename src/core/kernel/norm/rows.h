@@ -94,6 +94,8 @@ TT_LAUNCHES tutti_status_t tt_cross_entropy_backward(tt_exec_t *exec, const tt_c
 typedef struct {
     tt_rows_t shape;
     double eps;
+    size_t run, stride; /* rows lie in runs of so many, whose first ones are `stride` rows apart, in
+                           x, y, dy, dx, mean and rstd. 0: side by side */
     const void *x;
     const void *gamma, *beta; /* [n], accumulation type; NULL: 1 and 0 */
     void *y;                  /* forward writes */

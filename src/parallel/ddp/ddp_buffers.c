@@ -26,10 +26,15 @@ static size_t space_of(const tutti_tensor_t *x)
     return (bytes_of(x) + SPACING - 1) / SPACING * SPACING;
 }
 
+static tutti_status_t add_buffer(void *list, const char *name, tutti_tensor_t *x)
+{
+    return tt_slice_is_elsewhere(x) ? TUTTI_OK : tt_tensor_list_add(list, name, x);
+}
+
 tutti_status_t tt_ddp_open_buffers(tutti_ddp_t *ddp)
 {
     tt_ddp_buffers_t *buffers = &ddp->buffers;
-    TT_TRY(tutti_module_each_buffer(ddp->module, tt_tensor_list_add, &buffers->list));
+    TT_TRY(tutti_module_each_buffer(ddp->module, add_buffer, &buffers->list));
     for (size_t i = 0; i < buffers->list.count; i++) {
         const tutti_named_tensor_t *item = &buffers->list.items[i];
         if (!tutti_tensor_is_contiguous(item->tensor)) {

@@ -218,6 +218,9 @@ tutti_status_t tt_ddp_check_unchanged(const tutti_ddp_t *ddp)
 static tutti_status_t broadcast_tensor(void *user, const char *name, tutti_tensor_t *tensor)
 {
     (void)name;
+    if (tt_slice_is_elsewhere(tensor)) {
+        return TUTTI_OK;
+    }
     if (tensor->storage->device == NULL) {
         return tutti_broadcast(user, tensor, 0, NULL);
     }

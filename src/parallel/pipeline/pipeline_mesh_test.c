@@ -1,0 +1,120 @@
+/* Replicas, layers that are cut and stages together: a training has the bits of one rank on any
+ * mesh, at any stage of ZeRO. A random share of the cases is quick, all of them are full
+ * (TUTTI_TEST_SHARE, TUTTI_SEED). */
+#include "parallel/pipeline/pipeline_mesh_testing.h"
+
+#include <math.h>
+
+typedef struct {
+    tt_mesh_training_t training;
+    tt_mesh_trained_t wanted;
+} case_t;
+
+static void train_alone(tt_member_t *m)
+{
+    case_t *c = m->user;
+    TT_EXPECT(m, tt_mesh_train(&c->training, m->group, &c->wanted) == TUTTI_OK);
+}
+
+static void train_member(tt_member_t *m)
+{
+    const case_t *c = m->user;
+    tt_mesh_trained_t got;
+    TT_EXPECT(m, tt_mesh_train(&c->training, m->group, &got) == TUTTI_OK);
+    TT_EXPECT(m, strcmp(got.digest, c->wanted.digest) == 0);
+    TT_EXPECT(m, memcmp(got.losses, c->wanted.losses, sizeof got.losses) == 0);
+    TT_EXPECT(m, memcmp(&got.evaluated, &c->wanted.evaluated, sizeof got.evaluated) == 0);
+}
+
+static void expect_one_ranks_bits(tt_mesh_training_t training)
+{
+    case_t c = {.training = {.shards = training.shards,
+                             .tp_shards = training.tp_shards,
+                             .micro_batches = training.micro_batches,
+                             .is_tied = training.is_tied,
+                             .clips = training.clips}};
+    tt_team_expect(1, 0, train_alone, &c);
+    assert_true(isfinite(c.wanted.losses[TT_MESH_STEPS - 1][0]));
+    c.training = training;
+    const tt_team_result_t result = tt_team_run(tt_mesh_ranks(&training), 0, train_member, &c);
+    if (result.text[0] != 0) {
+        fail_msg("dp %d tp %d pp %d, %d shards, %d of layers, %d micro-batches, %s, stage %d, "
+                 "sequence %d, tied %d, clips %d: %s",
+                 training.dp, training.tp, training.pp, training.shards, training.tp_shards,
+                 training.micro_batches, training.schedule, training.stage, training.sequence,
+                 training.is_tied, training.clips, result.text);
+    }
+}
+
+static void every_mesh_has_one_ranks_bits(void **state)
+{
+    (void)state;
+    static const int meshes[][3] = {{2, 1, 1}, {1, 2, 1}, {1, 1, 2}, {4, 1, 1}, {1, 4, 1},
+                                    {1, 1, 4}, {2, 2, 1}, {2, 1, 2}, {1, 2, 2}, {2, 2, 2},
+                                    {1, 3, 1}, {1, 1, 3}, {3, 1, 2}, {1, 3, 2}};
+    static const char *const schedules[] = {"1f1b", "zb-h1", "gpipe"};
+    uint64_t number = 0;
+    for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
+        for (int stage = 0; stage < 4; stage++) {
+            for (int k = 0; k < 4; k++, number++) {
+                if (tt_test_takes(number)) {
+                    expect_one_ranks_bits((tt_mesh_training_t){.shards = 4,
+                                                               .tp_shards = 4,
+                                                               .micro_batches = 4,
+                                                               .is_tied = k >= 2,
+                                                               .clips = k != 1,
+                                                               .dp = meshes[i][0],
+                                                               .tp = meshes[i][1],
+                                                               .pp = meshes[i][2],
+                                                               .schedule = schedules[number % 3],
+                                                               .stage = stage,
+                                                               .sequence = k % 2 == 0,
+                                                               .recompute = number % 5 == 0});
+                }
+            }
+        }
+    }
+}
+
+/* These are always run. */
+static void replicas_of_stages_have_one_ranks_bits(void **state)
+{
+    (void)state;
+    const char *const cut[] = {"blocks.0", "ln"};
+    expect_one_ranks_bits((tt_mesh_training_t){.shards = 3,
+                                               .micro_batches = 3,
+                                               .clips = true,
+                                               .dp = 2,
+                                               .pp = 3,
+                                               .cut = cut,
+                                               .cut_count = 2,
+                                               .schedule = "zb-h1"});
+    expect_one_ranks_bits((tt_mesh_training_t){
+        .shards = 2, .micro_batches = 4, .is_tied = true, .dp = 2, .pp = 2, .schedule = "zb-v"});
+}
+
+static void all_of_them_have_one_ranks_bits(void **state)
+{
+    (void)state;
+    expect_one_ranks_bits((tt_mesh_training_t){.shards = 2,
+                                               .tp_shards = 4,
+                                               .micro_batches = 2,
+                                               .is_tied = true,
+                                               .clips = true,
+                                               .dp = 2,
+                                               .tp = 2,
+                                               .pp = 2,
+                                               .stage = 1,
+                                               .sequence = true,
+                                               .schedule = "zb-h1"});
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(replicas_of_stages_have_one_ranks_bits),
+        cmocka_unit_test(all_of_them_have_one_ranks_bits),
+        cmocka_unit_test(every_mesh_has_one_ranks_bits),
+    };
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
+}

@@ -2,7 +2,7 @@
  * then
  *
  *     train.c     the training loop
- *     layout.c    which ranks share what: --mesh, tensor parallelism
+ *     layout.c    which ranks share what: --mesh, tensor parallelism; what does not go together
  *     stages.c    --mesh pp=P: stages of the model, each on a rank of its own
  *     parallel.c  how several ranks share a step: DDP, hooks, micro-batches, the timeline
  *     evaluate.c  mean loss over a text, in windows that do not overlap, spread over the ranks
@@ -36,9 +36,9 @@ enum { VOCAB = 256 };
 typedef struct {
     settings_t settings;
     tutti_group_t *world;
-    tutti_mesh_t *mesh;           /* of the world: "dp" and "tp" */
-    tutti_group_t *data, *tensor; /* its groups of this rank, borrowed */
-    bool is_cut;                  /* the model is spread over `tensor` */
+    tutti_mesh_t *mesh;                  /* of the world: "dp", "tp" and "pp" */
+    tutti_group_t *data, *tensor, *pipe; /* its groups of this rank, borrowed */
+    bool is_cut;                         /* the model is spread over `tensor` */
     tutti_context_t *ctx;
     tutti_module_t *model;
     tutti_trace_t *trace;   /* NULL: none */
@@ -63,6 +63,10 @@ tutti_status_t gpt_sample(session_t *session, int64_t count);
 /* Loss of a batch: tokens and targets [B, T] u8. */
 tutti_tensor_t *gpt_loss(tutti_scope_t *s, session_t *session, tutti_tensor_t *tokens,
                          tutti_tensor_t *targets);
+
+/* The same of the model's result. */
+tutti_tensor_t *gpt_loss_of(tutti_scope_t *s, session_t *session, tutti_tensor_t *logits,
+                            tutti_tensor_t *targets);
 
 /* Tokens and targets [B, T] u8 of a micro-batch of the context's step and shard. */
 typedef void (*gpt_micro_batch_t)(void *user, tutti_scope_t *s, int64_t micro_batch,

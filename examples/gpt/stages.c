@@ -15,17 +15,15 @@ bool gpt_is_pipeline(const settings_t *settings)
 
 static bool has_tensor_parallelism(const settings_t *settings)
 {
-    return !gpt_is_pipeline(settings) &&
-           (settings->tp_shards > 0 ||
-            (settings->mesh != NULL && strstr(settings->mesh, "tp=") != NULL));
+    return settings->tp_shards > 0 ||
+           (settings->mesh != NULL && strstr(settings->mesh, "tp=") != NULL);
 }
 
 const char *gpt_check_pipeline(const settings_t *settings)
 {
     if (settings->sequence_parallel && !has_tensor_parallelism(settings)) {
         return "gpt: --sequence-parallel cuts sequences between ranks of tensor parallelism: it "
-               "needs "
-               "--mesh tp=P or --tp-shards T, and there is none in a pipeline";
+               "needs --mesh tp=P or --tp-shards T";
     }
     if (!gpt_is_pipeline(settings)) {
         return settings->pipeline == NULL && settings->cut == NULL && settings->stages_per_rank == 0
@@ -36,16 +34,14 @@ const char *gpt_check_pipeline(const settings_t *settings)
     if (settings->accumulate > 1) {
         return "gpt: --micro-batches cuts a batch, --accumulate adds batches up: give one of them";
     }
-    if (settings->shards > 1 || settings->stage > 0 || settings->hook != NULL ||
-        settings->tp_shards > 0) {
-        return "gpt: a pipeline has one shard and averages nothing: no --shards, --stage, --hook, "
-               "--tp-shards";
+    if (settings->hook != NULL) {
+        return "gpt: gradients of a pipeline's replicas are averaged as they are: no --hook";
     }
-    if (settings->checkpoint != NULL || settings->save != NULL || settings->summary != NULL ||
-        settings->sample > 0 || settings->validate_every > 0 || settings->evaluate ||
-        settings->bench) {
-        return "gpt: a pipeline is trained and its digest printed: no --checkpoint, --save, "
-               "--summary, --sample, --validate-every, --evaluate, --bench";
+    if (settings->save != NULL || settings->summary != NULL || settings->sample > 0 ||
+        settings->validate_every > 0 || settings->evaluate || settings->bench) {
+        return "gpt: a pipeline is trained, and a checkpoint of it is written: no --save, "
+               "--summary, --sample, --validate-every, --evaluate, --bench; go on from the "
+               "checkpoint (--load DIR) without --mesh pp and --micro-batches for those";
     }
     return NULL;
 }
@@ -70,8 +66,8 @@ static tutti_tensor_t *loss_of_logits(tutti_scope_t *s, tutti_tensor_t *const *o
                                       int output_count, tutti_tensor_t *const *targets,
                                       int target_count, void *user)
 {
-    (void)output_count, (void)target_count, (void)user;
-    return tutti_cross_entropy(s, outputs[0], targets[0]);
+    (void)output_count, (void)target_count;
+    return gpt_loss_of(s, user, outputs[0], targets[0]);
 }
 
 tutti_status_t gpt_open_pipeline(session_t *session, tutti_pipeline_t **out)
@@ -83,11 +79,12 @@ tutti_status_t gpt_open_pipeline(session_t *session, tutti_pipeline_t **out)
         .plan = {.schedule = settings->pipeline,
                  .stages_per_rank = (int)settings->stages_per_rank,
                  .micro_batches = (int)settings->micro_batches},
-        .loss = loss_of_logits};
+        .loss = loss_of_logits,
+        .loss_user = session};
     if (settings->cut != NULL) {
         snprintf(text, sizeof text, "%s", settings->cut);
         options.cut = names;
         options.cut_count = split_names(text, names);
     }
-    return tutti_pipeline_create(session->ctx, session->model, session->world, &options, out);
+    return tutti_pipeline_create(session->ctx, session->model, session->pipe, &options, out);
 }

@@ -107,6 +107,8 @@ static tutti_status_t list_slices(const tutti_checkpoint_t *c, size_t module_ten
     const size_t room = count_slices(state) + c->slice_count + 1;
     state->slices = tt_alloc_array(room, sizeof *state->slices, "checkpoint");
     TT_TRY_ALLOC(state->slices);
+    state->first = tt_alloc_array(state->tensors.count + 1, sizeof *state->first, "checkpoint");
+    TT_TRY_ALLOC(state->first);
     for (size_t i = 0; i < state->tensors.count; i++) {
         tutti_tensor_t *x = tt_listed(&state->tensors, i);
         if (x->spread != NULL) {
@@ -114,8 +116,9 @@ static tutti_status_t list_slices(const tutti_checkpoint_t *c, size_t module_ten
         } else {
             state->slices[state->slice_count++] = slice_of(state->tensors.items[i].name, x);
         }
-        state->module_count = i < module_tensors ? state->slice_count : state->module_count;
+        state->first[i + 1] = state->slice_count;
     }
+    state->module_count = state->first[module_tensors];
     for (size_t i = 0; i < c->slice_count; i++) {
         state->slices[state->slice_count++] = c->slices[i];
     }
@@ -237,6 +240,7 @@ tutti_status_t tt_checkpoint_state_end(tt_checkpoint_state_t *state, tutti_statu
     tt_tensor_list_release(&state->views);
     tt_tensor_list_release(&state->tensors);
     tt_free(state->slices);
+    tt_free(state->first);
     *state = (tt_checkpoint_state_t){0};
     return status;
 }

@@ -263,6 +263,19 @@ static tutti_status_t print_memory(const training_t *t, const tutti_ddp_memory_t
     return TUTTI_OK;
 }
 
+static tutti_status_t make_digest(const training_t *t, char digest[TUTTI_DIGEST_BYTES])
+{
+    if (t->pipeline != NULL) {
+        return tutti_pipeline_digest(t->pipeline, digest);
+    }
+    if (!t->session->is_cut) {
+        return tutti_ddp_digest(t->ddp, digest);
+    }
+    TUTTI_CHECK(tutti_ddp_summon(t->ddp, NULL, false)); /* of stage 3 */
+    TUTTI_CHECK(tutti_parallel_digest(t->session->model, digest));
+    return tutti_ddp_dismiss(t->ddp);
+}
+
 static tutti_status_t finish(training_t *t)
 {
     session_t *session = t->session;
@@ -273,9 +286,7 @@ static tutti_status_t finish(training_t *t)
                          .tokens_per_second = tokens_per_second(t),
                          .train_loss = t->loss,
                          .digest = digest};
-    TUTTI_CHECK(t->pipeline != NULL ? tutti_pipeline_digest(t->pipeline, digest)
-                : session->is_cut   ? tutti_parallel_digest(session->model, digest)
-                                    : tutti_ddp_digest(t->ddp, digest));
+    TUTTI_CHECK(make_digest(t, digest));
     if (settings->summary != NULL) {
         TUTTI_CHECK(validate(t, 0, &summary.val_loss));
     }

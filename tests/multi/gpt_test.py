@@ -61,7 +61,9 @@ class Bits(unittest.TestCase):
         cut = ["--shards", "2", "--tp-shards", "4", "--context", "88", "--dropout", "0.1"]
         expected = train(*cut)
         for ranks, mesh, *options in [(2, "tp=2", "--sequence-parallel"), (3, "tp=3"),
-                                      (4, "dp=2,tp=2", "--sequence-parallel"), (2, "dp=2")]:
+                                      (4, "dp=2,tp=2", "--sequence-parallel"), (2, "dp=2"),
+                                      (4, "dp=2,tp=2", "--stage", "1"),
+                                      (4, "dp=2,tp=2", "--stage", "3", "--unit", "block")]:
             self.assertEqual(train(*cut, "--mesh", mesh, *options, ranks=ranks), expected, mesh)
 
     def test_bad_meshes_are_named(self):

@@ -145,7 +145,8 @@ TUTTI_API tutti_status_t tutti_pipeline_create(tutti_context_t *ctx, tutti_modul
  *     tutti_optim_step(opt);
  *
  * A shard goes through all of its micro-batches before the next one begins. A stage's buckets
- * leave during its last backward of the last shard. Weights have the same bits for any number of
+ * leave during its last backward of the last shard; where a shard has several batches, call
+ * tutti_ddp_no_sync() around all but the last of them. Weights have the same bits for any number of
  * replicas, stages and ranks of a layer, if the numbers of shards, shards of tensor parallelism and
  * micro-batches are the same.
  *

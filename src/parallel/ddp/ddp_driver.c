@@ -23,6 +23,11 @@ tutti_status_t tt_ddp_set_driver(tutti_ddp_t *ddp, tt_ddp_driver_t *driver)
     return TUTTI_OK;
 }
 
+bool tt_ddp_is_held(const tutti_ddp_t *ddp)
+{
+    return ddp->step.no_sync;
+}
+
 static tt_ddp_param_t *find_param(const tutti_ddp_t *ddp, const tutti_tensor_t *x)
 {
     for (int i = 0; i < ddp->param_count; i++) {

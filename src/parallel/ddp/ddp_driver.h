@@ -21,6 +21,9 @@ struct tt_ddp_driver {
 /* Between steps; NULL: none any more. Errors: STATE, UNSUPPORTED. */
 tutti_status_t tt_ddp_set_driver(tutti_ddp_t *ddp, tt_ddp_driver_t *driver);
 
+/* Whether the user said tutti_ddp_no_sync(): more is added to all gradients of the shard. */
+bool tt_ddp_is_held(const tutti_ddp_t *ddp);
+
 /* A parameter whose gradients of a shard come elsewhere: those in its place do not count until it
  * is wanted there, and is there, whole. Others than this ddp's are passed over. */
 void tt_ddp_gather_elsewhere(const tutti_ddp_t *ddp, const tutti_tensor_t *x);

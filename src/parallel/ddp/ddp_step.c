@@ -331,7 +331,7 @@ static tutti_status_t finish_step(tutti_ddp_t *ddp)
                        ddp->step.next_shard, count);
     }
     TT_TRY(begin_step(ddp)); /* a rank without shards may come straight here */
-    TT_TRY(ddp->driver != NULL && count > 0 ? tt_ddp_report_unused(ddp) : TUTTI_OK);
+    TT_TRY(ddp->driver != NULL && ddp->step.has_backward ? tt_ddp_report_unused(ddp) : TUTTI_OK);
     TT_TRY(send_rest(ddp));
     if (count > 0) {
         TT_TRY(tt_ddp_buffers_end_shard(ddp));

@@ -178,6 +178,7 @@ struct tutti_pipeline {
     const tutti_pipeline_batch_t *batch;
     bool trains;
     int64_t step, shard; /* that is under way, or was last */
+    bool is_held;        /* DDP's user adds more to the shard's gradients */
     tt_pipeline_place_t place;
     tutti_status_t status; /* the first failure */
     char error[TT_ERROR_TEXT_BYTES];

@@ -138,16 +138,19 @@ static void expect_blame(const death_t *death, int rank)
 static void expect_told(const death_t *death)
 {
     int64_t last_ns = 0;
+    int last = 0;
     const report_t *report = death->report;
     for (int rank = 0; rank < RANKS; rank++) {
         if (rank != death->victim) {
             const int64_t told_ns = report->told_ns[rank] - report->killed_ns;
             expect_blame(death, rank);
+            last = told_ns > last_ns ? rank : last;
             last_ns = told_ns > last_ns ? told_ns : last_ns;
         }
     }
-    print_message("rank %d died in %c %d: all knew after %.1f ms\n", death->victim, death->action,
-                  death->micro_batch, (double)last_ns * 1e-6);
+    print_message("rank %d died in %c %d: all knew after %.1f ms, last rank %d: %s\n",
+                  death->victim, death->action, death->micro_batch, (double)last_ns * 1e-6, last,
+                  report->errors[last]);
     assert_true(last_ns < 20 * TT_NS_PER_S);
 }
 

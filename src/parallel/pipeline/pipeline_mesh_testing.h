@@ -6,6 +6,7 @@
 #include <tutti/ddp.h>
 #include <tutti/modes.h>
 #include <tutti/nn_layers.h>
+#include <tutti/op_math.h>
 #include <tutti/optim.h>
 #include <tutti/pipeline_run.h>
 #include <tutti/tensor_parallel.h>
@@ -16,7 +17,7 @@
 #include "core/tensor/device_testing.h"
 
 enum {
-    TT_MESH_STEPS = 2,
+    TT_MESH_STEPS = 3,
     TT_MESH_SHARDS_MAX = 4,
     TT_MESH_WIDTH = 16,
     TT_MESH_HEADS = 4,
@@ -25,11 +26,14 @@ enum {
     TT_MESH_LAYERS = 4
 };
 
-/* What a training is: the first three must be the same where bits are compared. */
+/* What a training is; up to the blank line that must be the same where bits are compared. */
 typedef struct {
     int shards, tp_shards, micro_batches; /* tp_shards 0: layers are not cut */
     bool is_tied;                         /* embedding and head are one table */
-    bool clips;
+    bool clips, scales;                   /* the first step overflows */
+    bool accumulates;                     /* two batches a shard */
+    bool is_uneven;                       /* shards weigh, and one has nothing in the second step */
+
     int dp, tp, pp; /* 0: 1 */
     const char *schedule;
     int stage; /* of ZeRO */
@@ -51,6 +55,7 @@ typedef struct {
     tutti_pipeline_t *pipeline;
     tutti_ddp_t *ddp;
     tutti_optim_t *opt;
+    tutti_scaler_t *scaler; /* NULL: none */
 } tt_mesh_trainer_t;
 
 static inline int tt_mesh_ranks(const tt_mesh_training_t *t)
@@ -130,9 +135,11 @@ static inline tutti_tensor_t *tt_mesh_loss(tutti_scope_t *s, tutti_tensor_t *con
     const tutti_parallel_loss_options_t o = {.group = tutti_mesh_group(t->mesh, "tp"),
                                              .shards = t->training->tp_shards,
                                              .classes = TT_MESH_VOCAB};
-    return t->training->tp_shards == 0
-               ? tutti_cross_entropy(s, outputs[0], targets[0])
-               : tutti_parallel_cross_entropy(s, outputs[0], targets[0], &o);
+    tutti_tensor_t *loss = t->training->tp_shards == 0
+                               ? tutti_cross_entropy(s, outputs[0], targets[0])
+                               : tutti_parallel_cross_entropy(s, outputs[0], targets[0], &o);
+    return t->scaler == NULL ? loss
+                             : tutti_scaler_scale(t->scaler, s, tutti_mul_scalar(s, loss, 256));
 }
 
 /* ---- training -------------------------------------------------------------------------------- */
@@ -160,6 +167,8 @@ static inline tutti_status_t tt_mesh_open_pipeline(tt_mesh_trainer_t *t)
         .loss = tt_mesh_loss,
         .loss_user = t};
     const tutti_ddp_options_t average = {.shards = training->shards,
+                                         .uneven = training->is_uneven ? TUTTI_DDP_WEIGHTED
+                                                                       : TUTTI_DDP_EVEN,
                                          .stage = training->stage,
                                          .bucket_bytes = 4096,
                                          .first_bucket_bytes = 1024,
@@ -179,12 +188,16 @@ static inline tutti_status_t tt_mesh_open(tt_mesh_trainer_t *t, const tt_mesh_tr
     TT_TRY(tt_mesh_make(t->ctx, training, &t->net));
     TT_TRY(tt_mesh_cut(t));
     TT_TRY(tt_mesh_open_pipeline(t));
+    const tutti_scaler_options_t scaling = {
+        .group = world, .init_scale = 0x1p126, .backoff_factor = 0x1p-20};
+    TT_TRY(training->scales ? tutti_scaler_create(&scaling, &t->scaler) : TUTTI_OK);
     TT_TRY(tutti_optim_create(t->ctx, &tutti_adamw, &adamw, &t->opt));
     return tutti_optim_add_module(t->opt, t->net, NULL, NULL);
 }
 
 static inline void tt_mesh_close(tt_mesh_trainer_t *t)
 {
+    tutti_scaler_release(t->scaler);
     tutti_optim_release(t->opt);
     tutti_ddp_release(t->ddp);
     tutti_pipeline_release(t->pipeline);
@@ -208,15 +221,39 @@ static inline tutti_status_t tt_mesh_run(tt_mesh_trainer_t *t, bool trains, doub
     return status < 0 ? status : closed;
 }
 
+static inline tutti_status_t tt_mesh_run_shard(tt_mesh_trainer_t *t, int step, double *loss)
+{
+    const int64_t shard = tutti_context_shard(t->ctx);
+    const bool is_empty = t->training->is_uneven && step == 1 && shard == 1;
+    TT_TRY(t->training->is_uneven ? tutti_ddp_set_weight(t->ddp, is_empty ? 0 : shard + 1)
+                                  : TUTTI_OK);
+    if (t->training->accumulates && !is_empty) {
+        tutti_ddp_no_sync(t->ddp, true);
+        TT_TRY(tt_mesh_run(t, true, loss));
+        tutti_ddp_no_sync(t->ddp, false);
+    }
+    return is_empty ? TUTTI_OK : tt_mesh_run(t, true, loss);
+}
+
+static inline tutti_status_t tt_mesh_step_optim(tt_mesh_trainer_t *t)
+{
+    TT_TRY(t->scaler != NULL ? tutti_scaler_unscale(t->scaler, t->opt) : TUTTI_OK);
+    TT_TRY(t->training->clips ? tutti_clip_grad_norm(t->opt, 0.5, 2, NULL) : TUTTI_OK);
+    if (t->scaler == NULL) {
+        return tutti_optim_step(t->opt);
+    }
+    TT_TRY(tutti_scaler_step(t->scaler, t->opt, NULL));
+    return tutti_scaler_update(t->scaler);
+}
+
 static inline tutti_status_t tt_mesh_step(tt_mesh_trainer_t *t, int step, double *losses)
 {
     tutti_context_set_step(t->ctx, step);
     while (tutti_ddp_next_shard(t->ddp, t->ctx)) {
-        TT_TRY(tt_mesh_run(t, true, &losses[tutti_context_shard(t->ctx)]));
+        TT_TRY(tt_mesh_run_shard(t, step, &losses[tutti_context_shard(t->ctx)]));
     }
     TT_TRY(tutti_ddp_finish(t->ddp));
-    TT_TRY(t->training->clips ? tutti_clip_grad_norm(t->opt, 0.5, 2, NULL) : TUTTI_OK);
-    return tutti_optim_step(t->opt);
+    return tt_mesh_step_optim(t);
 }
 
 /* The losses of all shards, on every rank. */

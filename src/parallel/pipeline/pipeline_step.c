@@ -147,7 +147,7 @@ static void say_last(const tutti_pipeline_t *p, int64_t index)
 {
     const tutti_pipeline_kind_t kind = p->row.actions[index].kind;
     if (p->ddp != NULL && (kind == TUTTI_PIPELINE_B || kind == TUTTI_PIPELINE_W)) {
-        tutti_ddp_no_sync(p->ddp, !is_last(p, index));
+        tutti_ddp_no_sync(p->ddp, p->is_held || !is_last(p, index));
     }
 }
 
@@ -215,6 +215,7 @@ static void begin_step(tutti_pipeline_t *p, const tutti_pipeline_batch_t *batch)
     p->place = (tt_pipeline_place_t){.peer = -1};
     p->step = p->ddp != NULL ? tutti_ddp_stats(p->ddp).steps : p->stats.steps;
     p->shard = tutti_context_shard(p->ctx);
+    p->is_held = p->ddp != NULL && tt_ddp_is_held(p->ddp);
     for (int i = 0; i < p->own_count; i++) {
         for (int b = 0; b < p->micro_batches; b++) {
             p->own[i].cells[b].loss = 0;
@@ -251,6 +252,9 @@ static tutti_status_t run_step(tutti_pipeline_t *p, const tutti_pipeline_batch_t
     begin_step(p, batch);
     tutti_status_t status = check_batch(p, batch);
     status = status < 0 ? status : run_row(p);
+    if (p->ddp != NULL) {
+        tutti_ddp_no_sync(p->ddp, p->is_held);
+    }
     status = status < 0 ? status : finish(p, &found);
     if (status < 0) {
         (void)tt_pipeline_fail(p, status);

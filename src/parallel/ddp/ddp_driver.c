@@ -1,6 +1,7 @@
 /* A driver runs the backwards of a shard, in parts: a pipeline, whose micro-batches and stages come
  * in the order of its schedule. So the end of one backward says nothing about the shard; what is
  * left goes when the step ends. */
+#include "comm/group/agree.h"
 #include "parallel/ddp/ddp_impl.h"
 
 tutti_status_t tt_ddp_set_driver(tutti_ddp_t *ddp, tt_ddp_driver_t *driver)
@@ -21,6 +22,11 @@ tutti_status_t tt_ddp_set_driver(tutti_ddp_t *ddp, tt_ddp_driver_t *driver)
         ddp->params[i].is_gathered = false;
     }
     return TUTTI_OK;
+}
+
+tutti_status_t tt_ddp_check_ranks(const tutti_ddp_t *ddp)
+{
+    return tt_group_check(ddp->group);
 }
 
 bool tt_ddp_is_held(const tutti_ddp_t *ddp)

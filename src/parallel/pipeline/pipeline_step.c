@@ -13,6 +13,7 @@
 
 #include <stdio.h>
 
+#include "comm/group/agree.h"
 #include "comm/group/root_rank.h"
 #include "core/base/fail.h"
 #include "core/tensor/tensor_impl.h"
@@ -91,6 +92,13 @@ tutti_status_t tt_pipeline_fail(tutti_pipeline_t *p, tutti_status_t status)
     return p->status < 0 ? tt_fail_again(p->status, p->error) : TUTTI_OK;
 }
 
+/* A rank may compute for long before it waits for one that is gone, and others wait for it. */
+static tutti_status_t check_ranks(const tutti_pipeline_t *p)
+{
+    TT_TRY(tt_group_check(p->group));
+    return p->ddp != NULL ? tt_ddp_check_ranks(p->ddp) : TUTTI_OK;
+}
+
 /* While operations compute. */
 static void move_mail(void *user)
 {
@@ -101,7 +109,8 @@ static void advance_mail(void *user)
 {
     tutti_pipeline_t *p = user;
     if (p->batch != NULL && p->status >= 0) {
-        (void)tt_pipeline_fail(p, tt_mail_advance(p));
+        const tutti_status_t status = check_ranks(p);
+        (void)tt_pipeline_fail(p, status < 0 ? status : tt_mail_advance(p));
     }
 }
 
@@ -158,6 +167,7 @@ static tutti_status_t run_row(tutti_pipeline_t *p)
         if (is_due(p, action->kind)) {
             say_last(p, i);
             p->place = (tt_pipeline_place_t){.action = *action, .peer = -1, .is_begun = true};
+            TT_TRY(check_ranks(p));
             TT_TRY(run_action(p, action));
             TT_TRY(p->status);
         }

@@ -118,11 +118,84 @@ static void all_of_them_have_one_ranks_bits(void **state)
                                                .schedule = "zb-h1"});
 }
 
+/* ---- what does not go together --------------------------------------------------------------- */
+
+static void refuse_ddp(tt_member_t *m)
+{
+    const tt_mesh_training_t training = {
+        .shards = 1, .micro_batches = 2, .schedule = "1f1b", .stage = 0};
+    tt_mesh_trainer_t t, other;
+    tutti_ddp_t *steps;
+    TT_EXPECT(m, tt_mesh_open(&t, &training, m->group) == TUTTI_OK);
+    TT_EXPECT(m, tt_mesh_open(&other, &training, m->group) == TUTTI_OK);
+    TT_EXPECT(m, tutti_pipeline_set_ddp(t.pipeline, NULL) == TUTTI_ERR_ARG);
+    TT_EXPECT(m, tutti_pipeline_set_ddp(t.pipeline, other.ddp) == TUTTI_ERR_ARG);
+    TT_EXPECT(m, strstr(tutti_last_error(), "of another module") != NULL);
+    TT_EXPECT(m, tutti_pipeline_set_ddp(t.pipeline, t.ddp) == TUTTI_ERR_STATE);
+    TT_EXPECT(m, strstr(tutti_last_error(), "it has one already") != NULL);
+    tutti_ddp_release(t.ddp);
+    t.ddp = NULL;
+    const tutti_ddp_options_t options = {.optimizer = t.opt};
+    TT_EXPECT(m, tutti_ddp_create(t.ctx, t.net, m->group, &options, &steps) == TUTTI_OK);
+    TT_EXPECT(m, tutti_pipeline_set_ddp(t.pipeline, steps) == TUTTI_ERR_UNSUPPORTED);
+    TT_EXPECT(m, strstr(tutti_last_error(), "options.optimizer") != NULL);
+    tutti_ddp_release(steps);
+    tt_mesh_close(&other);
+    tt_mesh_close(&t);
+}
+
+static void some_ddps_are_refused(void **state)
+{
+    (void)state;
+    tt_team_expect(1, 0, refuse_ddp, NULL);
+}
+
+static tutti_status_t expect_no_slice(void *user, const char *name, tutti_tensor_t *x)
+{
+    (void)user;
+    return x->slice == NULL ? TUTTI_OK : TT_FAIL(TUTTI_ERR_STATE, "%s has a slice", name);
+}
+
+/* user: ZeRO's stage, and 4 more if the pipeline goes first. */
+static void release_both(tt_member_t *m)
+{
+    const int number = *(const int *)m->user;
+    const tt_mesh_training_t training = {
+        .shards = 2, .micro_batches = 2, .schedule = "1f1b", .dp = 2, .pp = 2, .stage = number % 4};
+    tt_mesh_trainer_t t;
+    double losses[TT_MESH_SHARDS_MAX];
+    TT_EXPECT(m, tt_mesh_open(&t, &training, m->group) == TUTTI_OK);
+    TT_EXPECT(m, tt_mesh_step(&t, 0, losses) == TUTTI_OK);
+    tutti_optim_release(t.opt);
+    t.opt = NULL;
+    if (number >= 4) {
+        tutti_pipeline_release(t.pipeline);
+        t.pipeline = NULL;
+    }
+    tutti_ddp_release(t.ddp);
+    t.ddp = NULL;
+    tutti_pipeline_release(t.pipeline);
+    t.pipeline = NULL;
+    TT_EXPECT(m, tutti_module_each_tensor(t.net, expect_no_slice, NULL) == TUTTI_OK);
+    tt_mesh_close(&t);
+}
+
+static void either_may_go_first(void **state)
+{
+    (void)state;
+    int numbers[] = {1, 3, 4, 5, 7};
+    for (int i = 0; i < 5; i++) {
+        tt_team_expect(4, 0, release_both, &numbers[i]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(replicas_of_stages_have_one_ranks_bits),
         cmocka_unit_test(all_of_them_have_one_ranks_bits),
+        cmocka_unit_test(some_ddps_are_refused),
+        cmocka_unit_test(either_may_go_first),
         cmocka_unit_test(every_mesh_has_one_ranks_bits),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

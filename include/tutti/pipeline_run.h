@@ -196,8 +196,9 @@ TUTTI_API tutti_status_t tutti_pipeline_step(tutti_pipeline_t *pipeline,
                                              const tutti_pipeline_batch_t *batch, double *loss);
 
 /** The loss of a batch, by forward alone, in evaluation mode and without a graph. Nothing of a
- *  training changes. @param batch borrowed @param loss out, on every rank; NULL: not wanted @thread
- *  as tutti_pipeline_step @errors as tutti_pipeline_step */
+ *  training changes. With a ddp at stage 3 all of its ranks call it. @param batch borrowed @param
+ * loss out, on every rank; NULL: not wanted @thread as tutti_pipeline_step @errors as
+ * tutti_pipeline_step */
 TUTTI_API tutti_status_t tutti_pipeline_evaluate(tutti_pipeline_t *pipeline,
                                                  const tutti_pipeline_batch_t *batch, double *loss);
 

@@ -163,6 +163,7 @@ static void kill_one(int victim, char action, int micro_batch)
         .victim = victim, .action = action, .micro_batch = micro_batch, .report = report};
     const int port = tt_free_port();
     pid_t children[RANKS];
+    int ended[RANKS];
     for (int rank = 0; rank < RANKS; rank++) {
         children[rank] = fork();
         if (children[rank] == 0) {
@@ -170,10 +171,14 @@ static void kill_one(int victim, char action, int micro_batch)
         }
     }
     for (int rank = 0; rank < RANKS; rank++) {
-        int ended;
-        assert_int_equal(waitpid(children[rank], &ended, 0), children[rank]);
-        assert_true(rank == victim ? WIFSIGNALED(ended) && WTERMSIG(ended) == SIGKILL
-                                   : WIFEXITED(ended));
+        assert_int_equal(waitpid(children[rank], &ended[rank], 0), children[rank]);
+    }
+    for (int rank = 0; rank < RANKS; rank++) {
+        const bool is_killed = WIFSIGNALED(ended[rank]) && WTERMSIG(ended[rank]) == SIGKILL;
+        if (rank == victim ? !is_killed : !WIFEXITED(ended[rank])) {
+            fail_msg("rank %d was to die in %c %d; rank %d ended with %d: %s", victim, action,
+                     micro_batch, rank, ended[rank], report->errors[rank]);
+        }
     }
     expect_told(&death);
     munmap(report, sizeof *report);

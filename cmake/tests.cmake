@@ -115,9 +115,13 @@ set_property(TEST pipeline_versions_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST
 set_property(TEST pipeline_async_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=8")
 tutti_test(pipeline_versions_full pipeline_versions_test)
 tutti_test(pipeline_async_full pipeline_async_test)
+set_property(TEST pipeline_mesh_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=48")
 tutti_test(pipeline_bits_full pipeline_bits_test)
+tutti_test(pipeline_mesh_full pipeline_mesh_test)
 tutti_test(pipeline_failure_full pipeline_failure_test)
 tutti_test(pipeline_killed_full pipeline_killed_test)
+set_property(TEST pipeline_mesh_killed_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=72")
+tutti_test(pipeline_mesh_killed_full pipeline_mesh_killed_test)
 # Optimizers with their state on a disk: of what ranks and stages make of them a share is quick.
 set_property(TEST ddp_slices_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=8")
 tutti_test(ddp_slices_full ddp_slices_test)

@@ -39,9 +39,10 @@ static void write_names(const tutti_layers_t *layers, const tutti_pipeline_parti
     }
 }
 
-tutti_status_t gpt_choose_cut(session_t *session, int ranks,
-                              const tutti_pipeline_run_options_t *run, char *text, size_t bytes)
+tutti_status_t gpt_choose_cut(session_t *session, const tutti_pipeline_run_options_t *run,
+                              char *text, size_t bytes)
 {
+    const int ranks = tutti_group_size(session->pipe);
     tutti_layers_t layers;
     tutti_pipeline_partition_t cut;
     tutti_pipeline_partition_options_t where = {.ranks = ranks};

@@ -5,14 +5,19 @@
 
 #include <tutti/modes.h>
 
-tutti_tensor_t *gpt_loss(tutti_scope_t *s, session_t *session, tutti_tensor_t *tokens,
-                         tutti_tensor_t *targets)
+tutti_tensor_t *gpt_loss_of(tutti_scope_t *s, session_t *session, tutti_tensor_t *logits,
+                            tutti_tensor_t *targets)
 {
-    tutti_tensor_t *logits = tutti_forward(s, session->model, tokens);
     const tutti_parallel_loss_options_t cut = {
         .group = session->tensor, .shards = (int)session->settings.tp_shards, .classes = VOCAB};
     return session->is_cut ? tutti_parallel_cross_entropy(s, logits, targets, &cut)
                            : tutti_cross_entropy(s, logits, targets);
+}
+
+tutti_tensor_t *gpt_loss(tutti_scope_t *s, session_t *session, tutti_tensor_t *tokens,
+                         tutti_tensor_t *targets)
+{
+    return gpt_loss_of(s, session, tutti_forward(s, session->model, tokens), targets);
 }
 
 /* Mean loss of a window. */

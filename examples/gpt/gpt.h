@@ -2,7 +2,7 @@
  * then
  *
  *     train.c     the training loop
- *     layout.c    which ranks share what: --mesh, tensor parallelism
+ *     layout.c    which ranks share what: --mesh, tensor parallelism; what does not go together
  *     stages.c    --mesh pp=P: stages of the model, each on a rank of its own
  *     automatic_cut.c  --cut auto: where they begin
  *     parallel.c  how several ranks share a step: DDP, hooks, micro-batches, the timeline
@@ -38,10 +38,10 @@ enum { VOCAB = 256 };
 typedef struct {
     settings_t settings;
     tutti_group_t *world;
-    tutti_mesh_t *mesh;           /* of the world: "dp" and "tp" */
-    tutti_mesh_t *rows;           /* of `data`: "replicate" and "shard"; NULL: one row */
-    tutti_group_t *data, *tensor; /* its groups of this rank, borrowed */
-    bool is_cut;                  /* the model is spread over `tensor` */
+    tutti_mesh_t *mesh;                  /* of the world: "dp", "tp" and "pp" */
+    tutti_mesh_t *rows;                  /* of `data`: "replicate" and "shard"; NULL: one row */
+    tutti_group_t *data, *tensor, *pipe; /* its groups of this rank, borrowed */
+    bool is_cut;                         /* the model is spread over `tensor` */
     tutti_context_t *ctx;
     tutti_module_t *model;
     int64_t params;         /* of the whole model */
@@ -67,6 +67,10 @@ tutti_status_t gpt_sample(session_t *session, int64_t count);
 /* Loss of a batch: tokens and targets [B, T] u8. */
 tutti_tensor_t *gpt_loss(tutti_scope_t *s, session_t *session, tutti_tensor_t *tokens,
                          tutti_tensor_t *targets);
+
+/* The same of the model's result. */
+tutti_tensor_t *gpt_loss_of(tutti_scope_t *s, session_t *session, tutti_tensor_t *logits,
+                            tutti_tensor_t *targets);
 
 /* Tokens and targets [B, T] u8 of a micro-batch of the context's step and shard. */
 typedef void (*gpt_micro_batch_t)(void *user, tutti_scope_t *s, int64_t micro_batch,
@@ -100,10 +104,10 @@ bool gpt_steps_inside(const settings_t *settings);
 /* --clip, or what it is where it is not given: 1, and 0 where stages step inside a batch. */
 double gpt_clip(const settings_t *settings);
 
-/* Names of the parts with which stages behind the first begin, such that those of a pipeline of so
- * many ranks take the same time; the same on all ranks of the world, which call it together. */
-tutti_status_t gpt_choose_cut(session_t *session, int ranks,
-                              const tutti_pipeline_run_options_t *run, char *text, size_t bytes);
+/* Names of the parts with which stages behind the first begin, such that those of the pipeline
+ * take the same time; the same on all ranks of the world, which call it together. */
+tutti_status_t gpt_choose_cut(session_t *session, const tutti_pipeline_run_options_t *run,
+                              char *text, size_t bytes);
 
 double seconds_now(void);
 

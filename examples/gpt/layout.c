@@ -1,5 +1,5 @@
-/* Which ranks do what: --mesh dp=2,tp=2 lays them out in rows that share a model (tensor
- * parallelism), and in columns that share the data (DDP); pp=P is a pipeline (stages.c).
+/* Which ranks do what: --mesh dp=D,tp=T,pp=P lays them out as a block. Ranks along "tp" share each
+ * layer (tensor parallelism), along "pp" the layers (stages.c), along "dp" the data (DDP).
  * replicate=2,shard=2 in place of dp=4 lays those that share the data out in rows, each of which
  * has all weights at --stage 3. */
 #include "gpt.h"
@@ -70,15 +70,10 @@ tutti_status_t gpt_open_mesh(session_t *session)
     const settings_t *settings = &session->settings;
     int sizes[SIZES];
     TUTTI_CHECK(read_mesh(session, sizes));
-    if (gpt_is_pipeline(settings) && sizes[PP] != session->ranks) {
-        fprintf(stderr,
-                "gpt: a pipeline wants all ranks: --mesh pp=%d; dp and tp do not go with it yet\n",
-                session->ranks);
-        return TUTTI_ERR_ARG;
-    }
     TUTTI_CHECK(tutti_mesh_create(session->world, DIMS, sizes, names, &session->mesh));
     session->data = tutti_mesh_group(session->mesh, names[DP]);
     session->tensor = tutti_mesh_group(session->mesh, names[TP]);
+    session->pipe = tutti_mesh_group(session->mesh, names[PP]);
     TUTTI_CHECK(open_rows(session, sizes));
     session->is_cut = settings->tp_shards > 0 || sizes[TP] > 1;
     if (session->is_cut && (settings->save != NULL || settings->sample > 0)) {

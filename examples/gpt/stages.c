@@ -15,9 +15,8 @@ bool gpt_is_pipeline(const settings_t *settings)
 
 static bool has_tensor_parallelism(const settings_t *settings)
 {
-    return !gpt_is_pipeline(settings) &&
-           (settings->tp_shards > 0 ||
-            (settings->mesh != NULL && strstr(settings->mesh, "tp=") != NULL));
+    return settings->tp_shards > 0 ||
+           (settings->mesh != NULL && strstr(settings->mesh, "tp=") != NULL);
 }
 
 bool gpt_steps_inside(const settings_t *settings)
@@ -46,8 +45,7 @@ const char *gpt_check_pipeline(const settings_t *settings)
     }
     if (settings->sequence_parallel && !has_tensor_parallelism(settings)) {
         return "gpt: --sequence-parallel cuts sequences between ranks of tensor parallelism: it "
-               "needs "
-               "--mesh tp=P or --tp-shards T, and there is none in a pipeline";
+               "needs --mesh tp=P or --tp-shards T";
     }
     if (!gpt_is_pipeline(settings)) {
         return settings->pipeline == NULL && settings->cut == NULL &&
@@ -59,16 +57,24 @@ const char *gpt_check_pipeline(const settings_t *settings)
     if (settings->accumulate > 1) {
         return "gpt: --micro-batches cuts a batch, --accumulate adds batches up: give one of them";
     }
-    if (settings->shards > 1 || settings->stage > 0 || settings->hook != NULL ||
-        settings->tp_shards > 0) {
-        return "gpt: a pipeline has one shard and averages nothing: no --shards, --stage, --hook, "
-               "--tp-shards";
+    if (gpt_steps_inside(settings) &&
+        (settings->shards > 1 || settings->stage > 0 || has_tensor_parallelism(settings) ||
+         (settings->mesh != NULL && strstr(settings->mesh, "dp=") != NULL))) {
+        return "gpt: pipedream and 2bw step each stage by itself, so there are no replicas and no "
+               "parts of layers: no --shards, --stage, --tp-shards, dp, tp";
     }
-    if (settings->checkpoint != NULL || settings->save != NULL || settings->summary != NULL ||
-        settings->sample > 0 || settings->validate_every > 0 || settings->evaluate ||
-        settings->bench) {
-        return "gpt: a pipeline is trained and its digest printed: no --checkpoint, --save, "
-               "--summary, --sample, --validate-every, --evaluate, --bench";
+    if (settings->cut != NULL && strcmp(settings->cut, "auto") == 0 &&
+        has_tensor_parallelism(settings)) {
+        return "gpt: --cut auto measures whole layers: give names, or no tensor parallelism";
+    }
+    if (settings->hook != NULL) {
+        return "gpt: gradients of a pipeline's replicas are averaged as they are: no --hook";
+    }
+    if (settings->save != NULL || settings->summary != NULL || settings->sample > 0 ||
+        settings->validate_every > 0 || settings->evaluate || settings->bench) {
+        return "gpt: a pipeline is trained, and a checkpoint of it is written: no --save, "
+               "--summary, --sample, --validate-every, --evaluate, --bench; go on from the "
+               "checkpoint (--load DIR) without --mesh pp and --micro-batches for those";
     }
     return NULL;
 }
@@ -93,8 +99,8 @@ static tutti_tensor_t *loss_of_logits(tutti_scope_t *s, tutti_tensor_t *const *o
                                       int output_count, tutti_tensor_t *const *targets,
                                       int target_count, void *user)
 {
-    (void)output_count, (void)target_count, (void)user;
-    return tutti_cross_entropy(s, outputs[0], targets[0]);
+    (void)output_count, (void)target_count;
+    return gpt_loss_of(s, user, outputs[0], targets[0]);
 }
 
 tutti_status_t gpt_open_pipeline(session_t *session, tutti_pipeline_t **out)
@@ -107,16 +113,17 @@ tutti_status_t gpt_open_pipeline(session_t *session, tutti_pipeline_t **out)
                  .stages_per_rank = (int)settings->stages_per_rank,
                  .micro_batches = (int)settings->micro_batches,
                  .vertical_sync = settings->vertical_sync},
-        .loss = loss_of_logits};
+        .loss = loss_of_logits,
+        .loss_user = session};
     if (settings->cut != NULL) {
         snprintf(text, sizeof text, "%s", settings->cut);
         if (strcmp(text, "auto") == 0) {
-            TUTTI_CHECK(gpt_choose_cut(session, session->ranks, &options, text, sizeof text));
+            TUTTI_CHECK(gpt_choose_cut(session, &options, text, sizeof text));
         }
     }
     if (settings->cut != NULL && text[0] != 0) { /* of one stage there are no names */
         options.cut = names;
         options.cut_count = split_names(text, names);
     }
-    return tutti_pipeline_create(session->ctx, session->model, session->world, &options, out);
+    return tutti_pipeline_create(session->ctx, session->model, session->pipe, &options, out);
 }

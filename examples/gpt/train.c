@@ -9,8 +9,8 @@ typedef struct {
     session_t *session;
     tutti_dataset_t *train, *validation;
     tutti_dataloader_t *loader;
-    tutti_ddp_t *ddp;           /* NULL: the model is a pipeline */
-    tutti_pipeline_t *pipeline; /* NULL: it is not */
+    tutti_pipeline_t *pipeline; /* NULL: the model is none */
+    tutti_ddp_t *ddp;           /* NULL: stages step inside a batch, and nothing is averaged */
     tutti_optim_t *opt;
     report_t *report;
     tutti_tensor_t *clock;  /* [1] f64, rank 0's */
@@ -30,6 +30,11 @@ enum { VALIDATION_WINDOWS = 64 }; /* while training; all of them at the end */
 static const double lr_end = 0.1;      /* of the highest rate */
 static const double train_part = 0.95; /* of the text; the rest is held out */
 
+static int shards_of(const training_t *t)
+{
+    return t->ddp == NULL ? 1 : tutti_ddp_shards(t->ddp);
+}
+
 /* ---- a step -------------------------------------------------------------------------------- */
 
 static void windows(void *user, tutti_scope_t *s, int64_t micro_batch, tutti_tensor_t **tokens,
@@ -44,12 +49,6 @@ static void windows(void *user, tutti_scope_t *s, int64_t micro_batch, tutti_ten
     *targets = batch.target;
 }
 
-static tutti_status_t train_shard(training_t *t)
-{
-    double *losses = tutti_tensor_data(t->losses);
-    return gpt_shard(t->session, t->ddp, windows, t, &losses[tutti_context_shard(t->session->ctx)]);
-}
-
 /* Over all shards, summed in their order on every rank. */
 static double mean_loss(const training_t *t)
 {
@@ -62,9 +61,7 @@ static double mean_loss(const training_t *t)
 
 static tutti_status_t share_loss(training_t *t)
 {
-    if (t->pipeline == NULL) {
-        TUTTI_CHECK(tutti_all_reduce(t->session->data, t->losses, TUTTI_SUM, NULL));
-    }
+    TUTTI_CHECK(tutti_all_reduce(t->session->data, t->losses, TUTTI_SUM, NULL));
     t->loss = mean_loss(t);
     if (!isfinite(t->loss)) {
         fprintf(stderr, "gpt: the loss of step %lld is %g: a lower --lr may help\n",
@@ -73,18 +70,17 @@ static tutti_status_t share_loss(training_t *t)
     return TUTTI_OK;
 }
 
-/* Stages pass it on to each other; the loss is known to all. */
-static tutti_status_t train_stages(training_t *t)
+/* Stages pass it on to each other; the loss is known to all of them. */
+static tutti_status_t train_stages(training_t *t, double *loss)
 {
     tutti_scope_t *s;
     tutti_tensor_t *tokens, *targets;
     TUTTI_CHECK(tutti_scope_open(t->session->ctx, &s));
     windows(t, s, 0, &tokens, &targets);
     const tutti_pipeline_batch_t batch = {&tokens, 1, &targets, 1};
-    const tutti_status_t status =
-        tutti_scope_status(s) < 0
-            ? TUTTI_OK /* which closing the scope tells */
-            : tutti_pipeline_step(t->pipeline, &batch, tutti_tensor_data(t->losses));
+    const tutti_status_t status = tutti_scope_status(s) < 0
+                                      ? TUTTI_OK /* which closing the scope tells */
+                                      : tutti_pipeline_step(t->pipeline, &batch, loss);
     TUTTI_CHECK(tutti_scope_close(s));
     return status;
 }
@@ -92,8 +88,14 @@ static tutti_status_t train_stages(training_t *t)
 static tutti_status_t train_shards(training_t *t)
 {
     TUTTI_CHECK(tutti_tensor_fill(t->losses, 0));
+    double *losses = tutti_tensor_data(t->losses);
+    if (t->ddp == NULL) {
+        return train_stages(t, losses);
+    }
     while (tutti_ddp_next_shard(t->ddp, t->session->ctx)) {
-        TUTTI_CHECK(train_shard(t));
+        double *loss = &losses[tutti_context_shard(t->session->ctx)];
+        TUTTI_CHECK(t->pipeline != NULL ? train_stages(t, loss)
+                                        : gpt_shard(t->session, t->ddp, windows, t, loss));
     }
     return tutti_ddp_finish(t->ddp);
 }
@@ -103,7 +105,7 @@ static tutti_status_t train_step(training_t *t)
     const settings_t *settings = &t->session->settings;
     tutti_context_set_step(t->session->ctx, t->step);
     tutti_optim_set_lr(t->opt, t->lr);
-    TUTTI_CHECK(t->pipeline != NULL ? train_stages(t) : train_shards(t));
+    TUTTI_CHECK(train_shards(t));
     if (gpt_steps_inside(settings)) {
         return share_loss(t); /* the stages have stepped */
     }
@@ -113,9 +115,6 @@ static tutti_status_t train_step(training_t *t)
     const int64_t begin = tutti_trace_now();
     TUTTI_CHECK(tutti_optim_step(t->opt));
     tutti_trace_event(t->session->trace, "compute", "optimizer", begin, tutti_trace_now());
-    if (t->pipeline != NULL) {
-        tutti_optim_zero_grad(t->opt);
-    }
     return share_loss(t);
 }
 
@@ -186,11 +185,6 @@ static tutti_status_t validate(training_t *t, int64_t windows_max, double *loss)
         report_validation(t->report, t->step, t->seconds, *loss);
     }
     return TUTTI_OK;
-}
-
-static int shards_of(const training_t *t)
-{
-    return t->pipeline != NULL ? 1 : tutti_ddp_shards(t->ddp);
 }
 
 /* ---- checkpoints --------------------------------------------------------------------------- */
@@ -272,14 +266,28 @@ static tutti_status_t train_all(training_t *t)
 static tutti_status_t print_memory(const training_t *t, const tutti_ddp_memory_t *m)
 {
     const session_t *session = t->session;
-    if (!session->settings.digest || t->ddp == NULL) {
-        return TUTTI_OK;
+    const tutti_mesh_t *mesh = session->mesh;
+    if (session->settings.digest && t->ddp != NULL) {
+        printf("rank %d stage %d parameter_bytes %zu gradient_bytes %zu optimizer_bytes %zu "
+               "sent_bytes %lld dp %d tp %d pp %d\n",
+               session->rank, m->stage, m->parameter_bytes, m->gradient_bytes, m->optimizer_bytes,
+               (long long)m->sent_bytes, tutti_mesh_coordinate(mesh, "dp"),
+               tutti_mesh_coordinate(mesh, "tp"), tutti_mesh_coordinate(mesh, "pp"));
     }
-    printf("rank %d stage %d parameter_bytes %zu gradient_bytes %zu optimizer_bytes %zu sent_bytes "
-           "%lld\n",
-           session->rank, m->stage, m->parameter_bytes, m->gradient_bytes, m->optimizer_bytes,
-           (long long)m->sent_bytes);
     return TUTTI_OK;
+}
+
+static tutti_status_t make_digest(const training_t *t, char digest[TUTTI_DIGEST_BYTES])
+{
+    if (t->pipeline != NULL) {
+        return tutti_pipeline_digest(t->pipeline, digest);
+    }
+    if (!t->session->is_cut) {
+        return tutti_ddp_digest(t->ddp, digest);
+    }
+    TUTTI_CHECK(tutti_ddp_summon(t->ddp, NULL, false)); /* of stage 3 */
+    TUTTI_CHECK(tutti_parallel_digest(t->session->model, digest));
+    return tutti_ddp_dismiss(t->ddp);
 }
 
 static tutti_status_t finish(training_t *t)
@@ -292,17 +300,13 @@ static tutti_status_t finish(training_t *t)
                          .tokens_per_second = tokens_per_second(t),
                          .train_loss = t->loss,
                          .digest = digest};
-    TUTTI_CHECK(t->pipeline != NULL ? tutti_pipeline_digest(t->pipeline, digest)
-                : session->is_cut   ? tutti_parallel_digest(session->model, digest)
-                                    : tutti_ddp_digest(t->ddp, digest));
+    TUTTI_CHECK(make_digest(t, digest));
     if (settings->summary != NULL) {
         TUTTI_CHECK(validate(t, 0, &summary.val_loss));
     }
-    tutti_ddp_memory_t memory = {0};
-    if (t->ddp != NULL) {
-        memory = tutti_ddp_memory(t->ddp, t->opt);
-    }
-    if (t->ddp != NULL && (settings->save != NULL || settings->sample > 0)) {
+    const tutti_ddp_memory_t memory =
+        t->ddp == NULL ? (tutti_ddp_memory_t){0} : tutti_ddp_memory(t->ddp, t->opt);
+    if (settings->save != NULL || settings->sample > 0) {
         /* Rank 0 reads all weights. */
         TUTTI_CHECK(tutti_ddp_unshard(t->ddp, NULL));
     }
@@ -321,8 +325,8 @@ static tutti_status_t finish(training_t *t)
         TUTTI_CHECK(report_summary(session, &summary));
     }
     if (settings->digest) {
-        t->pipeline != NULL ? printf("digest %s dp 1 tp 1 pp %d\n", digest, session->ranks)
-                            : printf("digest %s\n", digest);
+        printf("digest %s dp %d tp %d pp %d\n", digest, tutti_mesh_size(session->mesh, "dp"),
+               tutti_mesh_size(session->mesh, "tp"), tutti_mesh_size(session->mesh, "pp"));
     }
     TUTTI_CHECK(settings->sample > 0 ? gpt_sample(session, settings->sample) : TUTTI_OK);
     return print_memory(t, &memory);
@@ -370,8 +374,15 @@ static tutti_status_t open_data(training_t *t)
 static tutti_status_t open_training(training_t *t)
 {
     session_t *session = t->session;
-    TUTTI_CHECK(gpt_is_pipeline(&session->settings) ? gpt_open_pipeline(session, &t->pipeline)
-                                                    : gpt_open_ddp(session, &t->ddp));
+    if (gpt_is_pipeline(&session->settings)) {
+        TUTTI_CHECK(gpt_open_pipeline(session, &t->pipeline));
+    }
+    if (!gpt_steps_inside(&session->settings)) {
+        TUTTI_CHECK(gpt_open_ddp(session, &t->ddp));
+    }
+    if (t->pipeline != NULL && t->ddp != NULL) {
+        TUTTI_CHECK(tutti_pipeline_set_ddp(t->pipeline, t->ddp));
+    }
     TUTTI_CHECK(open_data(t));
     TUTTI_CHECK(open_optimizer(t));
     if (gpt_steps_inside(&session->settings)) {

@@ -76,6 +76,7 @@
 #ifndef TUTTI_PIPELINE_RUN_H
 #define TUTTI_PIPELINE_RUN_H
 
+#include <tutti/ddp.h>
 #include <tutti/group.h>
 #include <tutti/nn.h>
 #include <tutti/optim.h>
@@ -133,9 +134,9 @@ typedef struct tutti_pipeline_run_options {
  * @errors         on every rank: ARG (more stages than parts; a name in `cut` that is no part's, or
  *                 not behind the one before; no loss; a parameter that no part has; a tied weight
  *                 that nobody reduces), MISMATCH (ranks differ), UNSUPPORTED (several
- *                 shards; a part by tensor parallelism; a buffer of parts on several ranks; of an
- *                 asynchronous schedule: several stages of a rank, a tied weight of several
- *                 stages, stages that step behind different micro-batches, deferred_statistics),
+ *                 shards; a buffer of parts on several ranks; of an asynchronous schedule: several
+ *                 stages of a rank, a tied weight of several stages, stages that step behind
+ *                 different micro-batches, a part by tensor parallelism, deferred_statistics),
  *                 STATE (a parameter is dealt out already), NOMEM; as
  *                 tutti_pipeline_plan_row() and tutti_pipeline_check()
  * @source         Huang et al., "GPipe" (2019); torch.distributed.pipelining
@@ -144,6 +145,40 @@ TUTTI_API tutti_status_t tutti_pipeline_create(tutti_context_t *ctx, tutti_modul
                                                tutti_group_t *group,
                                                const tutti_pipeline_run_options_t *options,
                                                tutti_pipeline_t **out);
+
+/**
+ * Replicas of the pipeline, whose gradients are averaged: on each rank by a ddp of the same module
+ * over the ranks that have the same stages, of other data.
+ *
+ *     tutti_parallelize(net, tutti_mesh_group(mesh, "tp"), …);        // if layers are cut, too
+ *     tutti_pipeline_create(ctx, net, tutti_mesh_group(mesh, "pp"), …, &pipeline);
+ *     tutti_ddp_create(ctx, net, tutti_mesh_group(mesh, "dp"), …, &ddp);
+ *     tutti_pipeline_set_ddp(pipeline, ddp);
+ *     …
+ *     while (tutti_ddp_next_shard(ddp, ctx)) {
+ *         tutti_pipeline_step(pipeline, &batch_of_the_shard, &loss);
+ *     }
+ *     tutti_ddp_finish(ddp);                                          // gradients are averages
+ *     tutti_optim_step(opt);
+ *
+ * A shard goes through all of its micro-batches before the next one begins. A stage's buckets
+ * leave during its last backward of the last shard; where a shard has several batches, call
+ * tutti_ddp_no_sync() around all but the last of them. Weights have the same bits for any number of
+ * replicas, stages and ranks of a layer, if the numbers of shards, shards of tensor parallelism and
+ * micro-batches are the same.
+ *
+ * The ddp averages this rank's parameters alone; it may have any stage of ZeRO. At stage 3 what a
+ * rank has of its units is gathered once in a step, and stays until tutti_ddp_finish().
+ *
+ * A failure in a row ends the ddp's step, too, and one in the ddp's calls the pipeline's: then all
+ * ranks of the mesh are told.
+ *
+ * @param ddp  borrowed, until one of both is released; whichever that is first
+ * @thread     the context's, between steps; no other rank waits
+ * @errors     ARG (of another module), STATE (it has one; ddp is another pipeline's, or in a step),
+ *             UNSUPPORTED (ddp steps its parameters itself; an asynchronous schedule)
+ */
+TUTTI_API tutti_status_t tutti_pipeline_set_ddp(tutti_pipeline_t *pipeline, tutti_ddp_t *ddp);
 
 /** Let go of a pipeline, behind its optimizers. Parameters stay where they are. NULL does nothing.
  *  @thread the context's @errors none */
@@ -197,8 +232,9 @@ TUTTI_API tutti_status_t tutti_pipeline_step(tutti_pipeline_t *pipeline,
                                              const tutti_pipeline_batch_t *batch, double *loss);
 
 /** The loss of a batch, by forward alone, in evaluation mode and without a graph. Nothing of a
- *  training changes. @param batch borrowed @param loss out, on every rank; NULL: not wanted @thread
- *  as tutti_pipeline_step @errors as tutti_pipeline_step */
+ *  training changes. With a ddp at stage 3 all of its ranks call it. @param batch borrowed @param
+ * loss out, on every rank; NULL: not wanted @thread as tutti_pipeline_step @errors as
+ * tutti_pipeline_step */
 TUTTI_API tutti_status_t tutti_pipeline_evaluate(tutti_pipeline_t *pipeline,
                                                  const tutti_pipeline_batch_t *batch, double *loss);
 

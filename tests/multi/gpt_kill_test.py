@@ -122,7 +122,7 @@ class GptKill(unittest.TestCase):
         self.command = [GPT, "--data", text, *SMALL]
 
     def digest(self, said):
-        found = re.search(r"digest ([0-9a-f]{32})$", said, re.M)
+        found = re.search(r"digest ([0-9a-f]{32})\b", said, re.M)
         self.assertIsNotNone(found, said)
         return found.group(1)
 

@@ -30,7 +30,7 @@ def command(*options):
 
 
 def digest(out):
-    return re.search(r"digest ([0-9a-f]{32})$", out, re.M).group(1)
+    return re.search(r"digest ([0-9a-f]{32})\b", out, re.M).group(1)
 
 
 def find_rank(run_id, rank, attempt):

@@ -1,5 +1,6 @@
 """`gpt` as users run it: the same bits on any layout, bad input, killed ranks, saved weights."""
 import json
+import math
 import os
 import re
 import resource
@@ -47,7 +48,7 @@ def run(*options, ranks=1, check=True, **environment):
 def train(*options, ranks=1, steps=2, threads=1, seed=0, **environment):
     done = run("--data", text, *ODD, "--steps", str(steps), "--threads", str(threads), "--seed",
                str(seed), "--digest", *options, ranks=ranks, **environment)
-    return re.search(r"digest ([0-9a-f]{32})$", done.stdout, re.M).group(1)
+    return re.search(r"digest ([0-9a-f]{32})\b", done.stdout, re.M).group(1)
 
 
 class Bits(unittest.TestCase):
@@ -60,7 +61,9 @@ class Bits(unittest.TestCase):
         cut = ["--shards", "2", "--tp-shards", "4", "--context", "88", "--dropout", "0.1"]
         expected = train(*cut)
         for ranks, mesh, *options in [(2, "tp=2", "--sequence-parallel"), (3, "tp=3"),
-                                      (4, "dp=2,tp=2", "--sequence-parallel"), (2, "dp=2")]:
+                                      (4, "dp=2,tp=2", "--sequence-parallel"), (2, "dp=2"),
+                                      (4, "dp=2,tp=2", "--stage", "1"),
+                                      (4, "dp=2,tp=2", "--stage", "3", "--unit", "block")]:
             self.assertEqual(train(*cut, "--mesh", mesh, *options, ranks=ranks), expected, mesh)
 
     def test_rows_of_ranks_change_no_bit(self):
@@ -127,8 +130,11 @@ class Pipelines(unittest.TestCase):
     def digest(self, *options, ranks=1):
         done = run("--data", text, *ODD, *self.STAGES, "--steps", "3", "--threads", "1",
                    "--digest", *options, ranks=ranks)
-        line = re.search(r"digest ([0-9a-f]{32}) dp 1 tp 1 pp (\d+)$", done.stdout, re.M)
-        self.assertEqual(int(line.group(2)), ranks)
+        line = re.search(r"digest ([0-9a-f]{32}) dp (\d+) tp (\d+) pp (\d+)$", done.stdout, re.M)
+        sizes = [int(size) for size in line.group(2, 3, 4)]
+        self.assertEqual(math.prod(sizes), ranks)
+        self.assertEqual(len(re.findall(r"rank \d+ stage .* dp \d+ tp \d+ pp \d+$", done.stdout,
+                                        re.M)), ranks)
         return line.group(1)
 
     def test_stages_change_no_bit(self):
@@ -136,6 +142,7 @@ class Pipelines(unittest.TestCase):
         self.assertEqual(self.digest("--mesh", "pp=2", "--pipeline", "zb-v", ranks=2), expected)
         self.assertEqual(self.digest("--mesh", "pp=3", "--recompute", "--cut", "blocks.0,ln",
                                      ranks=3), expected)
+        self.assertEqual(self.digest("--mesh", "dp=1,pp=2", "--stage", "1", ranks=2), expected)
         self.assertNotEqual(self.digest("--micro-batches", "2"), expected)
 
     def test_stages_may_step_inside_a_batch(self):
@@ -167,9 +174,16 @@ class Pipelines(unittest.TestCase):
             self.assertEqual(self.digest(*options, "--cut", names, ranks=ranks), expected)
         self.assertEqual(self.digest("--cut", "auto"), expected)
 
+    def test_all_together_change_no_bit(self):
+        """The list of layouts is gpt_mesh_full_test.py's."""
+        cut = ("--shards", "2", "--tp-shards", "2", "--context", "32")
+        expected = self.digest(*cut)
+        self.assertEqual(self.digest(*cut, "--mesh", "dp=2,pp=2,tp=2", "--pipeline", "zb-h1",
+                                     "--stage", "1", "--sequence-parallel", ranks=8), expected)
+
     def test_what_a_pipeline_cannot_do_is_told(self):
         for options, said in (
-                (("--mesh", "pp=2"), "--mesh pp=2: want sizes such as dp=2,tp=2 or pp=4"),
+                (("--mesh", "pp=2"), "--mesh pp=2: want sizes such as dp=2,tp=2, pp=4"),
                 (("--mesh", "rows=2"), "--mesh rows=2: want sizes such as"),
                 (("--pipeline", "gpipe"), "need --mesh pp=P or --micro-batches M"),
                 (("--micro-batches", "2", "--accumulate", "2"), "give one of them"),
@@ -180,8 +194,13 @@ class Pipelines(unittest.TestCase):
                 (("--vertical-sync",), "need --mesh pp=P or --micro-batches M"),
                 (("--micro-batches", "2", "--sequence-parallel"), "--sequence-parallel cuts"),
                 (("--sequence-parallel",), "--sequence-parallel cuts"),
-                (("--micro-batches", "2", "--stage", "1"), "no --shards, --stage, --hook"),
-                (("--micro-batches", "2", "--save", path("none")), "no --checkpoint, --save")):
+                (("--micro-batches", "2", "--hook", "bf16"), "no --hook"),
+                (("--micro-batches", "2", "--save", path("none")), "no --save"),
+                (("--micro-batches", "2"), "input 0 has 1 rows, which are no 2 micro-batches"),
+                (("--micro-batches", "1", "--stages-per-rank", "5", "--pipeline", "interleaved"),
+                 "5 stages, and the module has 4 parts"),
+                (("--micro-batches", "1", "--tp-shards", "3"),
+                 "4 units (heads) of 25 are not divisible by 3 shards")):
             done = run("--data", text, *ODD, "--steps", "1", *options, check=False)
             self.assertEqual(done.returncode, 1)
             self.assertIn(said, done.stderr)

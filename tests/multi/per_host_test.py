@@ -26,7 +26,7 @@ def run(*options, per_host=True):
 
 
 def digest(ended):
-    return re.search(r"digest ([0-9a-f]{32})$", ended.stdout, re.M).group(1)
+    return re.search(r"digest ([0-9a-f]{32})\b", ended.stdout, re.M).group(1)
 
 
 def checkpoint(*options):

@@ -23,4 +23,7 @@ tutti_status_t tt_group_give_up(tutti_group_t *group, tutti_status_t status);
  * Does not wait. */
 bool tt_group_is_broken(tutti_group_t *group);
 
+/* The same, and why: for one that computes for long before it waits for the others. */
+tutti_status_t tt_group_check(tutti_group_t *group);
+
 #endif

@@ -5,6 +5,7 @@
  * that all of them stand in; a call that waits walks it.
  */
 #include "comm/group/coalesced.h"
+#include "comm/group/root_rank.h"
 #include "comm/store/store_ops.h"
 
 #include <string.h>
@@ -269,7 +270,7 @@ void tutti_group_set_tag(tutti_group_t *group, uint64_t tag)
     }
 }
 
-static int root_rank(const tutti_group_t *group, int rank)
+int tt_group_root_rank(const tutti_group_t *group, int rank)
 {
     return group->root != NULL ? group->root_ranks[rank] : rank;
 }
@@ -280,9 +281,9 @@ int tutti_group_translate(const tutti_group_t *from, int rank, const tutti_group
         rank >= from->size) {
         return -1;
     }
-    const int wanted = root_rank(from, rank);
+    const int wanted = tt_group_root_rank(from, rank);
     for (int i = 0; i < to->size; i++) {
-        if (root_rank(to, i) == wanted) {
+        if (tt_group_root_rank(to, i) == wanted) {
             return i;
         }
     }

@@ -90,10 +90,33 @@ static bool is_one_gone(tutti_group_t *group)
     return backend->is_gone != NULL && rank < group->size;
 }
 
+/* Nobody else can be gone from a group of one, or from one that is not of this process. */
+static bool has_others(const tutti_group_t *group)
+{
+    return tutti_group_size(group) > 1 && !tt_group_is_forked(group) &&
+           tt_group_has_family(group, 0);
+}
+
+tutti_status_t tt_group_check(tutti_group_t *group)
+{
+    if (!has_others(group)) {
+        return TUTTI_OK;
+    }
+    const tt_backend_ops_t *backend = group->backend;
+    tutti_group_progress(group);
+    TT_TRY(backend->status != NULL ? backend->status(group->state) : TUTTI_OK);
+    for (int rank = 0; rank < group->size && backend->is_gone != NULL; rank++) {
+        if (rank != group->rank && backend->is_gone(group->state, rank)) {
+            return TT_FAIL(TUTTI_ERR_PEER, "rank %d of group %s died", rank,
+                           tutti_group_name(group));
+        }
+    }
+    return TUTTI_OK;
+}
+
 bool tt_group_is_broken(tutti_group_t *group)
 {
-    if (tutti_group_size(group) <= 1 || tt_group_is_forked(group) ||
-        !tt_group_has_family(group, 0)) {
+    if (!has_others(group)) {
         return false;
     }
     tutti_group_progress(group);

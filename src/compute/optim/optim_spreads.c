@@ -15,11 +15,24 @@ static tt_spread_t *spread_of(const tutti_optim_t *opt, size_t slot)
     return opt->slots[slot].tensor->spread;
 }
 
+static tt_slicer_t *slicer_of(const tutti_optim_t *opt, size_t slot)
+{
+    const tt_tensor_slice_t *slice = opt->slots[slot].tensor->slice;
+    return slice == NULL ? NULL : slice->slicer;
+}
+
+/* Both are spread over the same ranks, and dealt out to the same. */
+static bool have_same_ranks(const tutti_optim_t *opt, size_t a, size_t b)
+{
+    const tt_spread_t *x = spread_of(opt, a), *y = spread_of(opt, b);
+    return x != NULL && y != NULL && x->ranks == y->ranks && slicer_of(opt, a) == slicer_of(opt, b);
+}
+
 /* Those of one group are asked once. */
 static bool is_first_of_ranks(const tutti_optim_t *opt, size_t slot)
 {
-    for (size_t i = 0; i < slot && spread_of(opt, slot) != NULL; i++) {
-        if (spread_of(opt, i) != NULL && spread_of(opt, i)->ranks == spread_of(opt, slot)->ranks) {
+    for (size_t i = 0; i < slot; i++) {
+        if (have_same_ranks(opt, i, slot)) {
             return false;
         }
     }
@@ -127,76 +140,98 @@ static tutti_status_t measure_leaf(const leaf_t *l, tutti_shape_t part, int leaf
     return status;
 }
 
-/* numbers: of all leaves, zeros. */
+/* Who deals out spread tensors gives each to one rank, as a whole. */
+static tutti_status_t check_slice(const tutti_optim_t *opt, const tt_optim_slot_t *slot)
+{
+    const int64_t numel = tt_optim_weight(slot)->numel;
+    return numel == 0 || numel == slot->tensor->numel
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_UNSUPPORTED,
+                         "%s: parameter \"%s\" is a part by tensor parallelism, of which this rank "
+                         "steps a slice: its leaves cannot be measured",
+                         opt->ops->name, slot->name);
+}
+
+/* numbers: of all leaves, zeros; they stay so on ranks that do not step it. */
 static tutti_status_t measure_slot(tutti_optim_t *opt, size_t slot, bool is_largest,
                                    double *numbers)
 {
     const tutti_tensor_t *x = opt->slots[slot].tensor;
     tutti_tensor_t *grad;
-    if (x->slice != NULL) {
-        return TT_FAIL(
-            TUTTI_ERR_UNSUPPORTED,
-            "%s: parameter \"%s\" is a part by tensor parallelism, and dealt out to "
-            "ranks by a pipeline or DDP: a norm of such gradients is not there yet; clip "
-            "by value, or do without one of the two",
-            opt->ops->name, opt->slots[slot].name);
-    }
+    TT_TRY(check_slice(opt, &opt->slots[slot]));
     TT_TRY(tt_optim_flat_grad(opt, &opt->slots[slot], &grad));
+    if (grad == NULL || grad->numel != x->numel) {
+        return TUTTI_OK;
+    }
     const leaf_t l = {opt, x->spread, grad, is_largest};
-    for (int leaf = x->spread->leaf_begin; leaf < x->spread->leaf_end && grad != NULL; leaf++) {
+    for (int leaf = x->spread->leaf_begin; leaf < x->spread->leaf_end; leaf++) {
         TT_TRY(measure_leaf(&l, x->shape, leaf, &numbers[leaf]));
     }
     return TUTTI_OK;
 }
 
-static size_t count_leaves(const tutti_optim_t *opt, const tt_spread_t *first)
+static size_t count_leaves(const tutti_optim_t *opt, size_t first)
 {
     size_t count = 0;
-    for (size_t i = 0; i < opt->slot_count; i++) {
-        const tt_spread_t *spread = spread_of(opt, i);
-        count += spread != NULL && spread->ranks == first->ranks ? (size_t)spread->leaves : 0;
+    for (size_t i = first; i < opt->slot_count; i++) {
+        count += have_same_ranks(opt, i, first) ? (size_t)spread_of(opt, i)->leaves : 0;
     }
     return count;
 }
 
-static tutti_status_t measure_ranks(tutti_optim_t *opt, const tt_spread_t *first, bool is_largest,
+static tutti_status_t measure_ranks(tutti_optim_t *opt, size_t first, bool is_largest,
                                     double *numbers)
 {
-    for (size_t i = 0; i < opt->slot_count; i++) {
-        const tt_spread_t *spread = spread_of(opt, i);
-        if (spread != NULL && spread->ranks == first->ranks) {
+    for (size_t i = first; i < opt->slot_count; i++) {
+        if (have_same_ranks(opt, i, first)) {
             TT_TRY(measure_slot(opt, i, is_largest, numbers));
-            numbers += spread->leaves;
+            numbers += spread_of(opt, i)->leaves;
         }
     }
     return TUTTI_OK;
 }
 
-static void fold_ranks(const tutti_optim_t *opt, const tt_spread_t *first, bool is_largest,
+static void fold_ranks(const tutti_optim_t *opt, size_t first, bool is_largest,
                        const double *leaves, double *numbers)
 {
-    for (size_t i = 0; i < opt->slot_count; i++) {
-        const tt_spread_t *spread = spread_of(opt, i);
-        if (spread == NULL || spread->ranks != first->ranks) {
+    for (size_t i = first; i < opt->slot_count; i++) {
+        if (!have_same_ranks(opt, i, first)) {
             continue;
         }
         numbers[i] = 0;
-        for (int leaf = 0; leaf < spread->leaves; leaf++) {
+        for (int leaf = 0; leaf < spread_of(opt, i)->leaves; leaf++) {
             numbers[i] = tt_flat_fold(numbers[i], *leaves++, is_largest);
         }
     }
 }
 
-static tutti_status_t norms_of_ranks(tutti_optim_t *opt, tt_spread_t *first, bool is_largest,
+/* Over ranks that have parts of a parameter, then over those that have others. */
+static tutti_status_t sum_ranks(const tutti_optim_t *opt, size_t first, double *leaves,
+                                size_t count)
+{
+    tt_spread_t *spread = spread_of(opt, first);
+    tt_slicer_t *slicer = slicer_of(opt, first);
+    const tutti_status_t status = spread->ops->sum(spread, leaves, count);
+    if (slicer == NULL) {
+        return status;
+    }
+    TT_TRY(slicer->agree(slicer, status));
+    return slicer->sum(slicer, leaves, count);
+}
+
+static tutti_status_t norms_of_ranks(tutti_optim_t *opt, size_t first, bool is_largest,
                                      double *numbers)
 {
     const size_t count = count_leaves(opt, first);
     double *leaves = tt_alloc_array(count, sizeof *leaves, "sums of leaves");
     tutti_status_t status =
         leaves == NULL ? TUTTI_ERR_NOMEM : measure_ranks(opt, first, is_largest, leaves);
-    status = first->ops->agree(first, status);
+    status = spread_of(opt, first)->ops->agree(spread_of(opt, first), status);
+    if (slicer_of(opt, first) != NULL) {
+        status = slicer_of(opt, first)->agree(slicer_of(opt, first), status);
+    }
     if (status >= 0) {
-        status = first->ops->sum(first, leaves, count);
+        status = sum_ranks(opt, first, leaves, count);
     }
     if (status >= 0) {
         fold_ranks(opt, first, is_largest, leaves, numbers);
@@ -209,7 +244,7 @@ tutti_status_t tt_optim_norms_of_spreads(tutti_optim_t *opt, bool is_largest, do
 {
     for (size_t i = 0; i < opt->slot_count; i++) {
         if (is_first_of_ranks(opt, i)) {
-            TT_TRY(norms_of_ranks(opt, spread_of(opt, i), is_largest, numbers));
+            TT_TRY(norms_of_ranks(opt, i, is_largest, numbers));
         }
     }
     return TUTTI_OK;

@@ -39,14 +39,29 @@ struct tt_slicer {
 
     /* Slices have been written; how that went on this rank. As agree. */
     tutti_status_t (*stepped)(tt_slicer_t *slicer, tutti_status_t status);
+
+    bool deals_wholes; /* a tensor is one rank's as a whole */
+
+    /* Who deals out further what is whole on this rank, to ranks that have the same of it: asked
+     * first in each call. NULL: nobody. */
+    tt_slicer_t *inner;
 };
 
 /* Of a tensor, on this rank; may be empty. */
-typedef struct tt_tensor_slice {
-    tt_slicer_t *slicer;
-    tutti_tensor_t *values; /* a part of the tensor, of its dtype */
-    tutti_tensor_t *grad;   /* the same part; NULL: none came */
-} tt_tensor_slice_t;
+typedef struct tt_tensor_slice tt_tensor_slice_t;
+struct tt_tensor_slice {
+    tt_slicer_t *slicer;      /* the outermost, so that all tensors have one on all ranks */
+    tutti_tensor_t *values;   /* a part of the tensor, of its dtype */
+    tutti_tensor_t *grad;     /* the same part; NULL: none came */
+    tt_tensor_slice_t *outer; /* that hung there before, of the whole; NULL: none */
+};
+
+/* Hang a slice on x: within the one that hangs there, which has all of x. And take it away. */
+void tt_slice_hang(tutti_tensor_t *x, tt_tensor_slice_t *slice, tt_slicer_t *slicer);
+void tt_slice_take(tutti_tensor_t *x, tt_tensor_slice_t *slice);
+
+/* Whether another rank has all of x, and steps it. */
+bool tt_slice_is_elsewhere(const tutti_tensor_t *x);
 
 /* x is elements of a tensor of that shape, from `first` on. Errors: NOMEM. */
 tutti_status_t tt_tensor_set_part(tutti_tensor_t *x, tutti_shape_t whole, int64_t first);

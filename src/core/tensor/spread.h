@@ -35,6 +35,9 @@ typedef struct {
 
     /* Numbers of all ranks, each of which is 0 on all ranks but one. */
     tutti_status_t (*sum)(tt_spread_t *spread, double *numbers, size_t count);
+
+    /* This rank cannot go on: no other one waits for it from now on. */
+    void (*give_up)(tt_spread_t *spread);
 } tt_spread_ops_t;
 
 struct tt_spread {

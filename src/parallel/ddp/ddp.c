@@ -23,6 +23,10 @@ static bool has_ddp(const tutti_tensor_t *tensor)
 static tutti_status_t add_param(void *user, const char *name, tutti_tensor_t *tensor)
 {
     tutti_ddp_t *ddp = user;
+    if (tt_slice_is_elsewhere(tensor)) {
+        ddp->has_others = true;
+        return TUTTI_OK; /* a pipeline's rank of another stage averages it */
+    }
     if (tt_ddp_is_ignored(ddp, tensor)) {
         return TUTTI_OK;
     }
@@ -49,7 +53,7 @@ static tutti_status_t collect_params(tutti_ddp_t *ddp)
 {
     const tt_tensor_list_t *list = &ddp->list;
     TT_TRY(tutti_module_each_parameter(ddp->module, add_param, ddp));
-    if (list->count == 0) {
+    if (list->count == 0 && !ddp->has_others) {
         return TT_FAIL(TUTTI_ERR_ARG, "ddp: no parameter of the module requires a gradient%s",
                        ddp->ignored.params.count > 0 ? " and is not ignored" : "");
     }
@@ -164,6 +168,9 @@ void tutti_ddp_release(tutti_ddp_t *ddp)
     }
     if (ddp->step.phase != TT_DDP_BETWEEN_STEPS) {
         tutti_group_abort(ddp->group);
+    }
+    if (ddp->driver != NULL) {
+        ddp->driver->forget(ddp->driver);
     }
     tutti_context_remove_idle(ddp->ctx, &ddp->idle);
     tt_ddp_detach_optimizer(ddp);

@@ -29,7 +29,9 @@ static size_t space_of(const tutti_tensor_t *x)
 static tutti_status_t list_buffer(void *user, const char *name, tutti_tensor_t *x)
 {
     tutti_ddp_t *ddp = user;
-    return tt_ddp_is_ignored(ddp, x) ? TUTTI_OK : tt_tensor_list_add(&ddp->buffers.list, name, x);
+    return tt_ddp_is_ignored(ddp, x) || tt_slice_is_elsewhere(x)
+               ? TUTTI_OK
+               : tt_tensor_list_add(&ddp->buffers.list, name, x);
 }
 
 tutti_status_t tt_ddp_open_buffers(tutti_ddp_t *ddp)

@@ -254,7 +254,8 @@ static tutti_status_t broadcast_tensor(void *user, const char *name, tutti_tenso
 {
     (void)name;
     const tutti_ddp_t *ddp = user;
-    if (tt_ddp_is_ignored(ddp, tensor) || tt_ddp_is_unmade(ddp, tensor)) {
+    if (tt_ddp_is_ignored(ddp, tensor) || tt_ddp_is_unmade(ddp, tensor) ||
+        tt_slice_is_elsewhere(tensor)) {
         return TUTTI_OK;
     }
     if (tensor->storage->device == NULL) {

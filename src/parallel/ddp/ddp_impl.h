@@ -10,6 +10,7 @@
  *     ddp_units.h   parameters are there only while they are used
  *     ddp_consolidate.c  state of slices is collected, on one rank or all
  *     ddp_mixed.c   parameters are 16-bit copies of themselves while a step lasts
+ *     ddp_driver.c  somebody else runs a shard's backward, in parts
  *     ddp_fail.c    the first failure, which is for good
  *     ddp_stats.c   times, and events for a timeline
  *
@@ -36,6 +37,7 @@
 #include "core/base/pointer_set.h"
 #include "core/tensor/tensor_impl.h"
 #include "core/tensor/tensor_list.h"
+#include "parallel/ddp/ddp_driver.h"
 #include "parallel/ddp/ddp_units.h"
 #include "parallel/reduce/reducer.h"
 
@@ -44,6 +46,7 @@ typedef struct {
     int index;        /* of its slot */
     const char *name; /* as tensor, of the list */
     tutti_tensor_t *tensor;
+    bool is_gathered; /* the driver adds up its gradients elsewhere, and says when they are here */
 } tt_ddp_param_t;
 
 typedef enum {
@@ -197,7 +200,9 @@ struct tutti_ddp {
     tt_tensor_list_t frozen;  /* floating ones that need none */
     tt_ddp_param_t *params;   /* [param_count] of the list */
     int param_count;
+    bool has_others; /* some parameters are another stage's, perhaps all that need a gradient */
 
+    tt_ddp_driver_t *driver;          /* ddp_driver.c; NULL: the user runs backward */
     tt_reducer_t *reducer;            /* ddp_layout.c */
     bool is_rebuilt;                  /* ddp_layout.c */
     tt_ddp_step_t step;               /* ddp_step.c */
@@ -213,6 +218,9 @@ struct tutti_ddp {
     tt_ddp_buffers_t buffers;         /* ddp_buffers.c */
     tt_ddp_times_t times, last_times; /* ddp_stats.c */
 };
+
+/* ddp_step.c: a gradient has come into its slot. */
+tutti_status_t tt_ddp_take_gradient(tutti_ddp_t *ddp, const tt_ddp_param_t *param);
 
 /* ddp_options.c: options with defaults put in, checked. If AUTO is asked for, bucket_bytes is
  * measured, by all ranks together. */
@@ -326,11 +334,6 @@ tutti_status_t tt_ddp_buffers_end_shard(tutti_ddp_t *ddp);
  * of the epoch. */
 tutti_status_t tt_ddp_buffers_leave(tutti_ddp_t *ddp);
 tutti_status_t tt_ddp_buffers_arrive(tutti_ddp_t *ddp, bool is_end);
-
-/* ddp_step.c: the first failure, whose text is tutti_last_error(), is kept
- * and aborts the groups. Returns the first: what comes after it, such as
- * calls of an aborted group, is not what went wrong. */
-tutti_status_t tt_ddp_fail(tutti_ddp_t *ddp, tutti_status_t status);
 
 tutti_tensor_t *tt_ddp_on_grad(tutti_scope_t *s, tutti_tensor_t *grad, void *user);
 void tt_ddp_on_accumulate(tutti_scope_t *s, tutti_tensor_t *leaf, void *user);

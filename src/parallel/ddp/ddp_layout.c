@@ -94,6 +94,9 @@ tutti_status_t tt_ddp_rebuild(tutti_ddp_t *ddp)
     _Static_assert(sizeof(int) == sizeof(int32_t), "it travels as i32");
     const int root = tt_tree_owner(ddp->options.shards, tutti_group_size(ddp->group), 0);
     tutti_tensor_t *order;
+    if (ddp->param_count == 0) {
+        return TUTTI_OK;
+    }
     TT_TRY(tutti_tensor_create(TUTTI_I32, TUTTI_SHAPE(ddp->param_count), &order));
     list_order(ddp->reducer, tutti_tensor_data(order));
     tutti_status_t status = tutti_broadcast(ddp->group, order, root, NULL);

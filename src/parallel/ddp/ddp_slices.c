@@ -125,13 +125,6 @@ static void return_to_bucket(tt_storage_t *storage)
 static tutti_status_t check_param(const char *name, const tutti_tensor_t *x)
 {
     const tt_device_t *device = x->storage->device;
-    if (x->spread != NULL) {
-        return TT_FAIL(
-            TUTTI_ERR_UNSUPPORTED,
-            "ddp: parameter %s is a part by tensor parallelism: stages 1 to 3 cannot deal "
-            "such out yet; use stage 0",
-            name);
-    }
     if (device != NULL) {
         return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
                        "ddp: parameter %s lies on %s: stages 1 to 3 are for parameters of the host",
@@ -218,6 +211,7 @@ static tutti_status_t open_part(const tutti_tensor_t *own, const tutti_tensor_t 
                                 tutti_tensor_t **out)
 {
     TT_TRY(view_of(own, share.begin, share.count, out));
+    tt_tensor_set_spread(*out, x->spread);
     return tt_tensor_set_part(*out, x->shape, share.first);
 }
 
@@ -232,8 +226,7 @@ static tutti_status_t open_grad(tutti_ddp_t *ddp, int index)
 
 static void hang(tutti_ddp_t *ddp, tutti_tensor_t *x, tt_ddp_slice_t *slice)
 {
-    slice->seen.slicer = &ddp->slices.slicer;
-    x->slice = &slice->seen;
+    tt_slice_hang(x, &slice->seen, &ddp->slices.slicer);
 }
 
 static tutti_status_t open_slice(tutti_ddp_t *ddp, int index)
@@ -348,9 +341,7 @@ void tt_ddp_close_slices(tutti_ddp_t *ddp)
 {
     tt_ddp_slices_t *slices = &ddp->slices;
     for (int i = 0; slices->slices != NULL && i < slices->count; i++) {
-        if (sliced(ddp, i)->slice == &slices->slices[i].seen) {
-            sliced(ddp, i)->slice = NULL;
-        }
+        tt_slice_take(sliced(ddp, i), &slices->slices[i].seen);
         tutti_tensor_release(slices->slices[i].seen.values);
         tutti_tensor_release(slices->slices[i].grad);
         tutti_tensor_release(slices->slices[i].stored_grad);
@@ -388,8 +379,12 @@ void tt_ddp_slices_arrive(tutti_ddp_t *ddp)
 
 /* ---- grains ---------------------------------------------------------------------------------- */
 
+/* Leaves of tensor parallelism are measured where all of them are (optim_spreads.c), and saved as
+ * boxes: such a parameter is one rank's. */
 int64_t tt_ddp_grain(const void *user, const tutti_tensor_t *param)
 {
     const tutti_ddp_t *ddp = user;
-    return ddp->options.whole_slices ? 0 : (int64_t)tt_optim_section((size_t)param->numel);
+    return ddp->options.whole_slices || param->spread != NULL
+               ? 0
+               : (int64_t)tt_optim_section((size_t)param->numel);
 }

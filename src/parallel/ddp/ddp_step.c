@@ -89,7 +89,7 @@ static tutti_status_t end_backward(tutti_scope_t *s, tutti_status_t status, void
     if (status < 0) {
         return tt_ddp_fail(ddp, status);
     }
-    if (is_synced(ddp)) {
+    if (is_synced(ddp) && ddp->driver == NULL) {
         status = tt_ddp_report_unused(ddp);
         if (status >= 0 && !ddp->options.no_overlap) {
             status = send_rest(ddp);
@@ -124,7 +124,7 @@ static tutti_status_t check_gradient(const tutti_ddp_t *ddp, const tt_ddp_param_
     return TUTTI_OK;
 }
 
-static tutti_status_t take_gradient(tutti_ddp_t *ddp, const tt_ddp_param_t *param)
+tutti_status_t tt_ddp_take_gradient(tutti_ddp_t *ddp, const tt_ddp_param_t *param)
 {
     tt_reducer_t *reducer = ddp->reducer;
     const int index = param->index;
@@ -132,6 +132,13 @@ static tutti_status_t take_gradient(tutti_ddp_t *ddp, const tt_ddp_param_t *para
     ddp->step.has_backward = true;
     const bool is_whole = tt_reducer_note(reducer, index, is_synced(ddp));
     return is_whole && !ddp->options.no_overlap ? send_ready_buckets(ddp) : TUTTI_OK;
+}
+
+/* Gradients of it are added up by the driver. */
+static bool is_elsewhere(const tutti_ddp_t *ddp, const tt_ddp_param_t *param)
+{
+    return param->is_gathered &&
+           tt_autograd_of(param->tensor)->grad != ddp->reducer->slots[param->index].grad;
 }
 
 /* At stage 2 and 3: a gradient has come, and wants its bucket. */
@@ -142,6 +149,9 @@ tutti_tensor_t *tt_ddp_on_grad(tutti_scope_t *s, tutti_tensor_t *grad, void *use
     tutti_ddp_t *ddp = param->ddp;
     tt_reducer_t *reducer = ddp->reducer;
     tutti_status_t status = ddp->step.status;
+    if (is_elsewhere(ddp, param)) {
+        return NULL;
+    }
     if (status >= 0) {
         status = check_gradient(ddp, param);
     }
@@ -162,8 +172,8 @@ void tt_ddp_on_accumulate(tutti_scope_t *s, tutti_tensor_t *leaf, void *user)
         status = tutti_backward_on_end(s, end_backward, ddp);
         ddp->step.end_is_queued = status >= 0;
     }
-    if (status >= 0) {
-        status = take_gradient(ddp, param);
+    if (status >= 0 && !is_elsewhere(ddp, param)) {
+        status = tt_ddp_take_gradient(ddp, param);
     }
     if (status < 0) {
         (void)tutti_scope_fail(s, tt_ddp_fail(ddp, status));
@@ -325,6 +335,7 @@ static tutti_status_t finish_step(tutti_ddp_t *ddp)
                        ddp->step.next_shard, count);
     }
     TT_TRY(begin_step(ddp)); /* a rank without shards may come straight here */
+    TT_TRY(ddp->driver != NULL && ddp->step.has_backward ? tt_ddp_report_unused(ddp) : TUTTI_OK);
     TT_TRY(send_rest(ddp));
     if (count > 0) {
         TT_TRY(tt_ddp_buffers_end_shard(ddp));
@@ -354,7 +365,8 @@ static tutti_status_t end_failed_step(tutti_ddp_t *ddp)
 {
     (void)tt_ddp_units_end_step(ddp);
     (void)tt_ddp_swap_to_f32(ddp);
-    return tt_fail_again(ddp->step.status, ddp->step.error);
+    const tutti_status_t status = tt_fail_again(ddp->step.status, ddp->step.error);
+    return ddp->driver != NULL ? ddp->driver->finish(ddp->driver, status) : status;
 }
 
 tutti_status_t tutti_ddp_finish(tutti_ddp_t *ddp)
@@ -375,5 +387,5 @@ tutti_status_t tutti_ddp_finish(tutti_ddp_t *ddp)
         return end_failed_step(ddp);
     }
     ddp->step.finished++;
-    return status;
+    return ddp->driver != NULL ? ddp->driver->finish(ddp->driver, status) : status;
 }

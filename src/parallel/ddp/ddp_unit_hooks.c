@@ -14,10 +14,17 @@
 
 #include "parallel/ddp/ddp_impl.h"
 
+/* A driver runs many forwards and backwards in a step, also of parts without their parents: it has
+ * all units from the beginning to the end. */
+static bool is_driven(const tutti_ddp_t *ddp)
+{
+    return ddp->driver != NULL && ddp->step.phase != TT_DDP_BETWEEN_STEPS;
+}
+
 static bool is_wanted(const tt_unit_t *unit)
 {
-    return unit->forwards > 0 || unit->backwards > 0 || unit->waits_for_backward ||
-           unit->is_ahead || unit->is_held || unit->is_kept;
+    return is_driven(unit->ddp) || unit->forwards > 0 || unit->backwards > 0 ||
+           unit->waits_for_backward || unit->is_ahead || unit->is_held || unit->is_kept;
 }
 
 static int index_of(const tt_unit_t *unit)

@@ -169,7 +169,11 @@ tutti_status_t tt_ddp_units_begin_step(tutti_ddp_t *ddp)
     order->has_changed = false;
     TT_TRY(tt_ddp_store_begin_step(ddp));
     const int kept = ddp->units.count - 1;
-    return ddp->units.units[kept].is_kept ? tt_ddp_unit_want(ddp, kept) : TUTTI_OK;
+    for (int u = 0; u < ddp->units.count; u++) {
+        const bool is_wanted = ddp->driver != NULL || (u == kept && tt_ddp_unit(ddp, u)->is_kept);
+        TT_TRY(is_wanted ? tt_ddp_unit_want(ddp, u) : TUTTI_OK);
+    }
+    return TUTTI_OK;
 }
 
 /* A start that nobody foresaw, or the next one of the order. */

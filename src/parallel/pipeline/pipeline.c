@@ -10,6 +10,7 @@
 #include <xxhash.h>
 
 #include "comm/group/agree.h"
+#include "comm/group/root_rank.h"
 #include "core/base/alloc.h"
 #include "core/tensor/tensor_impl.h"
 #include "parallel/pipeline/pipeline_impl.h"
@@ -157,7 +158,8 @@ static uint64_t mix_module(const tutti_pipeline_t *p, uint64_t hash)
     }
     for (int i = 0; i < p->tensor_count; i++) {
         const tutti_tensor_t *x = p->params[i].tensor;
-        const int kind[] = {x->dtype, tutti_tensor_requires_grad(x), x->shape.rank};
+        const int kind[] = {x->dtype, tutti_tensor_requires_grad(x), x->shape.rank,
+                            x->spread == NULL ? -1 : x->spread->leaf_begin};
         hash = mix(hash, p->params[i].name, strlen(p->params[i].name) + 1);
         hash = mix(hash, kind, sizeof kind);
         hash = mix(hash, x->shape.dims, (size_t)x->shape.rank * sizeof *x->shape.dims);
@@ -215,8 +217,9 @@ static tutti_status_t compare_ranks(tutti_pipeline_t *p)
     return tt_group_agree(p->group, is_same
                                         ? TUTTI_OK
                                         : TT_FAIL(TUTTI_ERR_MISMATCH,
-                                                  "pipeline: ranks have different modules, cuts, "
-                                                  "schedules or numbers of micro-batches"));
+                                                  "pipeline: ranks have different modules, parts "
+                                                  "of layers, cuts, schedules or numbers of "
+                                                  "micro-batches"));
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -257,6 +260,7 @@ static tutti_status_t open_group(tutti_pipeline_t *p, tutti_group_t *group)
 {
     p->ranks = group == NULL ? 1 : tutti_group_size(group);
     p->rank = group == NULL ? 0 : tutti_group_rank(group);
+    p->world_rank = group == NULL ? 0 : tt_group_root_rank(group, p->rank);
     return p->ranks == 1 ? TUTTI_OK
                          : tutti_group_new(group, NULL, 0,
                                            &(tutti_group_options_t){.name = "pipeline"}, &p->group);
@@ -305,6 +309,7 @@ void tutti_pipeline_release(tutti_pipeline_t *p)
     if (p == NULL) {
         return;
     }
+    tt_pipeline_leave_ddp(p);
     close_stages(p);
     tt_versions_close(p);
     tt_norms_close(p);

@@ -10,6 +10,7 @@
  *     step     the row of actions, and what ends it              pipeline_step.c
  *     versions older weights, where stages step inside a batch   pipeline_versions.c
  *     norms    running statistics that move once for a batch     pipeline_norms.c
+ *     ddp      replicas whose gradients are averaged             pipeline_ddp.c
  */
 #ifndef TT_PIPELINE_IMPL_H
 #define TT_PIPELINE_IMPL_H
@@ -18,6 +19,7 @@
 
 #include "core/base/fail.h"
 #include "core/tensor/slice.h"
+#include "parallel/ddp/ddp_driver.h"
 
 enum { TT_WIDTH = TUTTI_PIPELINE_TENSORS_MAX };
 
@@ -126,6 +128,7 @@ typedef struct {
     tt_use_t *uses; /* [use_count], in forward order */
     int use_count;
     tutti_tensor_t *before; /* its gradient before the step, owned; NULL: none */
+    tutti_tensor_t *home;   /* DDP's place for the sum, owned, of a stale one; NULL: anywhere */
 } tt_tie_t;
 
 /* ---- parameters ------------------------------------------------------------------------------ */
@@ -156,6 +159,7 @@ struct tutti_pipeline {
     tutti_group_t *group; /* NULL: one rank */
     tutti_device_t *meta;
     int rank, ranks, stages, micro_batches;
+    int world_rank; /* of this rank */
     tutti_pipeline_run_options_t options;
     tt_chain_t chain;
     int *rank_of_stage; /* [stages] */
@@ -174,9 +178,13 @@ struct tutti_pipeline {
     bool steps_alone;               /* this rank's optimizer steps now, with no others */
     tutti_idle_t idle;
     bool has_idle;
+    tutti_ddp_t *ddp; /* averages over replicas, borrowed; NULL: there is one */
+    tt_ddp_driver_t driver;
     /* of a step */
     const tutti_pipeline_batch_t *batch;
     bool trains;
+    int64_t step, shard; /* that is under way, or was last */
+    bool is_held;        /* DDP's user adds more to the shard's gradients */
     tt_pipeline_place_t place;
     tutti_status_t status; /* the first failure */
     char error[TT_ERROR_TEXT_BYTES];
@@ -263,7 +271,19 @@ void tt_slices_begin_step(tutti_pipeline_t *p);
 tutti_status_t tt_slices_show(tutti_pipeline_t *p, tt_pipeline_param_t *param);
 /* The parameter has another storage: so has its slice. */
 tutti_status_t tt_slices_follow(tutti_pipeline_t *p, tt_pipeline_param_t *param);
-/* numbers [1 + param_count]: the loss, and whether a parameter has a gradient; of all ranks. */
-tutti_status_t tt_slices_end_step(tutti_pipeline_t *p, double *loss);
+
+/* All ranks are told the loss, if it is wanted (not NULL), and which parameters have gradients:
+ * optimizers see these from now on. */
+tutti_status_t tt_slices_end_step(tutti_pipeline_t *p, bool shows_grads, double *loss);
+
+/* ---- pipeline_ddp.c -------------------------------------------------------------------------- */
+
+void tt_pipeline_leave_ddp(tutti_pipeline_t *p);
+
+/* ---- pipeline_step.c ------------------------------------------------------------------------- */
+
+/* The first failure, whose text is tutti_last_error(), is kept with the place of the step, and ends
+ * the step on all ranks. */
+tutti_status_t tt_pipeline_fail(tutti_pipeline_t *p, tutti_status_t status);
 
 #endif

@@ -101,8 +101,9 @@ static tutti_module_t *make_different(tutti_context_t *ctx, int what)
     return net;
 }
 
-/* ---- parts of tensors, and buffers of several ranks ------------------------------------------ */
+/* ---- parts of layers, and buffers of several ranks ------------------------------------------- */
 
+/* Ranks that share a layer are no stages of each other. */
 static void refuse_parts(tt_member_t *m)
 {
     tutti_context_t *ctx;
@@ -111,16 +112,18 @@ static void refuse_parts(tt_member_t *m)
     const tutti_pipeline_run_options_t options = {.plan = {.micro_batches = 2},
                                                   .loss = tt_pipeline_loss};
     TT_EXPECT(m, tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx) == 0);
-    TT_EXPECT(m, tt_make_model(ctx, "gpt", &net) == 0);
+    const tutti_gpt_options_t even = {
+        .layers = 2, .width = 8, .heads = 2, .context = 6, .vocab = 6};
+    TT_EXPECT(m, tutti_module_create(ctx, &tutti_gpt_layer, &even, &net) == 0);
     TT_EXPECT(m, tutti_parallelize(net, m->group, NULL) == 0);
-    TT_EXPECT(m, tutti_pipeline_create(ctx, net, m->group, &options, &pipeline) ==
-                     TUTTI_ERR_UNSUPPORTED);
-    TT_EXPECT(m, strstr(tutti_last_error(), "is a part by tensor parallelism") != NULL);
+    TT_EXPECT(m,
+              tutti_pipeline_create(ctx, net, m->group, &options, &pipeline) == TUTTI_ERR_MISMATCH);
+    TT_EXPECT(m, strstr(tutti_last_error(), "different modules, parts of layers") != NULL);
     tutti_module_release(net);
     tutti_context_release(ctx);
 }
 
-static void parts_of_tensors_are_refused(void **state)
+static void parts_of_one_layer_are_no_stages(void **state)
 {
     (void)state;
     tt_team_expect(2, 0, refuse_parts, NULL);
@@ -198,7 +201,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_cannot_be_is_refused_on_all_ranks),
-        cmocka_unit_test(parts_of_tensors_are_refused),
+        cmocka_unit_test(parts_of_one_layer_are_no_stages),
         cmocka_unit_test(a_buffer_of_two_ranks_is_refused),
         cmocka_unit_test(ranks_that_differ_are_told),
     };

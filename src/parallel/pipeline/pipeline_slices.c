@@ -9,9 +9,6 @@
  * What a rank has no part of lies on meta. Cost of a step: an all_reduce of a number for each
  * parameter, which says where there are gradients at all.
  */
-#define XXH_STATIC_LINKING_ONLY /* the state as a value, so that nothing is allocated */
-#include <xxhash.h>
-
 #include <tutti/collectives.h>
 #include <tutti/devices.h>
 
@@ -29,17 +26,11 @@
 
 static tutti_status_t check_tensor(const char *name, const tutti_tensor_t *x)
 {
-    if (x->slice != NULL) {
-        return TT_FAIL(TUTTI_ERR_STATE,
-                       "pipeline: %s is dealt out by another pipeline or a DDP: release that first",
-                       name);
-    }
-    return x->spread == NULL
-               ? TUTTI_OK
-               : TT_FAIL(TUTTI_ERR_UNSUPPORTED,
-                         "pipeline: %s is a part by tensor parallelism: a pipeline takes modules "
-                         "of which each rank has the whole",
-                         name);
+    return x->slice == NULL ? TUTTI_OK
+                            : TT_FAIL(TUTTI_ERR_STATE,
+                                      "pipeline: %s is dealt out by another pipeline or a DDP: "
+                                      "release that first",
+                                      name);
 }
 
 static tutti_status_t add_tensor(void *user, const char *name, tutti_tensor_t *x)
@@ -170,7 +161,12 @@ static tutti_pipeline_t *pipeline_of(tt_slicer_t *slicer)
 static tutti_status_t agree(tt_slicer_t *slicer, tutti_status_t status)
 {
     const tutti_pipeline_t *p = pipeline_of(slicer);
-    return p->steps_alone ? status : tt_group_agree(p->group, status);
+    tt_slicer_t *inner = slicer->inner;
+    if (p->steps_alone) {
+        return status;
+    }
+    status = inner != NULL ? inner->agree(inner, status) : status;
+    return tt_group_agree(p->group, status);
 }
 
 /* In a tensor of its own: a failed call may write into it later. */
@@ -188,17 +184,28 @@ static tutti_status_t sum_numbers(tutti_pipeline_t *p, double *numbers, size_t c
     return status < 0 ? tt_group_give_up(p->group, status) : TUTTI_OK;
 }
 
+/* A call with replicas alone failed: other stages do not wait for this one. */
+static tutti_status_t end_inner(tt_slicer_t *slicer, tutti_status_t status)
+{
+    return status < 0 ? tt_group_give_up(pipeline_of(slicer)->group, status) : TUTTI_OK;
+}
+
 static tutti_status_t sum(tt_slicer_t *slicer, double *numbers, size_t count)
 {
     tutti_pipeline_t *p = pipeline_of(slicer);
-    return p->steps_alone ? TUTTI_OK : sum_numbers(p, numbers, count);
+    tt_slicer_t *inner = slicer->inner;
+    if (p->steps_alone) {
+        return TUTTI_OK;
+    }
+    TT_TRY(inner != NULL ? end_inner(slicer, inner->sum(inner, numbers, count)) : TUTTI_OK);
+    return sum_numbers(p, numbers, count);
 }
 
-/* No other rank reads the parameters of a stage. */
+/* No rank of another stage reads the parameters of one. */
 static tutti_status_t begin(tt_slicer_t *slicer)
 {
-    (void)slicer;
-    return TUTTI_OK;
+    tt_slicer_t *inner = slicer->inner;
+    return inner != NULL ? end_inner(slicer, inner->begin(inner)) : TUTTI_OK;
 }
 
 static tutti_status_t stepped(tt_slicer_t *slicer, tutti_status_t status)
@@ -207,6 +214,8 @@ static tutti_status_t stepped(tt_slicer_t *slicer, tutti_status_t status)
     if (p->steps_alone) {
         return status;
     }
+    tt_slicer_t *inner = slicer->inner;
+    status = inner != NULL ? inner->stepped(inner, status) : status;
     TT_TRY(tt_group_agree(p->group, status));
     if (p->tie_count == 0) {
         return TUTTI_OK;
@@ -228,6 +237,7 @@ static tutti_status_t open_row(const tutti_pipeline_t *p, const tutti_tensor_t *
         TT_TRY(tt_tensor_new(tt_memory_on(tutti_context_device(p->ctx)), x->dtype, TUTTI_SHAPE(0),
                              false, out));
     }
+    tt_tensor_set_spread(*out, x->spread);
     const tutti_status_t status = tt_tensor_set_part(*out, x->shape, 0);
     if (status < 0) {
         tutti_tensor_release(*out);
@@ -243,8 +253,7 @@ static tutti_status_t open_slice(tutti_pipeline_t *p, tt_pipeline_param_t *param
         return TT_FAIL(TUTTI_ERR_ARG, "pipeline: %s is not contiguous", param->name);
     }
     TT_TRY(open_row(p, x, x, param->owner == p->rank, &param->seen.values));
-    param->seen.slicer = &p->slicer;
-    x->slice = &param->seen;
+    tt_slice_hang(x, &param->seen, &p->slicer);
     param->is_sliced = true;
     return TUTTI_OK;
 }
@@ -263,7 +272,8 @@ tutti_status_t tt_slices_follow(tutti_pipeline_t *p, tt_pipeline_param_t *param)
 
 tutti_status_t tt_slices_open(tutti_pipeline_t *p)
 {
-    p->slicer = (tt_slicer_t){.agree = agree, .sum = sum, .begin = begin, .stepped = stepped};
+    p->slicer = (tt_slicer_t){
+        .agree = agree, .sum = sum, .begin = begin, .stepped = stepped, .deals_wholes = true};
     for (int i = 0; i < p->tensor_count && p->ranks > 1; i++) {
         TT_TRY(open_slice(p, &p->params[i]));
     }
@@ -274,9 +284,7 @@ void tt_slices_close(tutti_pipeline_t *p)
 {
     for (int i = 0; i < p->tensor_count; i++) {
         tt_pipeline_param_t *param = &p->params[i];
-        if (param->is_sliced && param->tensor->slice == &param->seen) {
-            param->tensor->slice = NULL;
-        }
+        tt_slice_take(param->tensor, &param->seen);
         tutti_tensor_release(param->seen.values);
         tutti_tensor_release(param->grad);
         tutti_tensor_release(param->tensor);
@@ -289,23 +297,37 @@ void tt_slices_close(tutti_pipeline_t *p)
 
 /* ---- in a step ------------------------------------------------------------------------------- */
 
-void tt_slices_begin_step(tutti_pipeline_t *p)
+/* Where DDP deals them out further, it shows them. */
+static bool is_dealt_out(const tt_pipeline_param_t *param)
 {
-    for (int i = 0; i < p->param_count; i++) {
-        p->params[i].seen.grad = NULL;
-        tutti_tensor_release(p->params[i].grad);
-        p->params[i].grad = NULL;
-    }
+    return param->tensor->slice != NULL && param->tensor->slice != &param->seen;
 }
 
 static bool has_own_grad(const tutti_pipeline_t *p, const tt_pipeline_param_t *param)
 {
-    return param->owner == p->rank && tutti_tensor_grad(param->tensor) != NULL;
+    const bool is_there = is_dealt_out(param) ? param->tensor->slice->grad != NULL
+                                              : tutti_tensor_grad(param->tensor) != NULL;
+    return param->owner == p->rank && is_there;
+}
+
+static void forget_grad(tt_pipeline_param_t *param)
+{
+    param->seen.grad = NULL;
+    tutti_tensor_release(param->grad);
+    param->grad = NULL;
+}
+
+void tt_slices_begin_step(tutti_pipeline_t *p)
+{
+    for (int i = 0; i < p->param_count; i++) {
+        forget_grad(&p->params[i]);
+    }
 }
 
 tutti_status_t tt_slices_show(tutti_pipeline_t *p, tt_pipeline_param_t *param)
 {
-    if (!param->is_sliced) {
+    forget_grad(param);
+    if (!param->is_sliced || is_dealt_out(param)) {
         return TUTTI_OK;
     }
     tutti_tensor_t *grad = tutti_tensor_grad(param->tensor);
@@ -325,74 +347,29 @@ static double sum_losses(const tutti_pipeline_t *p)
     return loss;
 }
 
-tutti_status_t tt_slices_end_step(tutti_pipeline_t *p, double *loss)
+/* numbers: the loss, then whether a parameter has a gradient. */
+static tutti_status_t tell_all(tutti_pipeline_t *p, double *numbers, int params)
 {
-    const size_t count = (size_t)p->param_count + 1;
-    double *numbers = tt_alloc_array(count, sizeof *numbers, "pipeline's numbers");
-    tutti_status_t status = numbers == NULL ? TUTTI_ERR_NOMEM : TUTTI_OK;
-    if (status >= 0) {
-        numbers[0] = sum_losses(p);
-        for (int i = 0; i < p->param_count; i++) {
-            numbers[i + 1] = has_own_grad(p, &p->params[i]);
-        }
-        status = p->ranks > 1 ? sum_numbers(p, numbers, count) : TUTTI_OK;
+    numbers[0] = sum_losses(p);
+    for (int i = 0; i < params; i++) {
+        numbers[i + 1] = has_own_grad(p, &p->params[i]);
     }
-    for (int i = 0; i < p->param_count && status >= 0 && p->trains; i++) {
-        status = numbers[i + 1] > 0 ? tt_slices_show(p, &p->params[i]) : TUTTI_OK;
+    TT_TRY(p->ranks > 1 ? sum_numbers(p, numbers, (size_t)params + 1) : TUTTI_OK);
+    for (int i = 0; i < params; i++) {
+        forget_grad(&p->params[i]);
+        TT_TRY(numbers[i + 1] > 0 ? tt_slices_show(p, &p->params[i]) : TUTTI_OK);
     }
-    if (status >= 0) {
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_slices_end_step(tutti_pipeline_t *p, bool shows_grads, double *loss)
+{
+    const int params = shows_grads ? p->param_count : 0;
+    double *numbers = tt_alloc_array((size_t)params + 1, sizeof *numbers, "pipeline's numbers");
+    const tutti_status_t status = numbers == NULL ? TUTTI_ERR_NOMEM : tell_all(p, numbers, params);
+    if (status >= 0 && loss != NULL) {
         *loss = numbers[0];
     }
     tt_free(numbers);
     return status;
-}
-
-/* ---- digest ---------------------------------------------------------------------------------- */
-
-/* A parameter's bytes, from its owner to all; of the host. */
-static tutti_status_t fetch(tutti_pipeline_t *p, const tt_pipeline_param_t *param,
-                            tutti_tensor_t **out)
-{
-    const tutti_tensor_t *x = param->tensor;
-    if (p->ranks == 1) {
-        return tt_tensor_on_host(x, out);
-    }
-    TT_TRY(tt_tensor_new(p->ctx->cpu, x->dtype, x->shape, false, out));
-    tutti_status_t status =
-        param->owner == p->rank ? tt_tensor_read(x, tutti_tensor_data(*out)) : TUTTI_OK;
-    status = status < 0 ? status : tutti_broadcast(p->group, *out, param->owner, NULL);
-    if (status < 0) {
-        tutti_tensor_release(*out);
-    }
-    return status;
-}
-
-static tutti_status_t digest_all(tutti_pipeline_t *p, XXH3_state_t *state)
-{
-    for (int i = 0; i < p->param_count; i++) {
-        tutti_tensor_t *x;
-        TT_TRY(fetch(p, &p->params[i], &x));
-        (void)XXH3_128bits_update(state, tutti_tensor_data(x), tutti_tensor_bytes(x));
-        tutti_tensor_release(x);
-    }
-    return TUTTI_OK;
-}
-
-tutti_status_t tutti_pipeline_digest(tutti_pipeline_t *p, char text[TUTTI_DIGEST_BYTES])
-{
-    TT_WANT("pipeline_digest", p);
-    TT_WANT("pipeline_digest", text);
-    XXH3_state_t state;
-    XXH3_INITSTATE(&state);
-    (void)XXH3_128bits_reset(&state);
-    const tutti_status_t status = digest_all(p, &state);
-    if (status < 0) {
-        return p->ranks > 1 ? tt_group_give_up(p->group, status) : status;
-    }
-    XXH128_canonical_t digest;
-    XXH128_canonicalFromHash(&digest, XXH3_128bits_digest(&state));
-    for (size_t i = 0; i < sizeof digest.digest; i++) {
-        snprintf(text + 2 * i, 3, "%02x", digest.digest[i]);
-    }
-    return TUTTI_OK;
 }

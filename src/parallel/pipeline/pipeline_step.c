@@ -10,9 +10,12 @@
  * and ends the pipeline on all ranks.
  */
 #include <tutti/modes.h>
+#include <tutti/sharded.h>
 
 #include <stdio.h>
 
+#include "comm/group/agree.h"
+#include "comm/group/root_rank.h"
 #include "core/base/fail.h"
 #include "core/tensor/tensor_impl.h"
 #include "parallel/pipeline/pipeline_impl.h"
@@ -34,14 +37,24 @@ static const char *name_of(tutti_pipeline_kind_t kind)
                                          : "a message";
 }
 
+/* As users number them: the stages may be ranks of a mesh. */
+static int world_rank(const tutti_pipeline_t *p, int rank)
+{
+    return p->group == NULL ? p->world_rank : tt_group_root_rank(p->group, rank);
+}
+
 /* "rank 1, step 7, F of stage 2, micro-batch 3, waiting for rank 0 (F of stage 1, micro-batch 3)"
  */
 static char *describe_place(const tutti_pipeline_t *p, char text[PLACE_BYTES])
 {
     const tutti_pipeline_action_t *at = &p->place.action;
     const bool is_forward = at->kind == TUTTI_PIPELINE_F;
-    int used =
-        snprintf(text, PLACE_BYTES, "rank %d, step %lld", p->rank, (long long)p->stats.steps);
+    int used = snprintf(text, PLACE_BYTES, "rank %d, step %lld", world_rank(p, p->rank),
+                        (long long)p->step);
+    if (p->ddp != NULL) {
+        used +=
+            snprintf(text + used, PLACE_BYTES - (size_t)used, ", shard %lld", (long long)p->shard);
+    }
     if (p->place.is_begun) {
         used +=
             snprintf(text + used, PLACE_BYTES - (size_t)used, ", %s of stage %d, micro-batch %d",
@@ -49,14 +62,28 @@ static char *describe_place(const tutti_pipeline_t *p, char text[PLACE_BYTES])
     }
     if (p->place.peer >= 0 && p->place.is_begun) {
         snprintf(text + used, PLACE_BYTES - (size_t)used,
-                 ", with rank %d (%s of stage %d, micro-batch %d)", p->place.peer,
+                 ", with rank %d (%s of stage %d, micro-batch %d)", world_rank(p, p->place.peer),
                  is_forward ? "F" : "backward", at->stage + (is_forward ? -1 : 1), at->micro_batch);
     }
     return text;
 }
 
-/* The first failure, whose text is tutti_last_error(), is kept and ends the step on all ranks. */
-static tutti_status_t keep_failure(tutti_pipeline_t *p, tutti_status_t status)
+/* Nobody waits for this rank any more: stages, parts of a layer, replicas. */
+static void give_up(tutti_pipeline_t *p)
+{
+    tutti_group_abort(p->group); /* which leaves a text of its own */
+    for (int i = 0; i < p->tensor_count; i++) {
+        tt_spread_t *spread = p->params[i].tensor->spread;
+        if (spread != NULL) {
+            spread->ops->give_up(spread);
+        }
+    }
+    if (p->ddp != NULL) {
+        (void)tt_ddp_fail(p->ddp, tt_fail_again(p->status, p->error));
+    }
+}
+
+tutti_status_t tt_pipeline_fail(tutti_pipeline_t *p, tutti_status_t status)
 {
     char place[PLACE_BYTES];
     if (p->status >= 0 && status < 0) {
@@ -65,11 +92,16 @@ static tutti_status_t keep_failure(tutti_pipeline_t *p, tutti_status_t status)
         p->status = status;
         (void)TT_FAIL(status, "pipeline: %s: %s", describe_place(p, place), cause);
         snprintf(p->error, sizeof p->error, "%s", tutti_last_error());
-        if (p->group != NULL) {
-            tutti_group_abort(p->group); /* which leaves a text of its own */
-        }
+        give_up(p);
     }
     return p->status < 0 ? tt_fail_again(p->status, p->error) : TUTTI_OK;
+}
+
+/* A rank may compute for long before it waits for one that is gone, and others wait for it. */
+static tutti_status_t check_ranks(const tutti_pipeline_t *p)
+{
+    TT_TRY(tt_group_check(p->group));
+    return p->ddp != NULL ? tt_ddp_check_ranks(p->ddp) : TUTTI_OK;
 }
 
 /* While operations compute. */
@@ -82,7 +114,8 @@ static void advance_mail(void *user)
 {
     tutti_pipeline_t *p = user;
     if (p->batch != NULL && p->status >= 0) {
-        (void)keep_failure(p, tt_mail_advance(p));
+        const tutti_status_t status = check_ranks(p);
+        (void)tt_pipeline_fail(p, status < 0 ? status : tt_mail_advance(p));
     }
 }
 
@@ -124,12 +157,35 @@ static tutti_status_t run_due(tutti_pipeline_t *p, int64_t index)
     return status < 0 ? status : p->status;
 }
 
+/* Whether the stage's gradients are whole behind an action. */
+static bool is_last(const tutti_pipeline_t *p, int64_t index)
+{
+    const tutti_pipeline_action_t *action = &p->row.actions[index], *next = action + 1,
+                                  *end = p->row.actions + p->row.count;
+    while (next < end && (next->stage != action->stage ||
+                          (next->kind != TUTTI_PIPELINE_B && next->kind != TUTTI_PIPELINE_W))) {
+        next++;
+    }
+    return next == end;
+}
+
+/* Gradients that come in an action may leave for DDP's average, or more are added to them. */
+static void say_last(const tutti_pipeline_t *p, int64_t index)
+{
+    const tutti_pipeline_kind_t kind = p->row.actions[index].kind;
+    if (p->ddp != NULL && (kind == TUTTI_PIPELINE_B || kind == TUTTI_PIPELINE_W)) {
+        tutti_ddp_no_sync(p->ddp, p->is_held || !is_last(p, index));
+    }
+}
+
 static tutti_status_t run_row(tutti_pipeline_t *p)
 {
     for (int64_t i = 0; i < p->row.count; i++) {
         const tutti_pipeline_action_t *action = &p->row.actions[i];
         if (is_due(p, action->kind)) {
+            say_last(p, i);
             p->place = (tt_pipeline_place_t){.action = *action, .peer = -1, .is_begun = true};
+            TT_TRY(check_ranks(p));
             TT_TRY(run_due(p, i));
         }
     }
@@ -184,6 +240,9 @@ static void begin_step(tutti_pipeline_t *p, const tutti_pipeline_batch_t *batch)
 {
     p->batch = batch;
     p->place = (tt_pipeline_place_t){.peer = -1};
+    p->step = p->ddp != NULL ? tutti_ddp_stats(p->ddp).steps : p->stats.steps;
+    p->shard = tutti_context_shard(p->ctx);
+    p->is_held = p->ddp != NULL && tt_ddp_is_held(p->ddp);
     for (int i = 0; i < p->own_count; i++) {
         for (int b = 0; b < p->micro_batches; b++) {
             p->own[i].cells[b].loss = 0;
@@ -204,7 +263,7 @@ static tutti_status_t finish(tutti_pipeline_t *p, double *loss)
     TT_TRY(p->trains ? tt_ties_end_step(p) : TUTTI_OK);
     TT_TRY(p->trains ? tt_norms_end_step(p) : TUTTI_OK);
     tt_versions_end_step(p);
-    return tt_slices_end_step(p, loss);
+    return tt_slices_end_step(p, p->trains && p->ddp == NULL, loss);
 }
 
 /* Cells are open behind a failure alone. */
@@ -224,9 +283,12 @@ static tutti_status_t run_step(tutti_pipeline_t *p, const tutti_pipeline_batch_t
     begin_step(p, batch);
     tutti_status_t status = check_batch(p, batch);
     status = status < 0 ? status : run_row(p);
+    if (p->ddp != NULL) {
+        tutti_ddp_no_sync(p->ddp, p->is_held);
+    }
     status = status < 0 ? status : finish(p, &found);
     if (status < 0) {
-        (void)keep_failure(p, status);
+        (void)tt_pipeline_fail(p, status);
     }
     p->batch = NULL;
     close_cells(p);
@@ -274,6 +336,19 @@ tutti_status_t tutti_pipeline_step(tutti_pipeline_t *p, const tutti_pipeline_bat
     return TUTTI_OK;
 }
 
+/* At DDP's stage 3 parameters are here when they are called. */
+static tutti_status_t evaluate(tutti_pipeline_t *p, const tutti_pipeline_batch_t *batch,
+                               double *loss)
+{
+    if (p->ddp == NULL) {
+        return run_in_mode(p, batch, loss);
+    }
+    TT_TRY(tutti_ddp_summon(p->ddp, NULL, false));
+    const tutti_status_t status = run_in_mode(p, batch, loss),
+                         dismissed = tutti_ddp_dismiss(p->ddp);
+    return status < 0 ? tt_fail_again(p->status, p->error) : dismissed;
+}
+
 tutti_status_t tutti_pipeline_evaluate(tutti_pipeline_t *p, const tutti_pipeline_batch_t *batch,
                                        double *loss)
 {
@@ -284,7 +359,7 @@ tutti_status_t tutti_pipeline_evaluate(tutti_pipeline_t *p, const tutti_pipeline
                was_recording = tutti_context_set_grad_enabled(p->ctx, false);
     tutti_context_set_training(p->ctx, false);
     p->trains = false;
-    const tutti_status_t status = run_in_mode(p, batch, loss);
+    const tutti_status_t status = evaluate(p, batch, loss);
     tutti_context_set_training(p->ctx, was_training);
     (void)tutti_context_set_grad_enabled(p->ctx, was_recording);
     return status;

@@ -129,6 +129,7 @@ void tt_ties_close(tutti_pipeline_t *p)
             tutti_tensor_release(p->ties[t].uses[i].grad);
         }
         tutti_tensor_release(p->ties[t].before);
+        tutti_tensor_release(p->ties[t].home);
         tt_free(p->ties[t].uses);
     }
     tt_free(p->ties);
@@ -156,10 +157,36 @@ static tutti_tensor_t *take_grad(tutti_tensor_t *x)
     return grad;
 }
 
+/* DDP averages what lies in its own place. */
+static void keep_home(const tutti_pipeline_t *p, tt_tie_t *tie)
+{
+    const tt_autograd_t *autograd = tt_autograd_of(tie->tensor);
+    tutti_tensor_release(tie->home);
+    tie->home = p->ddp != NULL && autograd != NULL && autograd->grad_is_stale
+                    ? tutti_tensor_retain(autograd->grad)
+                    : NULL;
+}
+
+/* The sum begins with what was there before the step. */
+static tutti_status_t begin_sum(tutti_pipeline_t *p, tt_tie_t *tie)
+{
+    tutti_tensor_t *place = tie->before != NULL ? tie->before : tie->home;
+    TT_TRY(p->ddp != NULL ? tt_ddp_want_gathered(p->ddp, tie->tensor) : TUTTI_OK);
+    TT_TRY(place != NULL ? tutti_tensor_set_grad(tie->tensor, place) : TUTTI_OK);
+    if (tie->before == NULL && place != NULL) {
+        tutti_tensor_zero_grad(tie->tensor);
+    }
+    tutti_tensor_release(tie->before);
+    tutti_tensor_release(tie->home);
+    tie->before = tie->home = NULL;
+    return TUTTI_OK;
+}
+
 void tt_ties_begin_step(tutti_pipeline_t *p)
 {
     for (int t = 0; t < p->tie_count; t++) {
         if (is_mine(p, &p->ties[t])) {
+            keep_home(p, &p->ties[t]);
             tutti_tensor_release(p->ties[t].before);
             p->ties[t].before = take_grad(p->ties[t].tensor);
         }
@@ -254,17 +281,15 @@ static void forget(tt_tie_t *tie)
         tie->uses[i].grad = NULL;
     }
     tutti_tensor_release(tie->before);
-    tie->before = NULL;
+    tutti_tensor_release(tie->home);
+    tie->before = tie->home = NULL;
 }
 
 static tutti_status_t add_up(tutti_pipeline_t *p, tt_tie_t *tie)
 {
     tutti_scope_t *s;
     TT_TRY(tutti_scope_open(p->ctx, &s));
-    tutti_status_t status =
-        tie->before == NULL ? TUTTI_OK : tutti_tensor_set_grad(tie->tensor, tie->before);
-    tutti_tensor_release(tie->before);
-    tie->before = NULL;
+    tutti_status_t status = begin_sum(p, tie);
     for (int i = 0; i < tie->use_count && status >= 0; i++) {
         if (tie->uses[i].grad != NULL) {
             tt_autograd_t *autograd;
@@ -287,7 +312,13 @@ static tutti_status_t end_tie(tutti_pipeline_t *p, tt_tie_t *tie)
             TT_TRY(receive_use(p, tie, &tie->uses[i]));
         }
     }
-    return owner == p->rank ? add_up(p, tie) : TUTTI_OK;
+    if (owner != p->rank) {
+        return TUTTI_OK;
+    }
+    TT_TRY(add_up(p, tie));
+    return p->ddp != NULL && tutti_tensor_grad(tie->tensor) != NULL
+               ? tt_ddp_take_gathered(p->ddp, tie->tensor)
+               : TUTTI_OK;
 }
 
 tutti_status_t tt_ties_end_step(tutti_pipeline_t *p)
@@ -311,13 +342,23 @@ static bool is_first_of_rank(const tutti_pipeline_t *p, const tt_tie_t *tie, int
     return i == use;
 }
 
-static tutti_status_t send_values(tutti_pipeline_t *p, const tt_tie_t *tie, int to)
+static tutti_status_t send_copy(tutti_pipeline_t *p, const tt_tie_t *tie, int to)
 {
     tutti_tensor_t *host;
     TT_TRY(tt_tensor_on_host(tie->tensor, &host));
     const tutti_status_t status = tutti_send(p->group, host, to, TAG_VALUES, NULL);
     tutti_tensor_release(host);
     return status;
+}
+
+static tutti_status_t send_values(tutti_pipeline_t *p, const tt_tie_t *tie, int to)
+{
+    if (p->ddp == NULL) {
+        return send_copy(p, tie, to);
+    }
+    TT_TRY(tt_ddp_bring(p->ddp, tie->tensor));
+    const tutti_status_t status = send_copy(p, tie, to), gone = tt_ddp_let_go(p->ddp, tie->tensor);
+    return status < 0 ? status : gone;
 }
 
 static tutti_status_t receive_values(tutti_pipeline_t *p, const tt_tie_t *tie, int from)

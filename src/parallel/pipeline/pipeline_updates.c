@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "core/base/alloc.h"
+#include "core/tensor/tensor_impl.h"
 #include "parallel/pipeline/pipeline_versions.h"
 
 static bool computes(tutti_pipeline_kind_t kind)
@@ -91,6 +92,20 @@ static tutti_status_t check_ties(const tutti_pipeline_t *p)
         }
     }
     return TUTTI_OK;
+}
+
+/* The other parts' optimizers would be waited for. */
+static tutti_status_t check_whole(void *user, const char *name, tutti_tensor_t *x)
+{
+    (void)user;
+    return x->spread == NULL
+               ? TUTTI_OK
+               : TT_FAIL(
+                     TUTTI_ERR_UNSUPPORTED,
+                     "pipeline: %s is a part by tensor parallelism, and stages that step inside "
+                     "a batch step by themselves: take a schedule that steps at the end "
+                     "(flush), or whole layers",
+                     name);
 }
 
 /* ---- updates --------------------------------------------------------------------------------- */
@@ -209,6 +224,7 @@ tutti_status_t tt_updates_open(tutti_pipeline_t *p)
     }
     TT_TRY(check_stages(p));
     TT_TRY(check_ties(p));
+    TT_TRY(tutti_module_each_parameter(p->module, check_whole, NULL));
     p->versions = tt_alloc(sizeof *p->versions, "pipeline versions");
     TT_TRY_ALLOC(p->versions);
     TT_TRY(find_updates(p));

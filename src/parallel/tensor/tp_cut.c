@@ -60,7 +60,12 @@ static tutti_status_t sum(tt_spread_t *base, double *numbers, size_t count)
     return status;
 }
 
-static const tt_spread_ops_t spread_ops = {free_spread, leaf_runs, agree, sum};
+static void give_up(tt_spread_t *base)
+{
+    tutti_group_abort(((tp_spread_t *)base)->how.tp.group);
+}
+
+static const tt_spread_ops_t spread_ops = {free_spread, leaf_runs, agree, sum, give_up};
 
 const tt_tp_linear_t *tt_tp_spread_of(const tutti_tensor_t *x)
 {

@@ -3,6 +3,7 @@
 #include "runtime/checkpoint/checkpoint_state.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "compute/nn/module_impl.h"
 #include "core/base/alloc.h"
@@ -42,40 +43,47 @@ static tutti_status_t add_module(void *list, const char *name, tutti_tensor_t *x
 }
 
 /* Run `run` of a tensor that is spread over ranks (spread.h), whose first index is `at` of it. */
-static tutti_status_t add_run(tt_checkpoint_state_t *state, size_t item, int run, int64_t at)
+static tutti_status_t add_run(tt_checkpoint_state_t *state, const char *name,
+                              const tutti_tensor_t *x, int run, int64_t at)
 {
-    const tutti_named_tensor_t *listed = &state->tensors.items[item];
-    const tutti_tensor_t *x = tt_listed(&state->tensors, item);
     const tt_spread_t *spread = x->spread;
-    int64_t offset[TUTTI_RANK_MAX] = {0};
-    tutti_shape_t shape = x->shape;
+    int64_t offset[TUTTI_RANK_MAX] = {0}, strides[TUTTI_RANK_MAX];
+    tutti_shape_t shape = x->part == NULL ? x->shape : x->part->whole;
     tutti_tensor_t *view;
+    if (x->part == NULL) {
+        memcpy(strides, x->strides, sizeof strides);
+    } else {
+        tt_shape_strides(shape, strides);
+    }
     shape.dims[spread->dim] = spread->runs[run].count;
     offset[spread->dim] = spread->runs[run].first;
-    TT_TRY(tt_tensor_over(x->storage, x->dtype, shape, x->strides,
-                          x->offset + at * x->strides[spread->dim], &view));
-    const tutti_status_t status = tt_tensor_list_add(&state->views, listed->name, view);
+    TT_TRY(tt_tensor_over(x->storage, x->dtype, shape, strides,
+                          x->offset + at * strides[spread->dim], &view));
+    const tutti_status_t status = tt_tensor_list_add(&state->views, name, view);
     if (status >= 0) {
-        state->slices[state->slice_count++] =
-            tutti_slice_box(listed->name, view, spread->whole, offset);
+        state->slices[state->slice_count++] = tutti_slice_box(name, view, spread->whole, offset);
     }
     tutti_tensor_release(view);
     return status;
 }
 
+/* Who deals out what is spread gives it to one rank, as a whole. */
 static tutti_status_t add_spread(tt_checkpoint_state_t *state, size_t item)
 {
+    const char *name = state->tensors.items[item].name;
     const tutti_tensor_t *x = tt_listed(&state->tensors, item);
     int64_t at = 0;
-    if (x->slice != NULL || x->part != NULL) {
-        return TT_FAIL(
-            TUTTI_ERR_UNSUPPORTED,
-            "checkpoint: %s is a part by tensor parallelism, and dealt out by ZeRO: such "
-            "a part of a part cannot be saved yet; use stage 0",
-            state->tensors.items[item].name);
+    if (x->part != NULL && x->numel == 0) {
+        return TUTTI_OK;
+    }
+    if (x->part != NULL && x->numel != tutti_shape_numel(x->part->whole)) {
+        return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
+                       "checkpoint: %s is a part by tensor parallelism, of which this rank has a "
+                       "slice: such a part of a part cannot be saved",
+                       name);
     }
     for (int run = 0; run < x->spread->run_count; run++) {
-        TT_TRY(x->spread->runs[run].count > 0 ? add_run(state, item, run, at) : TUTTI_OK);
+        TT_TRY(x->spread->runs[run].count > 0 ? add_run(state, name, x, run, at) : TUTTI_OK);
         at += x->spread->runs[run].count;
     }
     return TUTTI_OK;
@@ -99,6 +107,8 @@ static tutti_status_t list_slices(const tutti_checkpoint_t *c, size_t module_ten
     const size_t room = count_slices(state) + c->slice_count + 1;
     state->slices = tt_alloc_array(room, sizeof *state->slices, "checkpoint");
     TT_TRY_ALLOC(state->slices);
+    state->first = tt_alloc_array(state->tensors.count + 1, sizeof *state->first, "checkpoint");
+    TT_TRY_ALLOC(state->first);
     for (size_t i = 0; i < state->tensors.count; i++) {
         tutti_tensor_t *x = tt_listed(&state->tensors, i);
         if (x->spread != NULL) {
@@ -106,8 +116,9 @@ static tutti_status_t list_slices(const tutti_checkpoint_t *c, size_t module_ten
         } else {
             state->slices[state->slice_count++] = slice_of(state->tensors.items[i].name, x);
         }
-        state->module_count = i < module_tensors ? state->slice_count : state->module_count;
+        state->first[i + 1] = state->slice_count;
     }
+    state->module_count = state->first[module_tensors];
     for (size_t i = 0; i < c->slice_count; i++) {
         state->slices[state->slice_count++] = c->slices[i];
     }
@@ -229,6 +240,7 @@ tutti_status_t tt_checkpoint_state_end(tt_checkpoint_state_t *state, tutti_statu
     tt_tensor_list_release(&state->views);
     tt_tensor_list_release(&state->tensors);
     tt_free(state->slices);
+    tt_free(state->first);
     *state = (tt_checkpoint_state_t){0};
     return status;
 }

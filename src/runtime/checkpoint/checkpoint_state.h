@@ -14,8 +14,10 @@ typedef struct {
     tutti_slice_t *slices;            /* [slice_count] what is saved, or read into */
     size_t slice_count, module_count; /* the first ones are of the module, if these are saved */
     tt_tensor_list_t module, tensors; /* the module's; what the slices are of */
-    tt_tensor_list_t views;           /* runs of what is spread over ranks */
-    tt_optim_loading_t *loading;      /* NULL: none */
+    size_t *first; /* [tensors + 1] the slices of each begin there: one, or those of its runs, of
+                      which this rank may have none */
+    tt_tensor_list_t views;      /* runs of what is spread over ranks */
+    tt_optim_loading_t *loading; /* NULL: none */
 } tt_checkpoint_state_t;
 
 /* What is saved. Errors: NOMEM, those of the devices. */

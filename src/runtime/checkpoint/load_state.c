@@ -14,25 +14,36 @@ static void miss_text(void *problems, const char *name)
     tt_problems_add(problems, "text \"%s\" is not in it", name);
 }
 
+/* Whether all that this rank has of a tensor is read. */
+static bool is_saved(const tt_checkpoint_state_t *state, const tt_slices_load_t *load,
+                     size_t number)
+{
+    size_t i = state->first[number];
+    while (i < state->first[number + 1] && load->fits[i].saved != NULL) {
+        i++;
+    }
+    return i == state->first[number + 1];
+}
+
 /* Of a tensor that has several names, one is enough. */
 static bool is_filled(const tt_checkpoint_state_t *state, const tt_slices_load_t *load,
                       size_t number)
 {
     for (size_t i = 0; i < state->module.count; i++) {
         if (tt_listed(&state->tensors, i) == tt_listed(&state->tensors, number) &&
-            load->fits[i].saved != NULL) {
+            is_saved(state, load, i)) {
             return true;
         }
     }
     return false;
 }
 
-/* What is on meta gets memory, which must be filled: the module's tensors are the first slices. */
+/* What is on meta gets memory, which must be filled: the module's tensors are the first. */
 static tutti_status_t check_meta(const tt_checkpoint_state_t *state, const tt_slices_load_t *load)
 {
     for (size_t i = 0; i < state->module.count; i++) {
         const bool is_new = tt_listed(&state->module, i) != tt_listed(&state->tensors, i);
-        if (is_new && load->fits[i].saved == NULL && !is_filled(state, load, i)) {
+        if (is_new && !is_filled(state, load, i)) {
             return TT_FAIL(TUTTI_ERR_STATE,
                            "%s: \"%s\" lies on meta, and nothing is loaded into it: "
                            "tutti_module_materialize() gives it values before",
@@ -47,7 +58,7 @@ static tutti_status_t check_meta(const tt_checkpoint_state_t *state, const tt_sl
 static tutti_status_t check_optim(const tt_checkpoint_state_t *state, const tt_slices_load_t *load)
 {
     for (size_t i = state->module.count; i < state->tensors.count; i++) {
-        if (load->fits[i].saved == NULL) {
+        if (!is_saved(state, load, i)) {
             return TT_FAIL(TUTTI_ERR_MISMATCH,
                            "%s: \"%s\" is not loaded, but its parameter's step is: want all or "
                            "nothing of a parameter's state",

@@ -1,0 +1,90 @@
+/* A driver runs the backwards of a shard, in parts: a pipeline, whose micro-batches and stages come
+ * in the order of its schedule. So the end of one backward says nothing about the shard; what is
+ * left goes when the step ends. */
+#include "comm/group/agree.h"
+#include "parallel/ddp/ddp_impl.h"
+
+tutti_status_t tt_ddp_set_driver(tutti_ddp_t *ddp, tt_ddp_driver_t *driver)
+{
+    if (driver != NULL && ddp->driver != NULL) {
+        return TT_FAIL(TUTTI_ERR_STATE, "ddp: another pipeline's gradients are averaged by it");
+    }
+    if (ddp->step.phase != TT_DDP_BETWEEN_STEPS && driver != NULL) {
+        return TT_FAIL(TUTTI_ERR_STATE, "ddp: it cannot join a pipeline in the middle of a step");
+    }
+    if (driver != NULL && ddp->options.optimizer != NULL) {
+        return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
+                       "ddp: options.optimizer steps parameters inside backward, which other "
+                       "micro-batches of a pipeline still read: step behind tutti_ddp_finish()");
+    }
+    ddp->driver = driver;
+    for (int i = 0; i < ddp->param_count && driver == NULL; i++) {
+        ddp->params[i].is_gathered = false;
+    }
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_ddp_check_ranks(const tutti_ddp_t *ddp)
+{
+    return tt_group_check(ddp->group);
+}
+
+bool tt_ddp_is_held(const tutti_ddp_t *ddp)
+{
+    return ddp->step.no_sync;
+}
+
+static tt_ddp_param_t *find_param(const tutti_ddp_t *ddp, const tutti_tensor_t *x)
+{
+    for (int i = 0; i < ddp->param_count; i++) {
+        if (ddp->params[i].tensor == x) {
+            return &ddp->params[i];
+        }
+    }
+    return NULL;
+}
+
+void tt_ddp_gather_elsewhere(const tutti_ddp_t *ddp, const tutti_tensor_t *x)
+{
+    tt_ddp_param_t *param = find_param(ddp, x);
+    if (param != NULL) {
+        param->is_gathered = true;
+    }
+}
+
+tutti_status_t tt_ddp_want_gathered(tutti_ddp_t *ddp, const tutti_tensor_t *x)
+{
+    const tt_ddp_param_t *param = find_param(ddp, x);
+    return param == NULL || ddp->options.stage < 2
+               ? TUTTI_OK
+               : tt_reducer_want(ddp->reducer, ddp->reducer->plan.slots[param->index].bucket);
+}
+
+tutti_status_t tt_ddp_take_gathered(tutti_ddp_t *ddp, const tutti_tensor_t *x)
+{
+    const tt_ddp_param_t *param = find_param(ddp, x);
+    return param == NULL ? TUTTI_OK : tt_ddp_take_gradient(ddp, param);
+}
+
+/* -1: it is there anyway. */
+static int unit_of(const tutti_ddp_t *ddp, const tutti_tensor_t *x)
+{
+    for (int i = 0; i < ddp->units.param_count; i++) {
+        if (ddp->units.params[i].tensor == x) {
+            return ddp->units.params[i].unit;
+        }
+    }
+    return -1;
+}
+
+tutti_status_t tt_ddp_bring(tutti_ddp_t *ddp, const tutti_tensor_t *x)
+{
+    const int unit = unit_of(ddp, x);
+    return unit < 0 ? TUTTI_OK : tt_ddp_unit_summon(ddp, unit);
+}
+
+tutti_status_t tt_ddp_let_go(tutti_ddp_t *ddp, const tutti_tensor_t *x)
+{
+    const int unit = unit_of(ddp, x);
+    return unit < 0 ? TUTTI_OK : tt_ddp_unit_dismiss(ddp, unit);
+}

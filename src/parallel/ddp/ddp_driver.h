@@ -1,0 +1,45 @@
+/* What somebody needs to know of DDP who runs the backwards of a shard in parts, such as a
+ * pipeline.
+ */
+#ifndef TT_DDP_DRIVER_H
+#define TT_DDP_DRIVER_H
+
+#include <tutti/ddp.h>
+
+#include "core/base/fail.h"
+
+/* It says by tutti_ddp_no_sync() which gradients are the last ones of a shard. */
+typedef struct tt_ddp_driver tt_ddp_driver_t;
+struct tt_ddp_driver {
+    /* The step ends here with that, whose text is tutti_last_error(): returns how it ends, on this
+     * rank and on those that the driver knows. */
+    tutti_status_t (*finish)(tt_ddp_driver_t *driver, tutti_status_t status);
+
+    void (*forget)(tt_ddp_driver_t *driver); /* the ddp is released */
+};
+
+/* Between steps; NULL: none any more. Errors: STATE, UNSUPPORTED. */
+tutti_status_t tt_ddp_set_driver(tutti_ddp_t *ddp, tt_ddp_driver_t *driver);
+
+/* Whether other replicas go on, as far as is known; does not wait. */
+tutti_status_t tt_ddp_check_ranks(const tutti_ddp_t *ddp);
+
+/* Whether the user said tutti_ddp_no_sync(): more is added to all gradients of the shard. */
+bool tt_ddp_is_held(const tutti_ddp_t *ddp);
+
+/* A parameter whose gradients of a shard come elsewhere: those in its place do not count until it
+ * is wanted there, and is there, whole. Others than this ddp's are passed over. */
+void tt_ddp_gather_elsewhere(const tutti_ddp_t *ddp, const tutti_tensor_t *x);
+tutti_status_t tt_ddp_want_gathered(tutti_ddp_t *ddp, const tutti_tensor_t *x);
+tutti_status_t tt_ddp_take_gathered(tutti_ddp_t *ddp, const tutti_tensor_t *x);
+
+/* Between steps: a parameter's values are there, until they go. A call of all ranks at stage 3. */
+tutti_status_t tt_ddp_bring(tutti_ddp_t *ddp, const tutti_tensor_t *x);
+tutti_status_t tt_ddp_let_go(tutti_ddp_t *ddp, const tutti_tensor_t *x);
+
+/* ddp_fail.c: the first failure, whose text is tutti_last_error(), is kept and aborts the groups.
+ * Returns the first: what comes after it, such as calls of an aborted group, is not what went
+ * wrong. */
+tutti_status_t tt_ddp_fail(tutti_ddp_t *ddp, tutti_status_t status);
+
+#endif

@@ -1,0 +1,63 @@
+/* Replicas of a pipeline, each with shards of its own, whose gradients DDP averages.
+ *
+ *     next_shard       the row, for the shard's micro-batches; DDP is told of each stage's last
+ *     pipeline_step    backward, so that buckets leave while others go on; ties are added up
+ *     …
+ *     ddp_finish       averages; then the ranks of a row tell each other which parameters have one
+ *
+ * A failure of either is one of both: the ranks that share a stage, a layer or a row stop waiting.
+ */
+#include <stddef.h>
+
+#include "parallel/pipeline/pipeline_impl.h"
+
+static tutti_pipeline_t *pipeline_of(tt_ddp_driver_t *driver)
+{
+    return (tutti_pipeline_t *)(void *)((char *)driver - offsetof(tutti_pipeline_t, driver));
+}
+
+static tutti_status_t finish(tt_ddp_driver_t *driver, tutti_status_t status)
+{
+    tutti_pipeline_t *p = pipeline_of(driver);
+    const tutti_status_t told =
+        status >= 0 && p->status >= 0 ? tt_slices_end_step(p, true, NULL) : status;
+    return told < 0 ? tt_pipeline_fail(p, told) : status;
+}
+
+static void forget(tt_ddp_driver_t *driver)
+{
+    pipeline_of(driver)->ddp = NULL;
+}
+
+void tt_pipeline_leave_ddp(tutti_pipeline_t *p)
+{
+    if (p->ddp != NULL) {
+        (void)tt_ddp_set_driver(p->ddp, NULL); /* which has no way to fail */
+        p->ddp = NULL;
+    }
+}
+
+tutti_status_t tutti_pipeline_set_ddp(tutti_pipeline_t *p, tutti_ddp_t *ddp)
+{
+    TT_WANT("pipeline_set_ddp", p);
+    TT_WANT("pipeline_set_ddp", ddp);
+    if (tutti_ddp_module(ddp) != p->module) {
+        return TT_FAIL(TUTTI_ERR_ARG, "pipeline_set_ddp: the ddp is of another module");
+    }
+    if (p->ddp != NULL) {
+        return TT_FAIL(TUTTI_ERR_STATE, "pipeline_set_ddp: it has one already");
+    }
+    if (p->versions != NULL) {
+        return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
+                       "pipeline_set_ddp: stages of this schedule step inside a batch, each by "
+                       "itself, and replicas average behind one: take a synchronous one, such as "
+                       "flush");
+    }
+    p->driver = (tt_ddp_driver_t){.finish = finish, .forget = forget};
+    TT_TRY(tt_ddp_set_driver(ddp, &p->driver));
+    p->ddp = ddp;
+    for (int t = 0; t < p->tie_count; t++) {
+        tt_ddp_gather_elsewhere(ddp, p->ties[t].tensor);
+    }
+    return TUTTI_OK;
+}

@@ -8,6 +8,7 @@ programs take turns, and the median of the pairs' ratios stands with the interva
 """
 import json
 import os
+import re
 import subprocess
 import tempfile
 
@@ -15,7 +16,7 @@ import ddp_measures
 import offload_measures
 from compute_measures import (BENCH, BIN, MODELS, ONE_THREAD, PEERS, PYTHON, VOCAB, NotYet, Report,
                               flags_of, has_torch, last_json, over_side_by_side, pairs,
-                              ranks_of_gpt)
+                              ranks_of_gpt, real_time)
 
 ROUNDS = 20
 SHARED = '6x384'
@@ -85,8 +86,8 @@ def cnn_over_side_by_side(rounds):
 
 def torch_ranks():
     has_torch()
-    return ddp_measures.run([PYTHON, os.path.join(PEERS, 'torch_gpt.py'), '--ranks', '2', '--shard',
-                             *flags_of(SHARED, 8)], ONE_THREAD)['step_ms']
+    return ddp_measures.run([*real_time(), PYTHON, os.path.join(PEERS, 'torch_gpt.py'), '--ranks',
+                             '2', '--shard', *flags_of(SHARED, 8)], ONE_THREAD)['step_ms']
 
 
 def over_torch(rounds):
@@ -150,11 +151,11 @@ def wire_over_ddp(rounds):
 
 
 def wire_over_plan(rounds):
-    """Computing is what a step takes where nothing is gathered."""
+    """Computing is what a step takes where nothing is gathered, at the same priority."""
     layers = MODELS[SHARED][0]
 
     def plan():
-        return simulated_ms(layers, *unit_bytes(SHARED), ranks_of_gpt(SHARED, *STAGE[3]))
+        return simulated_ms(layers, *unit_bytes(SHARED), ddp_measures.gpt(*STAGE[3]))
     with ddp_measures.slow_wire() as (hosts, key):
         return pairs(plan, lambda: on_wire(hosts, key, 3), rounds)
 
@@ -178,11 +179,12 @@ def digest_of(folder, *options, **environment):
                            '--data', text, '--threads', '1', '--recompute', '--digest', *flags,
                            *options], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           timeout=600, env={**os.environ, **environment}, check=False)
-    found = [line.split()[1] for line in done.stdout.splitlines() if line.startswith('digest ')]
-    if done.returncode != 0 or not found:
+    found = re.search(r'^(?:\[rank 0\] )?digest (\S+)', done.stdout, re.MULTILINE)
+    if done.returncode != 0 or found is None:
         told = [line for line in done.stdout.splitlines() if 'gpt: ' in line]
-        raise NotYet((told or done.stdout.strip().splitlines() or ['no digest'])[0])
-    return found[0]
+        is_unknown = told and '--offload-parameters' in told[0]
+        raise NotYet(('not built: ' if is_unknown else '') + (told or ['no digest'])[0])
+    return found.group(1)
 
 
 def within_budget(_rounds):

@@ -1,7 +1,9 @@
 /* Those that deal tensors out are asked and told one after another, all of them, whatever the ones
  * before have said. */
+#include <tutti/nn_layers.h>
+
 #include "core/base/testing.h"
-#include "core/tensor/slice.h"
+#include "core/tensor/tensor_impl.h"
 #include "runtime/checkpoint/checkpoint_slicers.h"
 
 enum { COUNT = 3 };
@@ -87,6 +89,60 @@ static void all_are_told_whoever_fails(void **state)
     }
 }
 
+enum { TENSORS_MAX = 32 };
+
+/* Of a module's tensors: every `of_each` of them that follow each other have one slicer. */
+typedef struct {
+    tt_slicer_t slicers[TENSORS_MAX];
+    tt_tensor_slice_t slices[TENSORS_MAX];
+    int count, of_each;
+} dealt_t;
+
+static tutti_status_t deal(void *user, const char *name, tutti_tensor_t *x)
+{
+    dealt_t *dealt = user;
+    const int i = dealt->count++;
+    (void)name;
+    assert_true(i < TENSORS_MAX);
+    dealt->slices[i].slicer = &dealt->slicers[i / dealt->of_each];
+    x->slice = &dealt->slices[i];
+    return TUTTI_OK;
+}
+
+static tutti_status_t take_back(void *user, const char *name, tutti_tensor_t *x)
+{
+    (void)user, (void)name;
+    x->slice = NULL;
+    return TUTTI_OK;
+}
+
+static void each_is_found_once_in_the_order_of_tensors(void **state)
+{
+    (void)state;
+    const tutti_gpt_options_t options = {
+        .layers = 1, .width = 4, .heads = 1, .context = 2, .vocab = 3};
+    tutti_context_t *ctx;
+    tutti_module_t *gpt;
+    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx), 0);
+    assert_int_equal(tutti_module_create(ctx, &tutti_gpt_layer, &options, &gpt), TUTTI_OK);
+    for (int of_each = 1; of_each <= 3; of_each++) {
+        dealt_t dealt = {.of_each = of_each};
+        tt_checkpoint_slicers_t of_gpt;
+        assert_int_equal(tutti_module_each_tensor(gpt, deal, &dealt), TUTTI_OK);
+        assert_true(dealt.count > 12);
+        assert_int_equal(tt_checkpoint_slicers_find(gpt, &of_gpt), TUTTI_OK);
+        assert_int_equal(of_gpt.count, (dealt.count + of_each - 1) / of_each);
+        for (size_t i = 0; i < of_gpt.count; i++) {
+            assert_ptr_equal(of_gpt.slicers[i], &dealt.slicers[i]);
+        }
+        assert_true(of_gpt.capacity >= of_gpt.count);
+        tt_checkpoint_slicers_release(&of_gpt);
+        assert_int_equal(tutti_module_each_tensor(gpt, take_back, NULL), TUTTI_OK);
+    }
+    tutti_module_release(gpt);
+    tutti_context_release(ctx);
+}
+
 static void a_failure_before_keeps_its_text(void **state)
 {
     (void)state;
@@ -104,6 +160,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_are_asked_whoever_has_failed),
         cmocka_unit_test(all_are_told_whoever_fails),
+        cmocka_unit_test(each_is_found_once_in_the_order_of_tensors),
         cmocka_unit_test(a_failure_before_keeps_its_text),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

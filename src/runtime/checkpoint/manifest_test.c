@@ -298,6 +298,20 @@ static void names_of_files_need_not_be_utf_8(void **state)
     }
 }
 
+/* Of tensors they must, for other programs read them: none is left out. */
+static void a_tensors_name_that_is_not_utf_8_is_refused(void **state)
+{
+    (void)state;
+    tt_manifest_t *manifest;
+    tt_saved_tensor_t *tensor;
+    tutti_buffer_t text;
+    assert_int_equal(tt_manifest_create(1, 1, &manifest), TUTTI_OK);
+    assert_int_equal(tt_manifest_add(manifest, "a\xff", TUTTI_F32, TUTTI_SHAPE(1), &tensor), 0);
+    assert_int_equal(tt_manifest_print(manifest, &text), TUTTI_ERR_NOMEM);
+    tt_expect_error("a name that is not UTF-8");
+    tt_manifest_release(manifest);
+}
+
 static void another_one_of_a_name_is_refused(void **state)
 {
     (void)state;
@@ -326,6 +340,7 @@ int main(void)
         cmocka_unit_test(many_are_found_by_their_names),
         cmocka_unit_test(millions_of_names_take_no_hours),
         cmocka_unit_test(names_of_files_need_not_be_utf_8),
+        cmocka_unit_test(a_tensors_name_that_is_not_utf_8_is_refused),
         cmocka_unit_test(another_one_of_a_name_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

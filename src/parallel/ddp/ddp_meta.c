@@ -62,11 +62,11 @@ static tutti_status_t make_zeros(tutti_tensor_t *x)
     return status;
 }
 
-/* Parameters have left already. */
+/* Parameters have left already; those of other stages of a pipeline stay there. */
 static tutti_status_t make_whole(void *user, const char *name, tutti_tensor_t *x)
 {
     const tutti_ddp_t *ddp = user;
-    if (!tt_ddp_is_on_meta(x)) {
+    if (!tt_ddp_is_on_meta(x) || tt_slice_is_elsewhere(x)) {
         return TUTTI_OK;
     }
     return ddp->options.no_init && tt_init_check_known(x, name) < 0

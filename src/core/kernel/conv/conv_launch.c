@@ -1,5 +1,20 @@
-/* The launches of conv.h: over planes (conv.c, conv_weight.c) or over volumes (conv_volume.c). */
+/* The launches of conv.h: over planes (conv.c, conv_weight.c) or over volumes (conv_volume.c). A
+ * volume in which nothing moves along depth and height is a plane, as it lies: [D H, W]. */
 #include "core/kernel/conv/conv_impl.h"
+
+/* As planes where that is all it takes. */
+static tt_conv_t simplest(const tt_conv_t *conv)
+{
+    const tt_conv_depth_t *d = &conv->depth;
+    tt_conv_t out = *conv;
+    if (d->size > 0 && d->kernel == 1 && d->stride == 1 && d->padding == 0 &&
+        conv->kernel[0] == 1 && conv->stride[0] == 1 && conv->padding[0] == 0 &&
+        d->out_size == d->size && conv->out_size[0] == conv->size[0]) {
+        out.size[0] = out.out_size[0] = d->size * conv->size[0];
+        out.depth = (tt_conv_depth_t){.size = 0};
+    }
+    return out;
+}
 
 typedef struct {
     tt_conv_t conv;
@@ -10,15 +25,17 @@ typedef struct {
 static tutti_status_t run_forward(tt_threads_t *threads, const void *arguments)
 {
     const operands_t *a = arguments;
-    return (a->conv.depth.size > 0 ? tt_volume_forward : tt_planes_forward)(
-        threads, &a->conv, a->x, a->weight, a->bias, a->y);
+    const tt_conv_t conv = simplest(&a->conv);
+    return (conv.depth.size > 0 ? tt_volume_forward : tt_planes_forward)(threads, &conv, a->x,
+                                                                         a->weight, a->bias, a->y);
 }
 
 static tutti_status_t run_to_x(tt_threads_t *threads, const void *arguments)
 {
     const operands_t *a = arguments;
-    return (a->conv.depth.size > 0 ? tt_volume_to_x : tt_planes_to_x)(threads, &a->conv, a->x,
-                                                                      a->weight, a->bias, a->y);
+    const tt_conv_t conv = simplest(&a->conv);
+    return (conv.depth.size > 0 ? tt_volume_to_x : tt_planes_to_x)(threads, &conv, a->x, a->weight,
+                                                                   a->bias, a->y);
 }
 
 static const tt_pointer_t pointers[] = {TT_POINTER(operands_t, x), TT_POINTER(operands_t, weight),
@@ -48,8 +65,9 @@ typedef struct {
 static tutti_status_t run_to_weight(tt_threads_t *threads, const void *arguments)
 {
     const weight_operands_t *a = arguments;
-    return (a->conv.depth.size > 0 ? tt_volume_to_weight : tt_planes_to_weight)(threads, &a->conv,
-                                                                                a->x, a->dy, a->dw);
+    const tt_conv_t conv = simplest(&a->conv);
+    return (conv.depth.size > 0 ? tt_volume_to_weight : tt_planes_to_weight)(threads, &conv, a->x,
+                                                                             a->dy, a->dw);
 }
 
 static const tt_pointer_t weight_pointers[] = {TT_POINTER(weight_operands_t, x),

@@ -98,7 +98,7 @@ static const char *name_in(const tutti_module_t *parent, const tutti_module_t *m
 }
 
 /* "blocks.1.mlp.up"; of a module that stands alone its kind. */
-static size_t write_path(const tt_frame_t *frame, char *text, size_t bytes)
+static size_t write_path(const tt_module_frame_t *frame, char *text, size_t bytes)
 {
     const tutti_module_t *m = frame->module;
     if (frame->outer == NULL) {
@@ -123,7 +123,7 @@ static tutti_status_t forward_into(tutti_scope_t *s, tutti_module_t *m,
     for (int i = 0; i < output_count; i++) {
         own[i] = &inner->null;
     }
-    const tt_frame_t frame = {s->ctx->frame, m, write_path};
+    const tt_module_frame_t frame = {s->ctx->frame, m, write_path};
     s->ctx->frame = &frame;
     (m->hooks.first == NULL ? call : call_hooked)(inner, m, inputs, input_count, own, output_count);
     s->ctx->frame = frame.outer;

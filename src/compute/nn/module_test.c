@@ -359,7 +359,7 @@ static void options_that_do_not_fit_say_what_to_change(void **state)
     expect_error("mlp: dropout is -0.5: it must be from 0 to 1");
     const tutti_norm_options_t norm = {0};
     assert_int_equal(tutti_module_create(f->ctx, &tutti_rms_norm_layer, &norm, &m), TUTTI_ERR_ARG);
-    const tutti_activation_options_t activation = {(tutti_activation_t)99};
+    const tutti_activation_options_t activation = {.kind = (tutti_activation_t)99};
     assert_int_equal(tutti_module_create(f->ctx, &tutti_activation_layer, &activation, &m),
                      TUTTI_ERR_ARG);
     expect_error("no activation 99");

@@ -52,11 +52,11 @@ typedef struct {
 } tt_place_t;
 
 /* A module whose forward is under way, inside that of `outer`. */
-typedef struct tt_frame {
-    const struct tt_frame *outer;
+typedef struct tt_module_frame {
+    const struct tt_module_frame *outer;
     const void *module;
-    size_t (*write)(const struct tt_frame *frame, char *text, size_t bytes); /* its path */
-} tt_frame_t;
+    size_t (*write)(const struct tt_module_frame *frame, char *text, size_t bytes); /* its path */
+} tt_module_frame_t;
 
 struct tutti_context {
     tt_ref_t ref;
@@ -71,7 +71,7 @@ struct tutti_context {
     uint64_t parameter_count; /* parameters made so far: part of their streams' names */
     bool is_training, is_grad_enabled, detects_anomaly;
     tutti_dtype_t autocast;
-    const tt_frame_t *frame; /* the innermost; NULL: no module runs */
+    const tt_module_frame_t *frame; /* the innermost; NULL: no module runs */
     /* Of compute/autograd: */
     struct tt_run *backward;          /* the backward that executes */
     struct tt_run *waiting_backwards; /* those that others have to go on with */

@@ -89,6 +89,7 @@ static void names_are_changed(void **state)
     assert_int_equal(tutti_saved_find(saved, "owr", &tensor), TUTTI_OK);
     assert_int_equal(tutti_saved_find(saved, "other.edding", &tensor), TUTTI_OK);
     assert_true(tutti_shape_equal(tensor.shape, TUTTI_SHAPE(70, 311)));
+    assert_true(tensor.slices > 0);
     assert_int_equal(tutti_saved_describe(saved).tensors, TT_LAYOUT_TENSORS);
     assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(9, 7), &x), TUTTI_OK);
     assert_int_equal(tutti_saved_read(saved, "other.edding", (int64_t[]){61, 300}, x), TUTTI_OK);

@@ -17,7 +17,7 @@ static char folder[TT_PLACE_BYTES];
 
 /* ---- a model that is cut evenly -------------------------------------------------------------- */
 
-enum { LAYERS = 64, SIDE = 256, PSI = LAYERS * SIDE * SIDE * (int)sizeof(float) };
+enum { LAYERS = 128, SIDE = 256, PSI = LAYERS * SIDE * SIDE * (int)sizeof(float) };
 
 typedef struct {
     tutti_context_t *ctx;

@@ -346,8 +346,7 @@ static void what_does_not_go_with_it_is_refused(void **state)
     run_team(2, have_state_elsewhere, NULL);
 }
 
-/* ---- the end ----------------------------------------------------------------------------------
- */
+/* ---- the end --------------------------------------------------------------------------------- */
 
 /* What is whole when ddp goes stays with the module. */
 static void keep_what_is_whole(tt_member_t *m)
@@ -374,8 +373,7 @@ static void what_is_whole_stays_with_the_module(void **state)
     run_team(2, keep_what_is_whole, NULL);
 }
 
-/* ---- a full disk ------------------------------------------------------------------------------
- */
+/* ---- a full disk ----------------------------------------------------------------------------- */
 
 /* Of a process, so of both ranks. 0: as it was. */
 static void limit_files(tt_member_t *m, rlim_t bytes)

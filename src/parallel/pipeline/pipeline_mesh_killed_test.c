@@ -10,8 +10,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "comm/group/rank_testing.h"
-#include "comm/net/free_port_test.h"
 #include "comm/net/job_key_test.h"
 #include "core/base/clock.h"
 
@@ -99,12 +97,13 @@ static tutti_status_t train_until_failure(tt_mesh_trainer_t *t, death_t *death)
     return TUTTI_OK;
 }
 
-static tutti_status_t be_rank(int rank, int port, death_t *death)
+static tutti_status_t be_rank(int rank, const char *path, death_t *death)
 {
     tt_mesh_trainer_t t;
     tutti_group_t *world;
-    tt_be_rank(rank, RANKS, port);
-    TT_TRY(tutti_init(NULL, &world));
+    tutti_init_options_t options = {.rank = rank, .world_size = RANKS};
+    TT_TRY(tutti_store_file_open(path, &options.store));
+    TT_TRY(tutti_init(&options, &world));
     TT_TRY(tt_mesh_open(&t, &training, world));
     TT_TRY(rank == death->victim ? arm(&t, death) : TUTTI_OK);
     const tutti_status_t status = train_until_failure(&t, death);
@@ -112,11 +111,11 @@ static tutti_status_t be_rank(int rank, int port, death_t *death)
     return status;
 }
 
-static void start(int rank, int port, death_t *death)
+static void start(int rank, const char *path, death_t *death)
 {
     alarm(GUARD_S);
     report_t *report = death->report;
-    report->status[rank] = be_rank(rank, port, death);
+    report->status[rank] = be_rank(rank, path, death);
     snprintf(report->errors[rank], sizeof report->errors[rank], "%s", tutti_last_error());
     _exit(1); /* without a goodbye */
 }
@@ -161,18 +160,22 @@ static void kill_one(int victim, char action, int micro_batch)
     assert_true(report != MAP_FAILED);
     death_t death = {
         .victim = victim, .action = action, .micro_batch = micro_batch, .report = report};
-    const int port = tt_free_port();
+    char path[] = "/tmp/tutti_pipeline_mesh_XXXXXX"; /* of the store */
+    const int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
     pid_t children[RANKS];
     int ended[RANKS];
     for (int rank = 0; rank < RANKS; rank++) {
         children[rank] = fork();
         if (children[rank] == 0) {
-            start(rank, port, &death);
+            start(rank, path, &death);
         }
     }
     for (int rank = 0; rank < RANKS; rank++) {
         assert_int_equal(waitpid(children[rank], &ended[rank], 0), children[rank]);
     }
+    unlink(path);
     for (int rank = 0; rank < RANKS; rank++) {
         const bool is_killed = WIFSIGNALED(ended[rank]) && WTERMSIG(ended[rank]) == SIGKILL;
         if (rank == victim ? !is_killed : !WIFEXITED(ended[rank])) {

@@ -21,7 +21,6 @@
 #ifndef TUTTI_NN_FUNCTIONS_H
 #define TUTTI_NN_FUNCTIONS_H
 
-#include <tutti/nn.h>
 #include <tutti/nn_layers.h>
 #include <tutti/op_feature.h>
 #include <tutti/op_pad.h>

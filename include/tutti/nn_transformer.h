@@ -21,7 +21,6 @@
 #ifndef TUTTI_NN_TRANSFORMER_H
 #define TUTTI_NN_TRANSFORMER_H
 
-#include <tutti/nn.h>
 #include <tutti/nn_layers.h>
 
 #ifdef __cplusplus

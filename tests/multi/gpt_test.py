@@ -133,8 +133,9 @@ class Pipelines(unittest.TestCase):
         line = re.search(r"digest ([0-9a-f]{32}) dp (\d+) tp (\d+) pp (\d+)$", done.stdout, re.M)
         sizes = [int(size) for size in line.group(2, 3, 4)]
         self.assertEqual(math.prod(sizes), ranks)
+        averages = not {"pipedream", "2bw"} & set(options)  # else there is no DDP to say it
         self.assertEqual(len(re.findall(r"rank \d+ stage .* dp \d+ tp \d+ pp \d+$", done.stdout,
-                                        re.M)), ranks)
+                                        re.M)), ranks if averages else 0)
         return line.group(1)
 
     def test_stages_change_no_bit(self):

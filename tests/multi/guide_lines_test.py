@@ -54,6 +54,7 @@ class Lines(unittest.TestCase):
         for line in claimed(QUICK[2]):
             line = line.replace("--steps 10000", "--steps 3").replace("--save-every 500",
                                                                       "--save-every 2")
+            line = line.replace("--micro-batches 64", "--micro-batches 8")  # SMALL has 8 sequences
             self.check(self.place.run(line + SMALL))
         self.assertTrue(os.path.isdir(self.place.path("DIR")))
         self.assertTrue(os.path.exists(self.place.path("step.json")))

@@ -115,7 +115,7 @@ static tutti_tensor_t *compose_heads(const tutti_op_backward_t *call, tutti_tens
     tutti_scope_t *s = call->scope;
     tutti_tensor_t *q = tt_wide(s, qkv[0]), *k = tt_wide(s, qkv[1]), *v = tt_wide(s, qkv[2]);
     const double d = (double)tutti_tensor_dim(q, -1);
-    q = tutti_mul_scalar(s, q, (double)(float)tt_or_default(params->scale, 1 / sqrt(d)));
+    q = tutti_mul_scalar(s, q, tt_or_default(params->scale, 1 / sqrt(d)));
     tutti_tensor_t *scores = tutti_matmul(s, q, tutti_transpose(s, k, -2, -1));
     if (scores->status < 0) {
         return scores;

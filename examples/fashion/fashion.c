@@ -9,6 +9,7 @@
 
 static const char *const models[] = {"mlp", "cnn", "resnet", NULL};
 static const char *const dtypes[] = {"f32", "bf16", NULL};
+static const char *const policies[] = {"stop", "skip", "warn", NULL};
 static const char *const optimizers[] = {"adamw", "sgd", NULL};
 
 static const tutti_option_t table[] = {
@@ -90,6 +91,11 @@ static const tutti_option_t table[] = {
      .offset = offsetof(settings_t, optimizer),
      .choices = optimizers,
      .about = "sgd has a momentum of 0.9"},
+    {.name = "on-nan",
+     .kind = TUTTI_OPTION_CHOICE,
+     .offset = offsetof(settings_t, on_nan),
+     .choices = policies,
+     .about = "a step whose loss or gradient is no number: end, leave it out, go on"},
     {.name = "seed",
      .kind = TUTTI_OPTION_INT,
      .offset = offsetof(settings_t, seed),

@@ -11,12 +11,14 @@
 
 #include <tutti/tutti.h>
 
+enum { ON_NAN_STOP, ON_NAN_SKIP, ON_NAN_WARN };
+
 typedef struct {
     const char *data, *save, *load, *log, *checkpoint, *metrics, *unit, *offload, *mesh;
     const char *offload_parameters;
     int64_t epochs, steps, batch, shards, stage, seed, threads, every, keep, copies;
     double lr, dropout;
-    int model, dtype, optimizer;
+    int model, dtype, optimizer, on_nan;
     bool evaluate, digest, resume, whole, per_host;
 } settings_t;
 

@@ -2,6 +2,7 @@
 #include "fashion.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,11 +48,15 @@ tutti_status_t report_open(const session_t *session, int64_t step, report_t **ou
 void report_step(report_t *report, const progress_t *p)
 {
     const double between = report->is_live ? 0.1 : 5;
+    char loss[32] = "null"; /* JSON knows no NaN */
+    if (isfinite(p->loss)) {
+        snprintf(loss, sizeof loss, "%.6f", p->loss);
+    }
     if (report->log != NULL) {
         fprintf(report->log,
-                "{\"epoch\":%lld,\"step\":%lld,\"loss\":%.6f,\"lr\":%.6g,\"seconds\":%.6f,"
+                "{\"epoch\":%lld,\"step\":%lld,\"loss\":%s,\"lr\":%.6g,\"seconds\":%.6f,"
                 "\"samples_per_second\":%.1f}\n",
-                (long long)p->epoch, (long long)p->step, p->loss, p->lr, p->seconds,
+                (long long)p->epoch, (long long)p->step, loss, p->lr, p->seconds,
                 p->samples_per_second);
     }
     if (report->metrics != NULL) { /* a failure is told when they are closed */

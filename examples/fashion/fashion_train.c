@@ -16,6 +16,7 @@ typedef struct {
     tutti_tensor_t *losses; /* [V] f64: of each shard, summed over its samples */
     progress_t now;
     int64_t samples;
+    bool has_warned;    /* of a loss that is no number */
     int64_t first_step; /* not 0 where a checkpoint was loaded */
     double begin, seconds_in_tests, accuracy;
 } training_t;
@@ -50,10 +51,31 @@ static tutti_status_t share_loss(training_t *t)
     }
     t->samples += samples;
     t->now.loss = sum / (double)samples;
-    if (!isfinite(t->now.loss) && t->session->rank == 0) {
-        fprintf(stderr, "fashion: the loss of step %lld is %g: a lower --lr may help\n",
-                (long long)t->now.step, t->now.loss);
+    return TUTTI_OK;
+}
+
+/* --on-nan: whether the step is left out, on all ranks alike. */
+static tutti_status_t judge(training_t *t, double norm, bool *skips)
+{
+    const int policy = t->session->settings.on_nan;
+    *skips = false;
+    if (isfinite(t->now.loss) && isfinite(norm)) {
+        return TUTTI_OK;
     }
+    if (policy == ON_NAN_STOP) {
+        return tutti_fail(TUTTI_ERR_NUMERIC,
+                          "step %lld: its loss is %g, the norm of its gradient %g, so training "
+                          "stops; checkpoints of before stay, and nothing else is saved. A lower "
+                          "--lr may help; TUTTI_DETECT_ANOMALY=1 names the operation that began "
+                          "it, --on-nan skip goes on",
+                          (long long)t->now.step, t->now.loss, norm);
+    }
+    *skips = policy == ON_NAN_SKIP;
+    if (t->session->rank == 0 && (*skips || !t->has_warned)) {
+        fprintf(stderr, "fashion: step %lld%s: its loss is %g, the norm of its gradient %g\n",
+                (long long)t->now.step, *skips ? " is skipped" : "", t->now.loss, norm);
+    }
+    t->has_warned = true;
     return TUTTI_OK;
 }
 
@@ -64,6 +86,8 @@ static tutti_status_t train_step(training_t *t)
                                        .warmup_steps = t->now.steps / 20,
                                        .total_steps = t->now.steps,
                                        .min_ratio = 0.01};
+    double norm;
+    bool skips;
     tutti_context_set_step(t->session->ctx, t->now.step);
     (void)tutti_tensor_fill(t->losses, 0);
     while (tutti_ddp_next_shard(t->ddp, t->session->ctx)) {
@@ -72,8 +96,10 @@ static tutti_status_t train_step(training_t *t)
     TUTTI_CHECK(tutti_ddp_finish(t->ddp));
     t->now.lr = tutti_schedule_lr(&schedule, t->now.step);
     tutti_optim_set_lr(t->opt, t->now.lr);
-    TUTTI_CHECK(tutti_optim_step(t->opt));
-    return share_loss(t);
+    TUTTI_CHECK(share_loss(t));
+    TUTTI_CHECK(tutti_clip_grad_norm(t->opt, INFINITY, 2, &norm));
+    TUTTI_CHECK(judge(t, norm, &skips));
+    return skips ? TUTTI_OK : tutti_optim_step(t->opt);
 }
 
 static void note_progress(training_t *t)

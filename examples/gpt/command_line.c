@@ -8,6 +8,7 @@
 #include <time.h>
 
 static const char *const dtypes[] = {"f32", "bf16", NULL};
+static const char *const policies[] = {"stop", "skip", "warn", NULL};
 static const char *const schedules[] = {"cosine", "constant", NULL};
 
 #define INT(field, option, letter, least, most, text)                                              \
@@ -54,6 +55,8 @@ static const tutti_option_t table[] = {
     INT(accumulate, "accumulate", "A", 1, 65536, "micro-batches of B sequences per shard and step"),
     REAL(clip, "clip", -1, 1e9,
          "largest norm of the gradient; 0: any; -1: 1, and none with pipedream and 2bw"),
+    CHOICE(on_nan, "on-nan", policies,
+           "a step whose loss or gradient is no number: end, leave it out, go on"),
     INT(seed, "seed", "K", 0, 1e15, "of initial weights and of the order of samples"),
     CHOICE(dtype, "dtype", dtypes, "of the matrix products"),
     INT(threads, "threads", "N", 0, 256, "compute threads of a rank; 0: its share of the cores"),

@@ -4,6 +4,7 @@
  *     train.c     the training loop
  *     layout.c    which ranks share what: --mesh, tensor parallelism; what does not go together
  *     stages.c    --mesh pp=P: stages of the model, each on a rank of its own
+ *     bad_numbers.c   --on-nan
  *     automatic_cut.c  --cut auto: where they begin
  *     parallel.c  how several ranks share a step: DDP, hooks, micro-batches, the timeline
  *     evaluate.c  mean loss over a text, in windows that do not overlap, spread over the ranks
@@ -25,12 +26,13 @@ typedef struct {
     int64_t micro_batches, stages_per_rank, tp_shards;
     int64_t device_mib, device_launch_ns, device_copy_mb; /* zeros: as the device has it */
     double seconds, lr, weight_decay, clip, dropout;
-    int dtype, schedule;
+    int dtype, schedule, on_nan;
     bool evaluate, digest, bench, no_overlap, recompute, resume, whole, per_host;
     bool sequence_parallel, vertical_sync;
 } settings_t;
 
 enum { DTYPE_F32, DTYPE_BF16 };
+enum { ON_NAN_STOP, ON_NAN_SKIP, ON_NAN_WARN };
 enum { SCHEDULE_COSINE, SCHEDULE_CONSTANT };
 enum { VOCAB = 256 };
 
@@ -48,6 +50,7 @@ typedef struct {
     tutti_trace_t *trace;   /* NULL: none */
     tutti_device_t *device; /* NULL: the host */
     int rank, ranks;
+    bool has_warned; /* of a loss that is no number */
 } session_t;
 
 /* Windows of T bytes of --data, from one share of the text to another. */
@@ -87,6 +90,12 @@ tutti_status_t gpt_open_ddp(session_t *session, tutti_ddp_t **out);
 /* Forward and backward of all micro-batches of a shard; the mean of their losses. */
 tutti_status_t gpt_shard(session_t *session, tutti_ddp_t *ddp, gpt_micro_batch_t micro_batch,
                          void *user, double *loss);
+
+/* ---- bad_numbers.c ------------------------------------------------------------------------- */
+
+/* Behind the backward of a step, on all ranks: whether the optimizer is to leave it out. Errors:
+ * NUMERIC (the training stops). */
+tutti_status_t gpt_judge(session_t *session, int64_t step, double loss, double norm, bool *skips);
 
 /* ---- stages.c ------------------------------------------------------------------------------ */
 

@@ -2,6 +2,7 @@
 #include "gpt.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,13 +66,25 @@ static void tell_step(tutti_metrics_t *metrics, const progress_t *p)
     (void)tutti_metrics_scalar(metrics, "lr", p->step, p->lr);
 }
 
+/* A number as JSON has it, which knows no NaN. */
+static const char *as_json(double value, char text[32])
+{
+    if (!isfinite(value)) {
+        return "null";
+    }
+    snprintf(text, 32, "%.6f", value);
+    return text;
+}
+
 void report_step(report_t *report, const progress_t *p)
 {
+    char loss[32];
     if (report->log != NULL) {
         fprintf(report->log,
-                "{\"step\":%lld,\"loss\":%.6f,\"lr\":%.6g,\"seconds\":%.3f,"
+                "{\"step\":%lld,\"loss\":%s,\"lr\":%.6g,\"seconds\":%.3f,"
                 "\"tokens_per_second\":%.1f}\n",
-                (long long)p->step, p->loss, p->lr, p->seconds, p->tokens_per_second);
+                (long long)p->step, as_json(p->loss, loss), p->lr, p->seconds,
+                p->tokens_per_second);
     }
     if (report->metrics != NULL) {
         tell_step(report->metrics, p);
@@ -98,8 +111,9 @@ void report_validation(report_t *report, int64_t step, double seconds, double lo
         (void)tutti_metrics_scalar(report->metrics, "loss/validation", step, loss);
     }
     if (report->log != NULL) {
-        fprintf(report->log, "{\"step\":%lld,\"seconds\":%.3f,\"val_loss\":%.6f}\n",
-                (long long)step, seconds, loss);
+        char text[32];
+        fprintf(report->log, "{\"step\":%lld,\"seconds\":%.3f,\"val_loss\":%s}\n", (long long)step,
+                seconds, as_json(loss, text));
     }
 }
 
@@ -133,6 +147,7 @@ tutti_status_t report_close(report_t *report)
 
 tutti_status_t report_summary(const session_t *session, const summary_t *summary)
 {
+    char train[32], validation[32];
     const settings_t *settings = &session->settings;
     FILE *file = fopen(settings->summary, "w");
     if (file == NULL) {
@@ -141,9 +156,9 @@ tutti_status_t report_summary(const session_t *session, const summary_t *summary
     }
     fprintf(file,
             "{\"ranks\":%d,\"steps\":%lld,\"seconds\":%.2f,\"tokens_per_second\":%.1f,"
-            "\"train_loss\":%.6f,\"val_loss\":%.6f,\"digest\":\"%s\",\"checkpoint\":\"%s\"}\n",
+            "\"train_loss\":%s,\"val_loss\":%s,\"digest\":\"%s\",\"checkpoint\":\"%s\"}\n",
             session->ranks, (long long)summary->steps, summary->seconds, summary->tokens_per_second,
-            summary->train_loss, summary->val_loss, summary->digest,
-            settings->save == NULL ? "" : settings->save);
+            as_json(summary->train_loss, train), as_json(summary->val_loss, validation),
+            summary->digest, settings->save == NULL ? "" : settings->save);
     return close_file(file, settings->summary);
 }

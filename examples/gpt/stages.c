@@ -67,6 +67,10 @@ const char *gpt_check_pipeline(const settings_t *settings)
         has_tensor_parallelism(settings)) {
         return "gpt: --cut auto measures whole layers: give names, or no tensor parallelism";
     }
+    if (gpt_steps_inside(settings) && settings->on_nan == ON_NAN_SKIP) {
+        return "gpt: --on-nan skip leaves out a whole step, and pipedream and 2bw have stepped "
+               "when the loss is known: give stop or warn, or --pipeline flush";
+    }
     if (settings->hook != NULL) {
         return "gpt: gradients of a pipeline's replicas are averaged as they are: no --hook";
     }

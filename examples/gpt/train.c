@@ -63,10 +63,6 @@ static tutti_status_t share_loss(training_t *t)
 {
     TUTTI_CHECK(tutti_all_reduce(t->session->data, t->losses, TUTTI_SUM, NULL));
     t->loss = mean_loss(t);
-    if (!isfinite(t->loss)) {
-        fprintf(stderr, "gpt: the loss of step %lld is %g: a lower --lr may help\n",
-                (long long)t->step, t->loss);
-    }
     return TUTTI_OK;
 }
 
@@ -100,22 +96,32 @@ static tutti_status_t train_shards(training_t *t)
     return tutti_ddp_finish(t->ddp);
 }
 
+/* Clipped, if that is asked for; in any case measured. */
+static tutti_status_t clip(training_t *t, double *norm)
+{
+    const double most = gpt_clip(&t->session->settings);
+    return tutti_clip_grad_norm(t->opt, most > 0 ? most : INFINITY, 2, norm);
+}
+
 static tutti_status_t train_step(training_t *t)
 {
-    const settings_t *settings = &t->session->settings;
-    tutti_context_set_step(t->session->ctx, t->step);
+    session_t *session = t->session;
+    double norm = 0;
+    bool skips = false;
+    const bool has_stepped = gpt_steps_inside(&session->settings);
+    tutti_context_set_step(session->ctx, t->step);
     tutti_optim_set_lr(t->opt, t->lr);
     TUTTI_CHECK(train_shards(t));
-    if (gpt_steps_inside(settings)) {
-        return share_loss(t); /* the stages have stepped */
-    }
-    if (gpt_clip(settings) > 0) {
-        TUTTI_CHECK(tutti_clip_grad_norm(t->opt, gpt_clip(settings), 2, NULL));
+    TUTTI_CHECK(share_loss(t));
+    TUTTI_CHECK(has_stepped ? TUTTI_OK : clip(t, &norm));
+    TUTTI_CHECK(gpt_judge(session, t->step, t->loss, norm, &skips));
+    if (has_stepped || skips) {
+        return TUTTI_OK;
     }
     const int64_t begin = tutti_trace_now();
     TUTTI_CHECK(tutti_optim_step(t->opt));
-    tutti_trace_event(t->session->trace, "compute", "optimizer", begin, tutti_trace_now());
-    return share_loss(t);
+    tutti_trace_event(session->trace, "compute", "optimizer", begin, tutti_trace_now());
+    return TUTTI_OK;
 }
 
 /* ---- when ---------------------------------------------------------------------------------- */

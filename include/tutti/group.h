@@ -146,7 +146,7 @@ TUTTI_API int64_t tutti_group_sent_bytes(const tutti_group_t *group, const char 
  *  see it at once. Ranks of other hosts hear of it over the connections that they have made to
  *  this rank. One that connects later hears of it when this rank next waits or makes progress in
  *  any of its groups; if this rank never does, it waits until its deadline or the end of this
- *  process.
+ *  process. tutti_last_error() stays what it was.
  *  @thread one at a time @errors none */
 TUTTI_API void tutti_group_abort(tutti_group_t *group);
 

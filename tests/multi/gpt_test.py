@@ -6,6 +6,7 @@ import re
 import resource
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -262,6 +263,53 @@ class Buckets(unittest.TestCase):
         train("--summary", path("hook.json"), *options, ranks=2)
         with open(path("hook.json")) as file:
             return file.read()
+
+
+class BadNumbers(unittest.TestCase):
+    """Weights of which one is NaN: so is each loss."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.weights = path("spoiled.safetensors")
+        train("--save", cls.weights)
+        with open(cls.weights, "r+b") as file:
+            file.seek(-4, os.SEEK_END)
+            file.write(struct.pack("<f", math.nan))
+
+    def end(self, *options, ranks=1, **environment):
+        return run("--data", text, *ODD, "--load", self.weights, "--steps", "3", "--threads", "1",
+                   *options, ranks=ranks, check=False, **environment)
+
+    def test_the_training_stops_and_saves_nothing(self):
+        for ranks in (1, 2):
+            saved, folder = path("stopped"), path("stopped_checkpoints")
+            done = self.end("--save", saved, "--checkpoint", folder, "--every", "1", ranks=ranks)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("step 0: its loss is nan, so training stops", done.stderr)
+            self.assertFalse(os.path.exists(saved))
+            self.assertEqual([name for name in os.listdir(folder) if "step" in name]
+                             if os.path.isdir(folder) else [], [])
+
+    def test_steps_are_left_out(self):
+        kept, log = path("kept"), path("skipped.jsonl")
+        done = self.end("--on-nan", "skip", "--save", kept, "--log", log, ranks=2)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for step in range(3):
+            self.assertIn(f"step {step} is skipped: its loss is nan", done.stderr)
+        with open(kept, "rb") as a, open(self.weights, "rb") as b:
+            self.assertEqual(a.read()[-4096:], b.read()[-4096:])
+        with open(log, encoding="utf-8") as file:
+            self.assertEqual([json.loads(line)["loss"] for line in file], [None] * 3)
+
+    def test_one_warning_is_enough(self):
+        done = self.end("--on-nan", "warn")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(len(re.findall("its loss is nan", done.stderr)), 1)
+
+    def test_the_operation_that_began_it_is_named(self):
+        done = self.end(TUTTI_DETECT_ANOMALY="1")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("holds NaN (step 0)", done.stderr)
 
 
 class Weights(unittest.TestCase):

@@ -17,13 +17,10 @@ typedef struct {
 
 tutti_status_t tt_group_give_up(tutti_group_t *group, tutti_status_t status)
 {
-    char text[TT_ERROR_TEXT_BYTES];
-    if (tutti_group_size(group) <= 1) {
-        return status; /* nobody waits */
+    if (tutti_group_size(group) > 1) { /* else nobody waits */
+        tutti_group_abort(group);
     }
-    snprintf(text, sizeof text, "%s", tutti_last_error());
-    tutti_group_abort(group); /* which leaves a text of its own */
-    return tt_fail_again(status, text);
+    return status;
 }
 
 /* The lowest rank's, and whose it is; if none failed the size, or one more if none wants to come

@@ -9,6 +9,7 @@
  */
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 
 #include "comm/group/group_impl.h"
 
@@ -75,11 +76,15 @@ static bool let_stream_abort(tutti_group_t *group)
     return !atomic_exchange(&group->is_abort_asked, false);
 }
 
+/* Often on the way out of a failure, whose text stays the last one. */
 void tutti_group_abort(tutti_group_t *group)
 {
+    char text[TT_ERROR_TEXT_BYTES];
+    snprintf(text, sizeof text, "%s", tutti_last_error());
     if (group != NULL && !tt_group_is_forked(group) && !let_stream_abort(group)) {
         abort_here(group);
     }
+    (void)tt_fail_again(TUTTI_OK, text);
 }
 
 void tutti_group_progress(tutti_group_t *group)

@@ -11,7 +11,7 @@ tutti_status_t tt_ddp_fail(tutti_ddp_t *ddp, tutti_status_t status)
         snprintf(step->error, sizeof step->error, "%s", tutti_last_error());
         tutti_group_abort(ddp->units.group);
         tutti_group_abort(ddp->units.rows.group);
-        tutti_group_abort(ddp->group); /* which leaves a text of its own */
+        tutti_group_abort(ddp->group);
     }
     return tt_fail_again(step->status, step->error);
 }

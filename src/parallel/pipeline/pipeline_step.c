@@ -71,7 +71,7 @@ static char *describe_place(const tutti_pipeline_t *p, char text[PLACE_BYTES])
 /* Nobody waits for this rank any more: stages, parts of a layer, replicas. */
 static void give_up(tutti_pipeline_t *p)
 {
-    tutti_group_abort(p->group); /* which leaves a text of its own */
+    tutti_group_abort(p->group);
     for (int i = 0; i < p->tensor_count; i++) {
         tt_spread_t *spread = p->params[i].tensor->spread;
         if (spread != NULL) {

@@ -133,6 +133,35 @@ TUTTI_API double tutti_tensor_at(const tutti_tensor_t *x, int64_t index);
 /** "f32[2, 3]" into text; returns text. @thread any @errors none */
 TUTTI_API char *tutti_tensor_describe(const tutti_tensor_t *x, char *text, size_t bytes);
 
+/** How tutti_tensor_format() writes. */
+typedef struct tutti_format_options {
+    int precision;      /**< most digits behind the point, 1 to 15; 0: 8 */
+    int64_t threshold;  /**< of more elements only the outer ones are shown; 0: 1000 */
+    int64_t edge_items; /**< of these, so many at each end of a dimension; 0: 3 */
+    int line_width;     /**< columns; 0: 75 */
+} tutti_format_options_t;
+
+/**
+ * The numbers, as NumPy prints an array: the fewest digits that tell each from its neighbours in
+ * x's dtype, in columns, with an exponent where they differ by more than 1000.
+ *
+ *     char text[4096];
+ *     (void)tutti_tensor_format(x, NULL, text, sizeof text);
+ *     puts(text); // [[ 1.   2.5 -3. ]
+ *                 //  [ 4.   0.   6. ]]
+ *
+ * @param options  NULL: the defaults
+ * @param text     [bytes], out: as much as there is room for, with a 0 at its end
+ * @return         the length of the whole, without the 0; 0 where there is no value to read
+ *                 (tutti_last_error())
+ * @thread         any
+ * @cost           a copy of x, where it lies on a device or is not contiguous
+ * @errors         none but that
+ * @source         numpy.array2string
+ */
+TUTTI_API size_t tutti_tensor_format(const tutti_tensor_t *x, const tutti_format_options_t *options,
+                                     char *text, size_t bytes);
+
 /* ---- writing, outside autograd: a backward that needs the old values fails with STATE ------- */
 
 /** Set every element. @thread one at a time per tensor @errors STATE */

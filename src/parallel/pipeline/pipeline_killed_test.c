@@ -101,7 +101,8 @@ static void step_or_die(const tutti_optim_piece_t *piece)
 static tutti_status_t open_async(tt_trainer_t *t, tutti_group_t *world, death_t *death)
 {
     static tutti_optim_ops_t kind;
-    const tt_training_t of_async = tt_training_of(&async);
+    static tt_training_t of_async; /* the loss looks at it in each step */
+    of_async = tt_training_of(&async);
     TT_TRY(tt_async_open(t, &async, &of_async, world));
     TT_TRY(tutti_pipeline_set_optimizer(t->pipeline, NULL));
     tutti_optim_release(t->opt);

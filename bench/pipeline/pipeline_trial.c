@@ -60,6 +60,13 @@ static tutti_status_t time_message(bench_t *b, double bytes, double *seconds)
     return status;
 }
 
+/* To the last stage; its own layers' results are another thing, such as a loss. */
+static double bytes_between(const tutti_layers_t *layers, const tutti_pipeline_partition_t *cut)
+{
+    const int first = cut->stages[cut->count - 1].first;
+    return first > 0 ? layers->layers[first - 1].output_bytes : 0;
+}
+
 static tutti_measure_options_t measure_options(const bench_t *b, const trial_t *t,
                                                tutti_tensor_t *micro_batch[2])
 {
@@ -86,8 +93,7 @@ static tutti_status_t cut_and_measure(bench_t *b, trial_t *t, const tutti_measur
     TUTTI_CHECK(tutti_barrier(b->world, NULL)); /* all at the same time */
     TUTTI_CHECK(tutti_measure_layers(b->ctx, t->net, NULL, o, &mine));
     TUTTI_CHECK(tutti_layers_stage_costs(&mine, &cut, own));
-    TUTTI_CHECK(
-        time_message(b, layers->layers[cut.stages[cut.count - 1].first].output_bytes, &message));
+    TUTTI_CHECK(time_message(b, bytes_between(layers, &cut), &message));
     for (int s = 0; s < t->stages; s++) {
         if (tutti_pipeline_rank_of(&plan, s) == b->rank) {
             const double row[FIELDS] = {own[s].forward, own[s].input, own[s].weight,

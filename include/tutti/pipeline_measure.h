@@ -69,9 +69,10 @@ typedef struct tutti_layers {
  * @cost           2 (repeats + 1) steps of the module, its activations and gradients, and a copy
  *                 of its buffers; a broadcast of 72 bytes for each layer
  * @errors         on all ranks: ARG (no inputs, repeats, a tensor that no part has), STATE (a
- *                 parameter is dealt out by DDP or a pipeline: measure before), UNSUPPORTED (a part
- *                 by tensor parallelism, or on meta), NOMEM; those of the modules and of the loss;
- *                 PEER, TIMEOUT, ABORTED
+ *                 parameter is dealt out by DDP or a pipeline, or its gradients are averaged by
+ *                 DDP, or heard of by tutti_tensor_on_accumulate(): measure before), UNSUPPORTED (a
+ *                 part by tensor parallelism, or on meta), NOMEM; those of the modules and of the
+ *                 loss; PEER, TIMEOUT, ABORTED
  * @source         Narayanan et al., "PipeDream", 2019, section 3.1
  */
 TUTTI_API tutti_status_t tutti_measure_layers(tutti_context_t *ctx, tutti_module_t *module,

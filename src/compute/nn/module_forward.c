@@ -137,6 +137,16 @@ static tutti_status_t forward_into(tutti_scope_t *s, tutti_module_t *m,
     return tutti_scope_close(inner);
 }
 
+/* Those who wait for this rank's part of the module hear of it. */
+static void give_up(const tutti_module_t *m, tutti_status_t status)
+{
+    for (tt_module_cut_t *cut = m->cut; cut != NULL; cut = cut->next) {
+        if (cut->give_up != NULL) {
+            cut->give_up(cut, status);
+        }
+    }
+}
+
 void tutti_forward_many(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *const *inputs,
                         int input_count, tutti_tensor_t **outputs, int output_count)
 {
@@ -144,12 +154,10 @@ void tutti_forward_many(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *con
     if (output_count > OUTPUTS_FEW) {
         own = tt_alloc_array((size_t)output_count, sizeof(tutti_tensor_t *), "module outputs");
     }
-    if (own == NULL) {
-        tt_fail_outputs(s, TUTTI_ERR_NOMEM, outputs, output_count);
-        return;
-    }
-    const tutti_status_t status = forward_into(s, m, inputs, input_count, own, output_count);
+    const tutti_status_t status =
+        own == NULL ? TUTTI_ERR_NOMEM : forward_into(s, m, inputs, input_count, own, output_count);
     if (status < 0) {
+        give_up(m, status);
         tt_fail_outputs(s, status, outputs, output_count);
     } else {
         memcpy(outputs, own, (size_t)output_count * sizeof(tutti_tensor_t *));

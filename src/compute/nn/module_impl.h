@@ -33,6 +33,8 @@ typedef struct {
  * module. Dropout draws as the whole would. */
 typedef struct tt_module_cut {
     void (*release)(struct tt_module_cut *cut);
+    /* A call of the module failed, perhaps before its hooks; NULL: nobody waits for it. */
+    void (*give_up)(struct tt_module_cut *cut, tutti_status_t status);
     struct tt_module_cut *next; /* more that goes with the module, and nobody looks at */
     tt_share_t positions;       /* of the result's dimension but one from the last */
     tt_share_t heads;           /* of an attention's */

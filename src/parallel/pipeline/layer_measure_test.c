@@ -2,6 +2,7 @@
  */
 #include <math.h>
 
+#include <tutti/ddp.h>
 #include <tutti/op.h>
 #include <tutti/pipeline_measure.h>
 #include <tutti/tensor_parallel.h>
@@ -434,6 +435,35 @@ static void what_is_dealt_out_is_refused(void **state)
     tt_team_expect(2, 0, measure_what_is_dealt_out, NULL);
 }
 
+/* DDP would take what is measured for a training's gradients, and give its group up. */
+static void measure_what_is_averaged(tt_member_t *m)
+{
+    tutti_context_t *ctx;
+    tutti_scope_t *s;
+    tutti_module_t *net;
+    tutti_ddp_t *ddp;
+    tutti_layers_t layers;
+    TT_EXPECT(m, tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx) == 0);
+    TT_EXPECT(m, tt_make_model(ctx, "mlp", &net) == 0);
+    TT_EXPECT(m, tutti_ddp_create(ctx, net, m->group, NULL, &ddp) == 0);
+    TT_EXPECT(m, tutti_scope_open(ctx, &s) == 0);
+    tutti_tensor_t *x = tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(ROWS, WIDTH));
+    const tutti_measure_options_t options = {.inputs = &x, .input_count = 1};
+    TT_EXPECT(m, tutti_measure_layers(ctx, net, m->group, &options, &layers) == TUTTI_ERR_STATE);
+    TT_EXPECT(m, strstr(tutti_last_error(), "0.weight's gradients are heard of") != NULL);
+    TT_EXPECT(m, tutti_barrier(m->group, NULL) == 0); /* the training goes on */
+    TT_EXPECT(m, tutti_scope_close(s) == 0);
+    tutti_ddp_release(ddp);
+    tutti_module_release(net);
+    tutti_context_release(ctx);
+}
+
+static void what_is_averaged_is_refused(void **state)
+{
+    (void)state;
+    tt_team_expect(2, 0, measure_what_is_averaged, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -447,6 +477,7 @@ int main(void)
         cmocka_unit_test(a_failure_of_rank_0_is_everybodys),
         cmocka_unit_test(what_cannot_be_measured_is_refused),
         cmocka_unit_test(what_is_dealt_out_is_refused),
+        cmocka_unit_test(what_is_averaged_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

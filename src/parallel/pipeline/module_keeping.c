@@ -3,6 +3,7 @@
 #include <tutti/devices.h>
 #include <tutti/modes.h>
 
+#include "compute/autograd/node.h"
 #include "core/base/alloc.h"
 #include "core/tensor/tensor_impl.h"
 #include "parallel/pipeline/layer_measure.h"
@@ -39,10 +40,32 @@ static tutti_status_t add(tt_kept_t **all, int *count, int *capacity, tutti_tens
     return TUTTI_OK;
 }
 
+static bool is_heard_of(const tutti_tensor_t *x)
+{
+    const tt_autograd_t *a = tt_autograd_of(x);
+    const tt_hook_link_t *link = a == NULL ? NULL : a->hooks.first;
+    while (link != NULL && (link->is_removed || ((const tt_hook_t *)link)->on_accumulate == NULL)) {
+        link = link->next;
+    }
+    return link != NULL;
+}
+
+/* Whoever hears of gradients takes them for a training's: DDP averages them. */
+static tutti_status_t check_hooks(const char *name, const tutti_tensor_t *x)
+{
+    return is_heard_of(x)
+               ? TT_FAIL(TUTTI_ERR_STATE,
+                         "measure_layers: %s's gradients are heard of by a DDP, or by a hook of "
+                         "tutti_tensor_on_accumulate(): measure before these are made",
+                         name)
+               : TUTTI_OK;
+}
+
 static tutti_status_t add_parameter(void *user, const char *name, tutti_tensor_t *x)
 {
     tt_keeping_t *k = user;
     TT_TRY(check_tensor(name, x));
+    TT_TRY(check_hooks(name, x));
     return add(&k->params, &k->param_count, &k->param_capacity, x);
 }
 

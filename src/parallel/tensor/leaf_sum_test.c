@@ -125,20 +125,21 @@ static void expect_same(const case_t *c)
     }
 }
 
-/* Of one sample, chunks are of positions; lengths that T does not divide are cut unevenly. */
+/* Of one sample, chunks are of positions; lengths that T does not divide are cut unevenly. Of one
+ * position, or three, some chunks and some ranks have no rows. */
 static void chunks_change_no_bit(void **state)
 {
     (void)state;
     static case_t c;
-    const int64_t batches[] = {1, 4, 5}, lengths[] = {8, 11};
+    const int64_t batches[] = {1, 4, 5}, lengths[] = {8, 11, 1, 3};
     const tutti_dtype_t dtypes[] = {TUTTI_F32, TUTTI_BF16};
-    for (int i = 0; i < 2 * 3 * 2 * 2 * 3 * TT_TP_CHUNKS_MAX; i++) {
+    for (int i = 0; i < 2 * 3 * 4 * 2 * 3 * TT_TP_CHUNKS_MAX; i++) {
         c = (case_t){.is_packed = i % 2 == 1,
                      .batch = batches[i / 2 % 3],
-                     .length = lengths[i / 6 % 2],
-                     .out = dtypes[i / 12 % 2],
-                     .ranks = 2 + i / 24 % 3,
-                     .chunks = 1 + i / 72};
+                     .length = lengths[i / 6 % 4],
+                     .out = dtypes[i / 24 % 2],
+                     .ranks = 2 + i / 48 % 3,
+                     .chunks = 1 + i / 144};
         tt_team_expect(c.ranks, 0, sum_leaves, &c);
         expect_same(&c);
     }

@@ -254,10 +254,13 @@ static void try_other_values(tt_member_t *m)
 {
     place_t p = {0};
     TT_EXPECT(m, open_place(&p, &tutti_mlp_layer, &mlp_options) == TUTTI_OK);
+    tutti_tensor_t *x = tutti_ones(p.s, TUTTI_F32, TUTTI_SHAPE(BATCH, LENGTH, WIDTH));
+    TT_EXPECT(m, tutti_backward(p.s, tutti_sum(p.s, tutti_forward(p.s, p.net, x))) == TUTTI_OK);
     if (m->rank == 1) {
         ((float *)tutti_tensor_data(tutti_module_find(p.net, "up.bias")))[3] += 1;
     }
     TT_EXPECT(m, tutti_parallelize(p.net, m->group, NULL) == TUTTI_ERR_MISMATCH);
+    TT_EXPECT(m, tutti_tensor_grad(tutti_module_find(p.net, "up.bias")) != NULL); /* as it was */
     TT_EXPECT(m, strstr(tutti_last_error(), "the module has other values than on rank 0") != NULL);
     ((float *)tutti_tensor_data(tutti_module_find(p.net, "up.bias")))[3] = 1;
     TT_EXPECT(m, tutti_parallelize(p.net, m->group, NULL) == TUTTI_OK);
@@ -413,6 +416,32 @@ static void nobody_waits_for_a_rank_that_failed(void **state)
     tt_team_expect_quietly(2, 100000, fail_inside, &in_backward);
 }
 
+/* Rank 1 has nothing to give to the module: what made its input has failed. It stays until rank 0
+ * has heard of it. */
+static void pass_a_failure(tt_member_t *m)
+{
+    place_t p = {0};
+    TT_EXPECT(m, open_place(&p, &tutti_transformer_block_layer, &block_options) == TUTTI_OK);
+    TT_EXPECT(m, tutti_parallelize(p.net, m->group, NULL) == TUTTI_OK);
+    tutti_tensor_t *x = tutti_ones(p.s, TUTTI_F32, TUTTI_SHAPE(BATCH, LENGTH, WIDTH));
+    if (m->rank == 1) {
+        x = tutti_reshape(p.s, x, TUTTI_SHAPE(BATCH, LENGTH));
+    }
+    const tutti_status_t status = tutti_tensor_status(tutti_forward(p.s, p.net, x));
+    TT_EXPECT(m, status == (m->rank == 1 ? TUTTI_ERR_SHAPE : TUTTI_ERR_ABORTED));
+    (void)pthread_barrier_wait(m->user);
+    TT_EXPECT(m, close_place(&p) == status);
+}
+
+static void nobody_waits_for_a_rank_without_an_input(void **state)
+{
+    (void)state;
+    pthread_barrier_t both;
+    assert_int_equal(pthread_barrier_init(&both, NULL, 2), 0);
+    tt_team_expect_quietly(2, 5000, pass_a_failure, &both);
+    pthread_barrier_destroy(&both);
+}
+
 /* Rank 1 cannot look at the whole: it has no gradient, or no memory. Rank 0, which comes later so
  * that it takes no memory meanwhile, hears of it. */
 typedef enum { WHOLE_GRAD, WHOLE, DIGEST, LOOKS } look_t;
@@ -513,6 +542,7 @@ int main(void)
         cmocka_unit_test(inputs_and_results_are_prepared),
         cmocka_unit_test(an_embedding_gives_no_negative_zero),
         cmocka_unit_test(nobody_waits_for_a_rank_that_failed),
+        cmocka_unit_test(nobody_waits_for_a_rank_without_an_input),
         cmocka_unit_test(nobody_waits_for_a_rank_that_cannot_look),
         cmocka_unit_test(no_allocation_that_fails_is_lost),
     };

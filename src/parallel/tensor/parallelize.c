@@ -63,10 +63,12 @@ static tutti_status_t check_whole(void *user, const char *name, tutti_tensor_t *
     return TUTTI_OK;
 }
 
+/* Of no tensor of a module does this fail. */
 static tutti_status_t forget_grad(void *user, const char *name, tutti_tensor_t *x)
 {
     (void)user, (void)name;
-    return tutti_tensor_set_grad(x, NULL);
+    (void)tutti_tensor_set_grad(x, NULL);
+    return TUTTI_OK;
 }
 
 /* A dropout layer has the columns of the layer before it, which has one part. */
@@ -98,7 +100,7 @@ static tutti_status_t make_all(tutti_module_t *m, const tt_tp_t *tp,
     for (size_t i = 0; i < plan->count; i++) {
         TT_TRY(tt_tp_cut_make(&plan->items[i]));
     }
-    return tutti_module_each_parameter(m, forget_grad, NULL);
+    return TUTTI_OK;
 }
 
 /* ---- what all ranks must have ---------------------------------------------------------------- */
@@ -200,12 +202,9 @@ static tutti_status_t check_ranks(tutti_module_t *m, const tt_tp_t *tp, const tt
 
 /* ---- failures of a forward or a backward ----------------------------------------------------- */
 
-static tutti_status_t watch_forward(tutti_scope_t *s, tutti_module_call_t *call, void *user)
+static void give_up(tt_module_cut_t *guard, tutti_status_t status)
 {
-    const tt_tp_cut_t *guard = user;
-    const tutti_status_t status = tutti_scope_status(s);
-    (void)call;
-    return status < 0 ? tt_group_give_up(guard->how.tp.group, status) : TUTTI_OK;
+    (void)tt_group_give_up(((const tt_tp_cut_t *)guard)->how.tp.group, status);
 }
 
 static tutti_status_t watch_end(tutti_scope_t *s, tutti_status_t status, void *user)
@@ -223,10 +222,10 @@ static tutti_status_t watch_backward(tutti_scope_t *s, tutti_module_call_t *call
 
 static tutti_status_t make_guard(tutti_module_t *m, const tt_tp_t *tp, tt_tp_cut_t **out)
 {
-    static const tutti_module_hooks_t hooks = {
-        .after_forward = watch_forward, .before_backward = watch_backward, .always_call = true};
+    static const tutti_module_hooks_t hooks = {.before_backward = watch_backward};
     tt_tp_cut_t *guard;
     TT_TRY(tt_tp_cut_new(tp, &guard));
+    guard->base.give_up = give_up;
     const tutti_status_t status = tutti_module_add_hooks(m, &hooks, guard);
     if (status < 0) {
         guard->base.release(&guard->base);
@@ -257,6 +256,7 @@ static tutti_status_t parallelize(tutti_module_t *m, const tt_tp_t *tp,
         }
         return status;
     }
+    (void)tutti_module_each_tensor(m, forget_grad, NULL); /* a walk that needs no memory */
     for (size_t i = 0; i < plan->count; i++) {
         tt_tp_cut_commit(&plan->items[i]);
     }

@@ -154,6 +154,9 @@ TUTTI_API void tutti_group_abort(tutti_group_t *group);
  *  calls with different tags do not match. 0 at first. @thread one at a time @errors none */
 TUTTI_API void tutti_group_set_tag(tutti_group_t *group, uint64_t tag);
 
+/** That number. @thread one at a time @errors none; 0 of no group */
+TUTTI_API uint64_t tutti_group_tag(const tutti_group_t *group);
+
 /** Move the calls under way forward, those of all groups of the same world, without blocking. Waits
  *  do it too, and calls on devices while they are made. @thread one at a time @errors none: a
  * failure is kept by the works */

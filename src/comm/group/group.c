@@ -270,6 +270,11 @@ void tutti_group_set_tag(tutti_group_t *group, uint64_t tag)
     }
 }
 
+uint64_t tutti_group_tag(const tutti_group_t *group)
+{
+    return group == NULL ? 0 : group->tag;
+}
+
 int tt_group_root_rank(const tutti_group_t *group, int rank)
 {
     return group->root != NULL ? group->root_ranks[rank] : rank;

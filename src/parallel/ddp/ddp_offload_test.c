@@ -392,7 +392,7 @@ static void limit_files(tt_member_t *m, rlim_t bytes)
 /* State finds no room in the first step, which changes nothing: it is tried again. */
 static void step_on_a_full_disk(tt_member_t *m)
 {
-    char(*digests)[TUTTI_DIGEST_BYTES] = m->user;
+    char(*digests)[2][TUTTI_DIGEST_BYTES] = m->user; /* of each rank */
     for (int is_full = 0; is_full < 2; is_full++) {
         job_t job;
         const tutti_ddp_options_t options = {.stage = 3, .offload = folder};
@@ -408,7 +408,7 @@ static void step_on_a_full_disk(tt_member_t *m)
         }
         TT_EXPECT(m, tutti_optim_step(job.opt) == TUTTI_OK);
         TT_EXPECT(m, step(&job, 1) == TUTTI_OK);
-        TT_EXPECT(m, tutti_ddp_digest(job.ddp, digests[is_full]) == TUTTI_OK);
+        TT_EXPECT(m, tutti_ddp_digest(job.ddp, digests[m->rank][is_full]) == TUTTI_OK);
         close_job(&job);
     }
 }
@@ -430,10 +430,13 @@ static void create_on_a_full_disk(tt_member_t *m)
 static void a_full_disk_is_told_before_anything_changes(void **state)
 {
     (void)state;
-    char digests[2][TUTTI_DIGEST_BYTES];
+    char digests[2][2][TUTTI_DIGEST_BYTES];
     (void)signal(SIGXFSZ, SIG_IGN);
     run_team(2, step_on_a_full_disk, digests);
-    assert_string_equal(digests[1], digests[0]);
+    for (int rank = 0; rank < 2; rank++) {
+        assert_string_equal(digests[rank][0], digests[0][0]);
+        assert_string_equal(digests[rank][1], digests[0][0]);
+    }
     run_team(2, create_on_a_full_disk, NULL);
 }
 

@@ -104,6 +104,7 @@ static tutti_status_t take_sum(const job_t *job)
                         &from);
 }
 
+/* Chunks of different wholes may be of one size: the tag tells them apart. */
 static tutti_status_t call_group(const job_t *job)
 {
     tt_leaf_chunk_t *chunk = job->chunk;
@@ -112,10 +113,17 @@ static tutti_status_t call_group(const job_t *job)
                                           .pieces = chunk->pieces,
                                           .piece_count = chunk->piece_count,
                                           .dtype = job->sum->dtype};
-    return job->parts == NULL
-               ? tutti_all_reduce_contributions(group, &leaves, job->out, TUTTI_SUM, &chunk->work)
-               : tutti_reduce_scatter_contributions_uneven(group, &leaves, job->out, job->parts,
-                                                           TUTTI_SUM, &chunk->work);
+    const uint64_t tag = tutti_group_tag(group);
+    if (job->rows->chunks > 1) {
+        tutti_group_set_tag(group, tag ^ (uint64_t)tutti_shape_numel(job->rows->whole));
+    }
+    const tutti_status_t status =
+        job->parts == NULL
+            ? tutti_all_reduce_contributions(group, &leaves, job->out, TUTTI_SUM, &chunk->work)
+            : tutti_reduce_scatter_contributions_uneven(group, &leaves, job->out, job->parts,
+                                                        TUTTI_SUM, &chunk->work);
+    tutti_group_set_tag(group, tag);
+    return status;
 }
 
 static tutti_status_t perform(const job_t *job, tt_leaves_t leaves)

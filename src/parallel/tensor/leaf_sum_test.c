@@ -155,6 +155,34 @@ static void a_failure_behind_the_first_chunk_is_everybodys_end(void **state)
     assert_int_equal(c.made[0], 3); /* of two leaves each */
 }
 
+/* Rank 0 sums 4 samples in two chunks, rank 1 two samples in one: the first calls are of one size.
+ */
+static void sum_another_whole(tt_member_t *m)
+{
+    const int64_t batch = m->rank == 0 ? 4 : 2;
+    const case_t c = {.batch = batch, .length = 8};
+    const tt_tp_rows_t rows = {.whole = TUTTI_SHAPE(batch, 8, WIDTH),
+                               .chunks = m->rank == 0 ? 2 : 1};
+    const tt_tp_t tp = {m->group, SHARDS};
+    tutti_context_t *ctx;
+    tutti_scope_t *s;
+    TT_EXPECT(m, tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx) == 0);
+    TT_EXPECT(m, tutti_scope_open(ctx, &s) == 0);
+    maker_t maker = {&c, s, &tp, 0};
+    tt_leaf_sum_t sum = {
+        .tp = &tp, .s = s, .dtype = TUTTI_F32, .rows = rows, .make = multiply_leaf, .user = &maker};
+    tutti_tensor_t *out = tutti_empty(s, TUTTI_F32, rows.whole);
+    TT_EXPECT(m, tt_leaf_sum(&sum, out) == TUTTI_ERR_MISMATCH);
+    TT_EXPECT(m, tutti_scope_close(s) == 0);
+    tutti_context_release(ctx);
+}
+
+static void chunks_of_different_wholes_do_not_meet(void **state)
+{
+    (void)state;
+    tt_team_expect_quietly(2, 0, sum_another_whole, NULL);
+}
+
 static void chunks_are_of_large_sums_alone(tt_member_t *m)
 {
     const tt_tp_t tp = {m->group, SHARDS};
@@ -182,6 +210,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chunks_change_no_bit),
         cmocka_unit_test(a_failure_behind_the_first_chunk_is_everybodys_end),
+        cmocka_unit_test(chunks_of_different_wholes_do_not_meet),
         cmocka_unit_test(small_sums_and_those_of_one_rank_are_one_chunk),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

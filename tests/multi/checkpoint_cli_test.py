@@ -262,6 +262,14 @@ class Verify(Checkpoints):
             self.assertEqual({one["file"] for one in damage} - {file}, set())
             shutil.move(self.folder + "/kept", file)
 
+    def test_a_file_of_a_steps_name_is_damage_and_the_next_ones_are_read(self):
+        with open(step_of(self.folder, 1), "w") as file:
+            file.write("of no format")
+        path = save(self.folder, step=2)
+        said = self.tutti("verify", self.folder, code=1)
+        self.assertIn(step_of(self.folder, 1) + ": ", said)
+        self.assertIn(path + ": whole", said)
+
     def test_what_is_no_checkpoint_is_no_damage(self):
         self.assertIn("no checkpoint: want", self.tutti("verify", self.folder, code=2))
         self.assertIn("No such file", self.tutti("verify", self.folder + "/none", code=2))

@@ -192,8 +192,8 @@ typedef struct tutti_checkpoint {
  * @errors      on every rank, and nothing is changed: ARG (slices that overlap, leave a gap, or are
  *              no part of their tensor: names tensor and ranks; per_host where hosts have a common
  *              folder), MISMATCH (ranks have other shapes or dtypes of it, other texts of a name,
- *              another step, `whole`, or per_host, or with it another host_copies or keep: names
- *              them), STATE (a slice lies on meta; the data loader is
+ *              another step, `whole`, or per_host, or with it another host_copies, keep or
+ *              keep_steps: names them), STATE (a slice lies on meta; the data loader is
  *              within a step; another job has the folder: says which), IO (the disk is full; a
  *              rank's folder is another one …), NOMEM; PEER, TIMEOUT
  * @source      torch.distributed.checkpoint.save

@@ -212,8 +212,8 @@ TUTTI_API tutti_status_t tutti_checkpoint_save(const tutti_checkpoint_t *checkpo
  * @cost        each rank reads the blocks of 16 KiB in which its slices are; with per_host what its
  *              host has not comes from ranks of others, and takes 32 MiB at a time there and here
  * @errors      ARG (folder, options, slices), STATE (a slice lies on meta; another job has the
- *              folder), UNSUPPORTED (the newest is of a later version), MISMATCH (it lacks tensors or
- *              texts, has some that no rank has, or others of their names: lists those of all
+ *              folder), UNSUPPORTED (the newest is of a later version), MISMATCH (it lacks tensors
+ *              or texts, has some that no rank has, or others of their names: lists those of all
  *              ranks; the state of another optimizer, or of a loader of other samples), IO or
  *              FORMAT (none can be read: names the newest, with file, offset and tensor; what is in
  *              memory may be a part of it), NOMEM; PEER, TIMEOUT

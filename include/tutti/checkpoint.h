@@ -192,8 +192,8 @@ typedef struct tutti_checkpoint {
  * @errors      on every rank, and nothing is changed: ARG (slices that overlap, leave a gap, or are
  *              no part of their tensor: names tensor and ranks; per_host where hosts have a common
  *              folder), MISMATCH (ranks have other shapes or dtypes of it, other texts of a name,
- *              another step, `whole`, or per_host, or with it another host_copies or keep: names
- *              them), STATE (a slice lies on meta; the data loader is
+ *              another step, `whole`, or per_host, or with it another host_copies, keep or
+ *              keep_steps: names them), STATE (a slice lies on meta; the data loader is
  *              within a step; another job has the folder: says which), IO (the disk is full; a
  *              rank's folder is another one …), NOMEM; PEER, TIMEOUT
  * @source      torch.distributed.checkpoint.save
@@ -211,7 +211,8 @@ TUTTI_API tutti_status_t tutti_checkpoint_save(const tutti_checkpoint_t *checkpo
  *              hosts than those that saved, as long as all files are on some of them
  * @cost        each rank reads the blocks of 16 KiB in which its slices are; with per_host what its
  *              host has not comes from ranks of others, and takes 32 MiB at a time there and here
- * @errors      STATE (a slice lies on meta; another job has the folder), MISMATCH (it lacks tensors
+ * @errors      ARG (folder, options, slices), STATE (a slice lies on meta; another job has the
+ *              folder), UNSUPPORTED (the newest is of a later version), MISMATCH (it lacks tensors
  *              or texts, has some that no rank has, or others of their names: lists those of all
  *              ranks; the state of another optimizer, or of a loader of other samples), IO or
  *              FORMAT (none can be read: names the newest, with file, offset and tensor; what is in

@@ -192,13 +192,13 @@ typedef struct tutti_saved_watch {
 } tutti_saved_watch_t;
 
 /**
- * Whether all files of a checkpoint are there, as long as they must be; where each host has a disk,
- * those of the folder's host, and others that are there. Nothing is read, but for
- * Hugging Face's index where tensors were saved whole.
+ * Whether all files of a checkpoint are there, as long as they must be, in a folder that has not
+ * the name of another step; where each host has a disk, those of the folder's host, and others that
+ * are there. Nothing is read, but for Hugging Face's index where tensors were saved whole.
  *
  * @thread  any
- * @errors  IO (names the file that is not there), FORMAT (names the one that is too short, or an
- *          index that is not the manifest's), NOMEM
+ * @errors  IO (names the file that is not there), FORMAT (names the one that is too short, an index
+ *          that is not the manifest's, or the folder), NOMEM
  */
 TUTTI_API tutti_status_t tutti_saved_check(const tutti_saved_t *saved);
 

@@ -2,7 +2,7 @@
  * another one. */
 #include <inttypes.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 #include "cli/checkpoint_parts.h"
 
@@ -60,11 +60,14 @@ static void print_verdict(const tutti_saved_t *saved, size_t damage)
     }
 }
 
-/* A folder that has a step's name has a checkpoint in it, unless it was removed meanwhile. */
+/* What has a step's name is a folder with a checkpoint in it, unless it was removed meanwhile. */
 static bool is_damage(tutti_status_t status, const char *path, bool is_step)
 {
+    struct stat about;
     const bool is_lost = status == TUTTI_ERR_IO || status == TUTTI_ERR_NOT_FOUND;
-    return status == TUTTI_ERR_FORMAT || (is_lost && is_step && access(path, F_OK) == 0);
+    const bool is_there = is_step && stat(path, &about) == 0;
+    return status == TUTTI_ERR_FORMAT ||
+           (is_there && status < 0 && (is_lost || !S_ISDIR(about.st_mode)));
 }
 
 /* Also one whose manifest is damaged. Errors: those of what is no damage. */

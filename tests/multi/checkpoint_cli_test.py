@@ -262,6 +262,14 @@ class Verify(Checkpoints):
             self.assertEqual({one["file"] for one in damage} - {file}, set())
             shutil.move(self.folder + "/kept", file)
 
+    def test_a_file_of_a_steps_name_is_damage_and_the_next_ones_are_read(self):
+        with open(step_of(self.folder, 1), "w") as file:
+            file.write("of no format")
+        path = save(self.folder, step=2)
+        said = self.tutti("verify", self.folder, code=1)
+        self.assertIn(step_of(self.folder, 1) + ": ", said)
+        self.assertIn(path + ": whole", said)
+
     def test_what_is_no_checkpoint_is_no_damage(self):
         self.assertIn("no checkpoint: want", self.tutti("verify", self.folder, code=2))
         self.assertIn("No such file", self.tutti("verify", self.folder + "/none", code=2))
@@ -390,6 +398,30 @@ class Prune(Checkpoints):
 
     def damage_of(self, step):
         return self.json("verify", step_of(self.folder, step), code=1)["checkpoints"][0]["damage"]
+
+    def test_a_copy_under_another_name_is_not_counted(self):
+        """A training would pass it over."""
+        for step in (1, 2):
+            save(self.folder, "replicated", 1, step)
+        copy = step_of(self.folder, 3)
+        shutil.copytree(step_of(self.folder, 2), copy)
+        why = f"{copy}: of step 2, under another one's name"
+        self.assertEqual([one["state"] for one in self.json("list", self.folder)["steps"]],
+                         ["complete", "complete", "damaged"])
+        self.assertIn(why, self.tutti("verify", self.folder, code=1))
+        self.tutti("verify", copy + "/manifest.json", code=1)
+        for options in ((), ("--fast",)):
+            found = self.json("prune", self.folder, "--keep", "1", "--dry-run", *options)
+            self.assertEqual((found["removed"], found["kept"], found["uncounted"]),
+                             ([1], [3, 2], [{"step": 3, "problem": why}]))
+
+    def test_a_model_that_lost_its_manifest_is_not_counted(self):
+        """Others may read it, but a training would pass it over."""
+        whole = save(self.folder, "replicated", 1, 1)
+        os.mkdir(step_of(self.folder, 2))
+        self.tutti("merge", "--shard-size", "64KB", whole, step_of(self.folder, 2))
+        found = self.json("prune", self.folder, "--keep", "1")
+        self.assertEqual((found["removed"], found["kept"]), ([], [2, 1]))
 
     def test_where_fewer_are_whole_nothing_goes(self):
         for step in (1, 2, 3):

@@ -120,6 +120,12 @@ class CheckpointKill(unittest.TestCase):
     def test_kill_hosts(self):
         self.kill_at(MOMENTS // 2, "hosts")
 
+    def test_kill_saver(self):
+        self.kill_at(MOMENTS // 2, "saver")
+
+    def test_kill_hosts_saver(self):
+        self.kill_at(MOMENTS // 2, "hosts", "saver")
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

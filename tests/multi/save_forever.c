@@ -3,7 +3,8 @@
  * it is killed, or hears that the other rank was; every second attempt saves tensors whole. With
  * "hosts" behind the folder the ranks are hosts with a disk each, and save each step twice; with
  * "swapped" each has the other one's disk, so that all that it loads is sent by that; "die N" kills
- * rank 1 when it reads the Nth time in a file of slices. Each line is written at once. */
+ * rank 1 when it reads the Nth time in a file of slices; with "saver" a thread saves. Each line is
+ * written at once. */
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -18,7 +19,7 @@ enum { SLICES = 3, ROWS = 64, COLUMNS = 1024 };
 
 typedef struct {
     const char *folder;
-    bool has_hosts, is_swapped;
+    bool has_hosts, is_swapped, has_saver;
     int reads; /* of rank 1 before it dies; 0: any */
 } orders_t;
 
@@ -76,12 +77,23 @@ static int is_right(const tutti_slice_t *slices, int64_t save)
     return 1;
 }
 
-static tutti_status_t save_on(const tutti_checkpoint_t *checkpoint, int64_t save)
+static tutti_status_t save_once(const tutti_checkpoint_t *checkpoint, tutti_saver_t *saver,
+                                int64_t step)
+{
+    if (saver == NULL) {
+        return tutti_checkpoint_save(checkpoint, step);
+    }
+    TUTTI_CHECK(tutti_saver_save(saver, step));
+    return tutti_saver_wait(saver);
+}
+
+static tutti_status_t save_on(const tutti_checkpoint_t *checkpoint, tutti_saver_t *saver,
+                              int64_t save)
 {
     for (;;) {
         save++;
         TUTTI_CHECK(set(checkpoint->slices, save));
-        TUTTI_CHECK(tutti_checkpoint_save(checkpoint, checkpoint->per_host ? save / 2 : save));
+        TUTTI_CHECK(save_once(checkpoint, saver, checkpoint->per_host ? save / 2 : save));
         printf("saved %lld\n", (long long)save);
     }
 }
@@ -91,6 +103,7 @@ static tutti_status_t run(const orders_t *orders, tutti_group_t *world)
     tutti_slice_t slices[SLICES];
     char own[4096];
     int64_t step = 0, save = 0;
+    tutti_saver_t *saver = NULL;
     const int rank = tutti_group_rank(world);
     TUTTI_CHECK(make(rank, slices));
     snprintf(own, sizeof own, orders->has_hosts ? "%s/%d" : "%s", orders->folder,
@@ -111,8 +124,11 @@ static tutti_status_t run(const orders_t *orders, tutti_group_t *world)
     }
     const bool is_whole = status == TUTTI_END ||
                           (is_right(slices, save) && step == (orders->has_hosts ? save / 2 : save));
+    if (orders->has_saver) {
+        TUTTI_CHECK(tutti_saver_create(&checkpoint, &saver));
+    }
     printf("%s %lld\n", is_whole ? "loaded" : "wrong", (long long)save);
-    return save_on(&checkpoint, save);
+    return save_on(&checkpoint, saver, save);
 }
 
 int main(int argc, char **argv)
@@ -121,6 +137,7 @@ int main(int argc, char **argv)
     orders_t orders = {.folder = argv[1]};
     for (int i = 2; i < argc; i++) {
         orders.has_hosts = orders.has_hosts || strcmp(argv[i], "hosts") == 0;
+        orders.has_saver = orders.has_saver || strcmp(argv[i], "saver") == 0;
         orders.is_swapped = orders.is_swapped || strcmp(argv[i], "swapped") == 0;
         orders.reads = strcmp(argv[i], "die") == 0 && i + 1 < argc
                            ? (int)strtol(argv[i + 1], NULL, 10)

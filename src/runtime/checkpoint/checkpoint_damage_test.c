@@ -227,11 +227,47 @@ static void another_steps_folder_is_passed_over(void **state)
     assert_int_equal(lines, 1);
 }
 
+static void a_file_of_a_steps_name_is_passed_over(void **state)
+{
+    static const content_t text = {12, "of no format"};
+    fixture_t *f = *state;
+    int64_t step = 0;
+    int lines = 0;
+    char path[160];
+    snprintf(path, sizeof path, "%s/step-000000000003", f->folder);
+    write_file(path, &text);
+    tt_log_set_sink(drop, &lines);
+    assert_int_equal(tutti_checkpoint_load(&f->checkpoint, &step), TUTTI_OK);
+    tt_log_set_sink(NULL, NULL);
+    assert_int_equal(step, 2);
+    assert_int_equal(remove(path), 0);
+}
+
+/* More than there is memory for; of holes, so no disk has to have it. */
+static void a_manifest_that_is_far_too_long_is_passed_over(void **state)
+{
+    fixture_t *f = *state;
+    int64_t step = 0;
+    int lines = 0;
+    char path[160];
+    name_file(f, 2, 0, path);
+    if (truncate(path, INT64_C(1) << 42) != 0) {
+        skip();
+    }
+    tt_log_set_sink(drop, &lines);
+    assert_int_equal(tutti_checkpoint_load(&f->checkpoint, &step), TUTTI_OK);
+    tt_log_set_sink(NULL, NULL);
+    assert_int_equal(step, 1);
+    assert_int_equal(lines, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(damage_is_passed_over_or_harmless, begin, end),
         cmocka_unit_test_setup_teardown(another_steps_folder_is_passed_over, begin, end),
+        cmocka_unit_test_setup_teardown(a_file_of_a_steps_name_is_passed_over, begin, end),
+        cmocka_unit_test_setup_teardown(a_manifest_that_is_far_too_long_is_passed_over, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

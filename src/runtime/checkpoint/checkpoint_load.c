@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <tutti/objects.h>
 
@@ -28,6 +29,10 @@ static bool is_root(const tutti_checkpoint_t *c)
 static tutti_status_t read_manifest(const char *folder, int64_t step, tt_manifest_t **out)
 {
     tt_source_t source;
+    struct stat about;
+    if (stat(folder, &about) == 0 && !S_ISDIR(about.st_mode)) {
+        return TT_FAIL(TUTTI_ERR_FORMAT, "%s: not a folder", folder);
+    }
     TT_TRY(tt_source_open(folder, &source));
     const int64_t found = source.manifest->step;
     if (found == step) {

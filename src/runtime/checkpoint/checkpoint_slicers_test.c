@@ -1,7 +1,13 @@
 /* Those that deal tensors out are asked and told one after another, all of them, whatever the ones
  * before have said. */
+#include "comm/group/group_team.h"
+
+#include <string.h>
+
+#include <tutti/checkpoint.h>
 #include <tutti/nn_layers.h>
 
+#include "core/base/place_testing.h"
 #include "core/base/testing.h"
 #include "core/tensor/tensor_impl.h"
 #include "runtime/checkpoint/checkpoint_slicers.h"
@@ -11,6 +17,7 @@ enum { COUNT = 3 };
 typedef struct {
     tt_slicer_t slicer;
     tutti_status_t own;       /* how it fares */
+    bool is_late;             /* that is seen at the end */
     tutti_status_t heard;     /* how the others did */
     int begun, agreed, ended; /* how often it was asked */
 } fake_t;
@@ -28,7 +35,7 @@ static tutti_status_t fare(const fake_t *fake)
 static tutti_status_t begin(tt_slicer_t *slicer)
 {
     fake_of(slicer)->begun++;
-    return fare(fake_of(slicer));
+    return fake_of(slicer)->is_late ? TUTTI_OK : fare(fake_of(slicer));
 }
 
 static tutti_status_t agree(tt_slicer_t *slicer, tutti_status_t status)
@@ -95,6 +102,7 @@ enum { TENSORS_MAX = 32 };
 typedef struct {
     tt_slicer_t slicers[TENSORS_MAX];
     tt_tensor_slice_t slices[TENSORS_MAX];
+    tutti_tensor_t *tensors[TENSORS_MAX];
     int count, of_each;
 } dealt_t;
 
@@ -105,6 +113,7 @@ static tutti_status_t deal(void *user, const char *name, tutti_tensor_t *x)
     (void)name;
     assert_true(i < TENSORS_MAX);
     dealt->slices[i].slicer = &dealt->slicers[i / dealt->of_each];
+    dealt->tensors[i] = x;
     x->slice = &dealt->slices[i];
     return TUTTI_OK;
 }
@@ -155,6 +164,51 @@ static void a_failure_before_keeps_its_text(void **state)
     }
 }
 
+enum { RANKS = 2, GUARD_MS = 20000 };
+
+static const char *place;
+
+/* The tensors of ranks are dealt out in groups of their own, of which one fails alone. */
+static void save_and_load(tt_member_t *m)
+{
+    const tutti_linear_options_t options = {.in = 2, .out = 3};
+    fake_t fake = {.slicer = {.begin = begin, .agree = agree, .stepped = step},
+                   .own = m->rank == 1 ? TUTTI_ERR_PEER : TUTTI_OK,
+                   .is_late = *(const bool *)m->user};
+    dealt_t dealt = {.of_each = TENSORS_MAX};
+    tutti_context_t *ctx;
+    tutti_module_t *net;
+    int64_t at = -1;
+    TT_EXPECT(m, tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx) == 0);
+    TT_EXPECT(m, tutti_module_create(ctx, &tutti_linear_layer, &options, &net) == 0);
+    const tutti_checkpoint_t checkpoint = {.folder = place, .group = m->group, .module = net};
+    TT_EXPECT(m, tutti_checkpoint_save(&checkpoint, 1) == TUTTI_OK);
+    TT_EXPECT(m, tutti_module_each_tensor(net, deal, &dealt) == TUTTI_OK);
+    for (int i = 0; i < dealt.count; i++) {
+        dealt.slices[i].slicer = &fake.slicer;
+        dealt.slices[i].values = dealt.tensors[i];
+    }
+    TT_EXPECT(m, tutti_checkpoint_load(&checkpoint, &at) == TUTTI_ERR_PEER);
+    TT_EXPECT(m, strcmp(tutti_last_error(), m->rank == 1 ? "its own" : "rank 1: its own") == 0);
+    TT_EXPECT(m, at == -1 && fake.begun == 1 && fake.ended == 1);
+    TT_EXPECT(m, tutti_module_each_tensor(net, take_back, NULL) == TUTTI_OK);
+    tutti_module_release(net);
+    tutti_context_release(ctx);
+}
+
+static void all_ranks_hear_of_a_slicer_that_fails(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        char folder[TT_PLACE_BYTES];
+        bool is_late = i > 0;
+        tt_place_make(folder);
+        place = folder;
+        tt_team_expect_quietly(RANKS, GUARD_MS, save_and_load, &is_late);
+        tt_place_remove(folder);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -162,6 +216,7 @@ int main(void)
         cmocka_unit_test(all_are_told_whoever_fails),
         cmocka_unit_test(each_is_found_once_in_the_order_of_tensors),
         cmocka_unit_test(a_failure_before_keeps_its_text),
+        cmocka_unit_test(all_ranks_hear_of_a_slicer_that_fails),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -339,6 +339,13 @@ static tutti_status_t check_file(void *user, const part_t *parts, size_t count)
     return status;
 }
 
+/* A copy under the name of another step, which tutti_checkpoint_load() passes over. */
+static bool is_misnamed(const tutti_saved_t *saved)
+{
+    int64_t step;
+    return tt_steps_is_named(saved->path, &step) && step != saved->source.manifest->step;
+}
+
 /* For other programs: our own reads the manifest. Errors: NOMEM. */
 static tutti_status_t check_index(verify_t *v)
 {
@@ -362,6 +369,10 @@ tutti_status_t tutti_saved_verify(const tutti_saved_t *saved, const tutti_saved_
     tutti_status_t status = TUTTI_ERR_NOMEM;
     if (v != NULL && window != NULL) {
         *v = (verify_t){.saved = saved, .watch = watch == NULL ? &nobody : watch, .window = window};
+        if (is_misnamed(saved)) {
+            tell(v, (tutti_saved_damage_t){.file = saved->path},
+                 "of step %" PRId64 ", under another one's name", saved->source.manifest->step);
+        }
         status = for_each_file(saved, check_file, v);
         status = status < 0 ? status : check_index(v);
         *damage = status < 0 ? *damage : v->damage;
@@ -408,6 +419,10 @@ static tutti_status_t check_lengths(void *user, const part_t *parts, size_t coun
 tutti_status_t tutti_saved_check(const tutti_saved_t *saved)
 {
     tt_hf_index_t index;
+    if (is_misnamed(saved)) {
+        return TT_FAIL(TUTTI_ERR_FORMAT, "%s: of step %" PRId64 ", under another one's name",
+                       saved->path, saved->source.manifest->step);
+    }
     tt_hf_index_of(saved->source.manifest, &index);
     TT_TRY(tt_hf_index_check(&index, saved->source.folder));
     return for_each_file(saved, check_lengths, (void *)(uintptr_t)saved);

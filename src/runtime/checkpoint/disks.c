@@ -19,7 +19,17 @@ typedef struct {
     char host[TT_HOST_NAME_BYTES];
     uint64_t token; /* in which ranks of one place differ, and what follows is not of the place */
     int per_host, host_copies, keep;
+    uint64_t keep_steps; /* a digest of them, in whatever order */
 } place_t;
+
+static uint64_t digest_steps(const tutti_checkpoint_t *c)
+{
+    uint64_t sum = c->keep_step_count;
+    for (size_t i = 0; i < c->keep_step_count; i++) {
+        sum += tt_fnv(TT_FNV_BEGIN, &c->keep_steps[i], sizeof *c->keep_steps);
+    }
+    return sum;
+}
 
 static tutti_status_t find_place(const tutti_checkpoint_t *c, place_t *out)
 {
@@ -40,6 +50,7 @@ static tutti_status_t find_place(const tutti_checkpoint_t *c, place_t *out)
     place.per_host = c->per_host;
     place.host_copies = c->host_copies;
     place.keep = c->keep;
+    place.keep_steps = digest_steps(c);
     memcpy(out, &place, sizeof place);
     return TUTTI_OK;
 }
@@ -63,6 +74,10 @@ static tutti_status_t check_alike(const tutti_buffer_t *all, int ranks)
         if (place->per_host && place->keep != first->keep) {
             return TT_FAIL(TUTTI_ERR_MISMATCH, "checkpoint: keep is %d on rank %d, %d on rank 0",
                            place->keep, i, first->keep);
+        }
+        if (place->per_host && place->keep_steps != first->keep_steps) {
+            return TT_FAIL(TUTTI_ERR_MISMATCH,
+                           "checkpoint: keep_steps of rank %d are not those of rank 0", i);
         }
     }
     return TUTTI_OK;

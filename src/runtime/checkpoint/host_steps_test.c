@@ -24,6 +24,7 @@ static struct {
     float value;                 /* of all elements, to be saved */
     bool is_not_per_host[RANKS]; /* the option of a rank */
     int copies[RANKS], keep[RANKS];
+    int64_t named[RANKS]; /* a step that a rank keeps; 0: none */
     tutti_status_t met[RANKS];
     char texts[RANKS][TEXT_BYTES];
     int64_t found[RANKS]; /* the step that was loaded */
@@ -144,6 +145,8 @@ static tutti_status_t run_rank(const tutti_spawned_t *self)
                                            .slices = &slice,
                                            .slice_count = 1,
                                            .keep = job.keep[rank],
+                                           .keep_steps = &job.named[rank],
+                                           .keep_step_count = job.named[rank] > 0,
                                            .per_host = !job.is_not_per_host[rank],
                                            .host_copies = job.copies[rank]};
     meet(&checkpoint, rank);
@@ -351,6 +354,11 @@ static void options_that_differ_are_named(void **state)
     job.keep[0] = 4;
     run(true);
     expect_failure(TUTTI_ERR_MISMATCH, "keep is 0 on rank 1, 4 on rank 0");
+    job.keep[0] = 0;
+    job.named[0] = 300;
+    job.named[1] = 200;
+    run(true);
+    expect_failure(TUTTI_ERR_MISMATCH, "keep_steps of rank 1 are not those of rank 0");
 }
 
 int main(void)

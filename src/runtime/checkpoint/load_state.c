@@ -113,16 +113,25 @@ static tutti_status_t want(const tutti_checkpoint_t *c, const tt_loaded_t *from,
     return tt_checkpoint_state_wanted(c, from, state);
 }
 
+/* A slicer asks its own group, which may be a part of this one: all ranks hear how it was. `status`
+ * is that of all. */
+static tutti_status_t publish(const tutti_checkpoint_t *c, const tt_checkpoint_slicers_t *slicers,
+                              tutti_status_t status)
+{
+    const tutti_status_t published = tt_checkpoint_slicers_publish(slicers, status);
+    return status < 0 ? published : tt_group_agree(c->group, published);
+}
+
 tutti_status_t tt_load_state(const tutti_checkpoint_t *c, const tt_loaded_t *from)
 {
     tt_checkpoint_state_t state = {0};
     tt_checkpoint_slicers_t slicers = {0};
     tutti_status_t status = tt_group_agree(c->group, want(c, from, &slicers, &state));
     if (status >= 0) {
-        status = tt_checkpoint_slicers_claim(&slicers);
+        status = tt_group_agree(c->group, tt_checkpoint_slicers_claim(&slicers));
         status =
             status < 0 ? tt_checkpoint_state_end(&state, status) : read_claimed(c, from, &state);
-        status = tt_checkpoint_slicers_publish(&slicers, status);
+        status = publish(c, &slicers, status);
     } else {
         status = tt_checkpoint_state_end(&state, status);
     }

@@ -391,17 +391,41 @@ tutti_status_t tt_manifest_parse(const char *what, tutti_bytes_t text, tt_manife
     return status;
 }
 
+/* Before there is memory for all of it: one with a wrong length would be asked for too much. */
+static tutti_status_t check_end(const tt_file_t *file)
+{
+    static const char begin[] = TT_MANIFEST_END_BEGIN, stop[] = TT_MANIFEST_END_END;
+    char end[TT_MANIFEST_END_BYTES];
+    if (file->bytes <= sizeof end) {
+        return TUTTI_OK;
+    }
+    TT_TRY(tt_file_read_at(file, file->bytes - sizeof end, end, sizeof end));
+    return memcmp(end, begin, sizeof begin - 1) == 0 &&
+                   memcmp(end + sizeof end - (sizeof stop - 1), stop, sizeof stop - 1) == 0
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_FORMAT,
+                         "%s: damaged: its %" PRIu64 " bytes do not end with a digest", file->path,
+                         file->bytes);
+}
+
+static tutti_status_t read_all(const tt_file_t *file, tt_manifest_t **out)
+{
+    TT_TRY(check_end(file));
+    char *text = tt_alloc_raw((size_t)file->bytes + 1, "manifest");
+    TT_TRY_ALLOC(text);
+    tutti_status_t status = tt_file_read_at(file, 0, text, (size_t)file->bytes);
+    if (status >= 0) {
+        status = tt_manifest_parse(file->path, tutti_bytes_of(text, (size_t)file->bytes), out);
+    }
+    tt_free(text);
+    return status;
+}
+
 tutti_status_t tt_manifest_read(const char *path, tt_manifest_t **out)
 {
     tt_file_t file;
     TT_TRY(tt_file_open(path, &file));
-    char *text = tt_alloc_raw((size_t)file.bytes + 1, "manifest");
-    tutti_status_t status =
-        text == NULL ? TUTTI_ERR_NOMEM : tt_file_read_at(&file, 0, text, (size_t)file.bytes);
-    if (status >= 0) {
-        status = tt_manifest_parse(path, tutti_bytes_of(text, (size_t)file.bytes), out);
-    }
-    tt_free(text);
+    const tutti_status_t status = read_all(&file, out);
     tt_file_close(&file);
     return status;
 }

@@ -19,7 +19,7 @@
 #include "core/base/thread.h"
 #include "runtime/checkpoint/saver_write.h"
 
-enum { LEAVE_MS = 10000, LOOK_MS = 200 };
+enum { LEAVE_MS = 10000, LOOK_MS = 200, GONE_MS = 2000 };
 
 struct tutti_saver {
     tutti_checkpoint_t checkpoint;
@@ -141,6 +141,16 @@ static tutti_status_t name_store(const tutti_saver_t *saver, tutti_status_t agre
                    saver->step, text, saver->error);
 }
 
+/* The store's connection ends with rank 0, and that rank 0 is gone may be seen a moment later. */
+static bool is_broken_soon(tutti_group_t *group)
+{
+    const tt_deadline_t deadline = tt_deadline_in_ms(GONE_MS);
+    while (!tt_group_is_broken(group) && !tt_deadline_is_past(deadline)) {
+        tt_clock_sleep(TT_NS_PER_MS, deadline);
+    }
+    return tt_group_is_broken(group);
+}
+
 /* What is known to all is agreed on already; who has missed the outcome asks again, when rank 0 is
  * known to have told it. */
 static tutti_status_t agree(tutti_saver_t *saver)
@@ -148,10 +158,13 @@ static tutti_status_t agree(tutti_saver_t *saver)
     const tt_outcome_t *outcome = &saver->outcome;
     const bool is_known = outcome->is_shared || outcome->is_missed || saver->status >= 0;
     const bool is_lost =
-        !is_known && outcome->is_cut_off && tt_group_is_broken(saver->checkpoint.group);
-    const tutti_status_t agreed =
+        !is_known && outcome->is_cut_off && is_broken_soon(saver->checkpoint.group);
+    tutti_status_t agreed =
         tt_group_agree(saver->checkpoint.group,
                        is_known || is_lost ? TUTTI_OK : tt_fail_again(saver->status, saver->error));
+    if (agreed >= 0 && is_lost) { /* rank 0 has agreed before */
+        agreed = tt_group_check(saver->checkpoint.group);
+    }
     if (agreed >= 0 && outcome->is_missed) {
         close_save(saver, tt_saver_hear_again(&saver->saving, &saver->talk, &saver->outcome));
     }

@@ -162,14 +162,16 @@ bool tt_talk_tell_failure(const tt_talk_t *talk, tutti_bytes_t key, tutti_status
 
 void tt_talk_forget(const tt_talk_t *talk, tutti_bytes_t key)
 {
-    char name[TT_TALK_KEY_BYTES];
+    char name[TT_TALK_KEY_BYTES], text[TT_ERROR_TEXT_BYTES];
     tries_t tries = begin_tries(talk);
+    snprintf(text, sizeof text, "%s", tutti_last_error());
     (void)tutti_store_set_timeout(talk->group->store, next_try(&tries));
     bool existed = tutti_store_delete(talk->group->store, key, NULL) >= 0;
     for (int64_t i = 1; existed; i++) {
         existed = tutti_store_delete(talk->group->store, part_key(key, i, name), &existed) >= 0 &&
                   existed;
     }
+    (void)tt_fail_again(TUTTI_ERR_IO, text);
 }
 
 /* ---- hearing --------------------------------------------------------------------------------- */

@@ -55,7 +55,7 @@ bool tt_talk_tell_failure(const tt_talk_t *talk, tutti_bytes_t key, tutti_status
 tutti_status_t tt_talk_hear(const tt_talk_t *talk, tutti_bytes_t key, int rank, const char *late,
                             tutti_status_t *told, tutti_buffer_t *out);
 
-/* What was told, and has been heard. */
+/* What was told, and has been heard. The last error's text stays. */
 void tt_talk_forget(const tt_talk_t *talk, tutti_bytes_t key);
 
 #endif

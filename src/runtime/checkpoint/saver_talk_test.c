@@ -274,6 +274,16 @@ static void what_is_no_talk_is_refused(void **state)
     assert_int_equal(hear(2, &told, &said), TUTTI_ERR_TIMEOUT);
 }
 
+/* A failure goes out behind it. */
+static void what_cannot_be_forgotten_leaves_the_last_error(void **state)
+{
+    (void)state;
+    fail_calls(TT_STORE_DELETE, NEVER, TUTTI_ERR_IO);
+    assert_int_equal(TT_FAIL(TUTTI_ERR_IO, "rank 1: the disk is full"), TUTTI_ERR_IO);
+    tt_talk_forget(&talk, report_of(1));
+    assert_string_equal(tutti_last_error(), "rank 1: the disk is full");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -287,6 +297,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(who_does_not_tell_is_named, begin, end),
         cmocka_unit_test_setup_teardown(what_is_there_is_heard_however_late, begin, end),
         cmocka_unit_test_setup_teardown(what_is_no_talk_is_refused, begin, end),
+        cmocka_unit_test_setup_teardown(what_cannot_be_forgotten_leaves_the_last_error, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -56,6 +56,25 @@ static bool read_step(const char *name, const char *prefix, int64_t *step)
     return true;
 }
 
+bool tt_steps_is_named(const char *path, int64_t *step)
+{
+    char name[sizeof whole + DIGITS];
+    size_t end = strlen(path);
+    while (end > 0 && path[end - 1] == '/') {
+        end--;
+    }
+    size_t begin = end;
+    while (begin > 0 && path[begin - 1] != '/') {
+        begin--;
+    }
+    if (end - begin >= sizeof name) {
+        return false;
+    }
+    memcpy(name, path + begin, end - begin);
+    name[end - begin] = 0;
+    return read_step(name, whole, step);
+}
+
 /* The newest and the oldest one that `prefix` begins, below a step; TT_NO_STEP. */
 static tutti_status_t search(const char *path, const char *prefix, int64_t below, int64_t *newest,
                              int64_t *oldest)

@@ -43,6 +43,9 @@ void tt_steps_file(const char *folder, const char *file, tt_path_t path);
 /* The folder of a step that is being filled. */
 void tt_steps_half(const char *folder, int64_t step, tt_path_t path);
 
+/* Whether a folder, or a link to one, is called as a step is; of which. */
+bool tt_steps_is_named(const char *path, int64_t *step);
+
 /* Hold on to the half of a step, to see whether it is still the one. A writer that was stopped may
  * wake when others have begun the same step again, in a folder of the same name. -1: it is not
  * there. To be closed by close(). */

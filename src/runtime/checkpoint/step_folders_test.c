@@ -166,6 +166,32 @@ static void an_old_one_that_cannot_come_back_is_kept(void **state)
     assert_true(is_there("run/.old-000000000002/weights"));
 }
 
+static void a_steps_name_is_known_in_any_path(void **state)
+{
+    static const char *const named[] = {"step-000000000012", "/step-000000000012",
+                                        "a/b/step-000000000012", "./step-000000000012//"};
+    static const char *const others[] = {"",
+                                         "/",
+                                         "step-12",
+                                         "step-0000000000120",
+                                         "step-00000000001x",
+                                         "step-000000000012/model",
+                                         ".half-000000000012",
+                                         "a-step-000000000012",
+                                         "step-"};
+    (void)state;
+    for (size_t i = 0; i < sizeof named / sizeof *named; i++) {
+        int64_t step = -1;
+        assert_true(tt_steps_is_named(named[i], &step));
+        assert_int_equal(step, 12);
+    }
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        int64_t step = -1;
+        assert_false(tt_steps_is_named(others[i], &step));
+        assert_int_equal(step, -1);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -176,6 +202,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(named_ones_stay_beside_the_newest, begin, end),
         cmocka_unit_test_setup_teardown(what_cannot_be_removed_is_left, begin, end),
         cmocka_unit_test_setup_teardown(an_old_one_that_cannot_come_back_is_kept, begin, end),
+        cmocka_unit_test(a_steps_name_is_known_in_any_path),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -175,6 +175,62 @@ static void spectral_norm_finds_the_largest_singular_value(void **state)
     assert_true(fabs(fabs(tutti_tensor_at(y, 1)) - 0.5) < 1e-6);
 }
 
+typedef struct {
+    tutti_tensor_t *weight, *u, *v;
+} bounded_t;
+
+static tutti_status_t bounded_init(tutti_module_t *m, const void *options)
+{
+    bounded_t *b = tutti_module_state(m);
+    *b = *(const bounded_t *)options;
+    return tutti_module_add_parameter(m, "weight", b->weight);
+}
+
+static tutti_tensor_t *bounded_forward(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x)
+{
+    const bounded_t *b = tutti_module_state(m);
+    const tutti_spectral_norm_options_t o = {.u = b->u, .v = b->v, .eps = 1e-12};
+    return tutti_linear(s, x, tutti_spectral_norm(s, b->weight, &o), NULL);
+}
+
+static const tutti_module_ops_t bounded_layer = {
+    .name = "bounded",
+    .state_bytes = sizeof(bounded_t),
+    .init = bounded_init,
+    .forward = bounded_forward,
+};
+
+typedef tutti_tensor_t *(*run_t)(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x);
+
+/* dw, u and v, one behind the other, of a forward and its backward. */
+static tutti_tensor_t *run_bounded(fixture_t *f, run_t run)
+{
+    tutti_scope_t *s = f->s;
+    const float weight[] = {1, 2, 3, -1, 0.5F, 0.25F, 0.125F, -2, 1};
+    const bounded_t b = {
+        .weight = tutti_from_data(s, TUTTI_F32, TUTTI_SHAPE(3, 3), weight),
+        .u = tutti_from_data(s, TUTTI_F32, TUTTI_SHAPE(3), (float[]){0.6F, 0.8F, 0}),
+        .v = tutti_from_data(s, TUTTI_F32, TUTTI_SHAPE(3), (float[]){0.6F, 0, 0.8F})};
+    tutti_module_t *m;
+    assert_int_equal(tutti_tensor_set_requires_grad(b.weight, true), 0);
+    assert_int_equal(tutti_module_create(f->ctx, &bounded_layer, &b, &m), 0);
+    tutti_tensor_t *y = run(s, m, tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(2, 3)));
+    assert_int_equal(tutti_backward(s, tutti_sum(s, tutti_square(s, y))), 0);
+    tutti_tensor_t *dw = tutti_reshape(s, tutti_tensor_grad(b.weight), TUTTI_SHAPE(9));
+    tutti_module_release(m);
+    return tutti_cat(s, (tutti_tensor_t *[]){dw, b.u, b.v}, 3, 0);
+}
+
+static void spectral_norm_that_is_computed_again_moves_once(void **state)
+{
+    fixture_t *f = *state;
+    tutti_tensor_t *once = run_bounded(f, tutti_forward), *again = run_bounded(f, tutti_recompute);
+    assert_int_equal(tutti_tensor_numel(once), 15);
+    for (int i = 0; i < 15; i++) {
+        assert_true(tutti_tensor_at(once, i) == tutti_tensor_at(again, i));
+    }
+}
+
 /* ---- edges ----------------------------------------------------------------------------------- */
 
 static void rows_of_zeros_stay_zeros_and_have_a_slope(void **state)
@@ -327,6 +383,7 @@ int main(void)
         TEST(alpha_dropout_keeps_mean_and_variance),
         TEST(without_training_nothing_is_dropped),
         TEST(spectral_norm_finds_the_largest_singular_value),
+        TEST(spectral_norm_that_is_computed_again_moves_once),
         TEST(rows_of_zeros_stay_zeros_and_have_a_slope),
         TEST(a_window_without_elements_has_no_place),
         TEST(what_is_wrong_is_said),

@@ -64,19 +64,21 @@ static tutti_tensor_t *step(tutti_scope_t *s, tutti_tensor_t *matrix, tutti_tens
     return status < 0 ? tutti_scope_fail(s, status) : tutti_clone(s, to);
 }
 
-/* What does not depend on autocast, nor is recorded: u and v, moved if the context trains. */
+/* What does not depend on autocast, nor is recorded: u and v, moved if the context trains. A forward
+ * that is run again for its backward takes them where the first one has left them. */
 static void iterate(tutti_scope_t *s, tutti_tensor_t *matrix,
                     const tutti_spectral_norm_options_t *o, tutti_tensor_t **u, tutti_tensor_t **v)
 {
     tutti_context_t *ctx = tutti_scope_context(s);
     const bool was_enabled = tutti_context_set_grad_enabled(ctx, false);
     tutti_tensor_t *turned = tutti_transpose(s, matrix, 0, 1);
-    const int count = !tutti_context_is_training(ctx) ? 0 : o->iterations == 0 ? 1 : o->iterations;
+    const bool moves = tutti_context_is_training(ctx) && !tutti_context_is_recomputing(ctx);
+    const int count = !moves ? 0 : o->iterations == 0 ? 1 : o->iterations;
     *u = tutti_clone(s, o->u);
     *v = tutti_clone(s, o->v);
     for (int i = 0; i < count; i++) {
-        *v = step(s, turned, *u, o->v, o->eps);
         *u = step(s, matrix, *v, o->u, o->eps);
+        *v = step(s, turned, *u, o->v, o->eps);
     }
     (void)tutti_context_set_grad_enabled(ctx, was_enabled);
 }

@@ -244,6 +244,21 @@ static void rows_of_zeros_stay_zeros_and_have_a_slope(void **state)
     assert_true(fabs(tutti_tensor_at(grad, 0) - 1e3) < 1e-9);
 }
 
+/* eps⁴ is none of f32's, nor the square of another eps. */
+static void rows_of_zeros_stay_zeros_where_the_bound_is_too_small(void **state)
+{
+    fixture_t *f = *state;
+    for (int i = 0; i < 2; i++) {
+        tutti_tensor_t *x = tutti_zeros(f->s, TUTTI_F32, TUTTI_SHAPE(2, 3)), *grad;
+        const double p = i == 0 ? 4 : 2, eps = i == 0 ? 1e-12 : 1e-25;
+        assert_int_equal(tutti_tensor_set_requires_grad(x, true), 0);
+        tutti_tensor_t *y = tutti_normalize(f->s, x, p, 1, eps);
+        assert_true(tutti_tensor_at(y, 5) == 0);
+        assert_int_equal(tutti_grad(f->s, tutti_sum(f->s, y), NULL, &x, 1, &grad), 0);
+        assert_true(fabs(tutti_tensor_at(grad, 0) * eps - 1) < 1e-6);
+    }
+}
+
 /* A window may begin before x and skip it: its maximum is -infinity, at no place. */
 static void a_window_without_elements_has_no_place(void **state)
 {
@@ -385,6 +400,7 @@ int main(void)
         TEST(spectral_norm_finds_the_largest_singular_value),
         TEST(spectral_norm_that_is_computed_again_moves_once),
         TEST(rows_of_zeros_stay_zeros_and_have_a_slope),
+        TEST(rows_of_zeros_stay_zeros_where_the_bound_is_too_small),
         TEST(a_window_without_elements_has_no_place),
         TEST(what_is_wrong_is_said),
     };

@@ -64,8 +64,8 @@ static tutti_tensor_t *step(tutti_scope_t *s, tutti_tensor_t *matrix, tutti_tens
     return status < 0 ? tutti_scope_fail(s, status) : tutti_clone(s, to);
 }
 
-/* What does not depend on autocast, nor is recorded: u and v, moved if the context trains. A forward
- * that is run again for its backward takes them where the first one has left them. */
+/* What does not depend on autocast, nor is recorded: u and v, moved if the context trains. A
+ * forward that is run again for its backward takes them where the first one has left them. */
 static void iterate(tutti_scope_t *s, tutti_tensor_t *matrix,
                     const tutti_spectral_norm_options_t *o, tutti_tensor_t **u, tutti_tensor_t **v)
 {

@@ -167,7 +167,7 @@ TUTTI_API tutti_tensor_t *tutti_spectral_norm(tutti_scope_t *s, tutti_tensor_t *
  * @param y       [..., J], all sizes but the last are x's
  * @param weight  [O, I, J]
  * @param bias    [O], or NULL
- * @return        [..., O]
+ * @return        [..., O]; in 16 bits the first product is rounded, too
  * @thread        the scope's
  * @cost          a product [rows, I] × [I, O J], and one [J] × [J, O] for each row
  * @errors        SHAPE, DTYPE

@@ -259,6 +259,21 @@ static void rows_of_zeros_stay_zeros_where_the_bound_is_too_small(void **state)
     }
 }
 
+/* Padding is as if it was not there, whatever its row holds. */
+static void row_of_padding_is_not_read(void **state)
+{
+    fixture_t *f = *state;
+    const float rows[] = {NAN, INFINITY, 1, 2};
+    tutti_tensor_t *table = tutti_from_data(f->s, TUTTI_F32, TUTTI_SHAPE(2, 2), rows);
+    tutti_tensor_t *at = tutti_from_data(f->s, TUTTI_I64, TUTTI_SHAPE(1, 2), (int64_t[]){0, 1});
+    for (int mode = TUTTI_BAG_MEAN; mode <= TUTTI_BAG_MAX; mode++) {
+        const tutti_embedding_bag_options_t o = {.mode = (tutti_bag_mode_t)mode,
+                                                 .has_padding = true};
+        tutti_tensor_t *y = tutti_embedding_bag(f->s, at, table, &o);
+        assert_true(tutti_tensor_at(y, 0) == 1 && tutti_tensor_at(y, 1) == 2);
+    }
+}
+
 /* A window may begin before x and skip it: its maximum is -infinity, at no place. */
 static void a_window_without_elements_has_no_place(void **state)
 {
@@ -346,6 +361,23 @@ static tutti_tensor_t *weights_of_no_dimension(tutti_scope_t *s, tutti_tensor_t 
     return tutti_weight_norm(s, x, x, 3);
 }
 
+static tutti_tensor_t *weights_of_larger_lengths(tutti_scope_t *s, tutti_tensor_t *x)
+{
+    return tutti_weight_norm(s, x, tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(2, 2, 3, 4)), 0);
+}
+
+static tutti_tensor_t *norms_of_nothing(tutti_scope_t *s, tutti_tensor_t *x)
+{
+    (void)x;
+    return tutti_lp_pool2d(s, NULL, &(tutti_lp_pool_options_t){.p = 2, .kernel = {1, 1}});
+}
+
+static tutti_tensor_t *norms_of_integers(tutti_scope_t *s, tutti_tensor_t *x)
+{
+    const tutti_lp_pool_options_t o = {.p = 2, .kernel = {1, 1}};
+    return tutti_lp_pool2d(s, tutti_cast(s, x, TUTTI_I64), &o);
+}
+
 static tutti_tensor_t *spectrum_without_vectors(tutti_scope_t *s, tutti_tensor_t *x)
 {
     return tutti_spectral_norm(s, x, NULL);
@@ -362,6 +394,10 @@ static void what_is_wrong_is_said(void **state)
     fixture_t *f = *state;
     expect_failure(f, weights_of_no_dimension,
                    "weight_norm: there is no dimension 3, or no floating v");
+    expect_failure(f, weights_of_larger_lengths,
+                   "weight_norm: g must be broadcast to v: f32[2, 2, 3, 4] and f32[2, 3, 4]");
+    expect_failure(f, norms_of_nothing, "a tensor is NULL");
+    expect_failure(f, norms_of_integers, "lp_pool2d: x must be of a floating dtype, not i64");
     expect_failure(f, spectrum_without_vectors,
                    "spectral_norm: u and v are required, iterations must not be negative");
     expect_failure(f, spectrum_of_other_vectors,
@@ -400,6 +436,7 @@ int main(void)
         TEST(spectral_norm_finds_the_largest_singular_value),
         TEST(spectral_norm_that_is_computed_again_moves_once),
         TEST(rows_of_zeros_stay_zeros_and_have_a_slope),
+        TEST(row_of_padding_is_not_read),
         TEST(rows_of_zeros_stay_zeros_where_the_bound_is_too_small),
         TEST(a_window_without_elements_has_no_place),
         TEST(what_is_wrong_is_said),

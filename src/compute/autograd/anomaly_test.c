@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include <tutti/tutti.h>
 
 #include "core/base/alloc.h"
@@ -107,6 +108,26 @@ static void masks_pass(void **state)
     y = tutti_pad(f->s, x, TUTTI_PADDING(1, 0), TUTTI_PAD_CONSTANT, -INFINITY);
     assert_int_equal(tutti_tensor_status(y), 0);
     assert_true(isinf(tutti_tensor_at(y, 0)));
+}
+
+/* Blocks are in a list that runs them, and is no module that runs itself. */
+static void forward_names_the_module(void **state)
+{
+    const fixture_t *f = *state;
+    tutti_module_t *encoder;
+    const tutti_transformer_options_t o = {.width = 2, .heads = 1, .hidden = 2, .layers = 2};
+    assert_int_equal(tutti_module_create(f->ctx, &tutti_encoder_layer, &o, &encoder), 0);
+    tutti_tensor_t *weight = tutti_module_find(encoder, "layers.1.linear2.bias"), *y;
+    assert_int_equal(tutti_tensor_fill(weight, (double)INFINITY), 0);
+    assert_int_equal(
+        tutti_tensor_fill(tutti_module_find(encoder, "layers.1.linear2.weight"), -(double)INFINITY),
+        0);
+    tutti_tensor_t *x = tutti_ones(f->s, TUTTI_F32, TUTTI_SHAPE(3, 1, 2));
+    tutti_forward_many(f->s, encoder, &x, 1, &y, 1);
+    assert_int_equal(tutti_scope_status(f->s), TUTTI_ERR_NUMERIC);
+    assert_non_null(
+        strstr(tutti_scope_error(f->s), "linear in encoder.layers.1.linear2: output 0"));
+    tutti_module_release(encoder);
 }
 
 /* ---- backward -------------------------------------------------------------------------------- */
@@ -270,6 +291,7 @@ int main(void)
         on(infinity_of_infinities_passes, setup),
         on(infinity_of_infinities_passes, setup_strict),
         on(masks_pass, setup),
+        on(forward_names_the_module, setup),
         on(gradient_names_the_module_of_its_forward, setup),
         on(gradient_names_the_module_of_its_forward, setup_strict),
         on(overflow_of_half_gradients_passes, setup),

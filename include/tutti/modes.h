@@ -63,10 +63,10 @@ TUTTI_API bool tutti_context_detects_anomaly(const tutti_context_t *ctx);
  * finite inputs, fails with NUMERIC, and says the module, the step, and in which range its inputs
  * lie:
  *
- *     log: output 0, f32[2, 3], holds an infinity (step 7): input 0, f32[2, 3], from 0 to 1
- *     (in head in gpt)
- *     gradient of sqrt (in blocks.1.mlp): that of input 0, f32[2, 3], holds an infinity (step 7):
- *     the incoming one, f32[2, 3], from 1 to 1; input 0, f32[2, 3], from 0 to 4
+ *     log in gpt.head: output 0, f32[2, 3], holds an infinity (step 7): input 0, f32[2, 3], from 0
+ *     to 1 (in linear in gpt)
+ *     gradient of sqrt in gpt.blocks.1.mlp: that of input 0, f32[2, 3], holds an infinity (step 7):
+ *     incoming gradient 0, f32[2, 3], from 1 to 1; saved 0, f32[2, 3], from 0 to 2
  *
  * Infinities that a program writes itself pass (masks: tutti_where(), tutti_masked_fill(),
  * tutti_pad()), and so do gradients in f16 that overflow, which tutti_scaler_t looks after, and all

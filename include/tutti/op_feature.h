@@ -144,7 +144,8 @@ typedef struct tutti_spectral_norm_options {
 
 /**
  * A weight over its largest singular value σ = uᵀ W v, W being [O, I]: the power method moves u and
- * v towards its vectors, v = Wᵀ u / ‖Wᵀ u‖ and u = W v / ‖W v‖.
+ * v towards its vectors, u = W v / ‖W v‖ and then v = Wᵀ u / ‖Wᵀ u‖. Under tutti_recompute() they
+ * move in the first forward alone; the second one reads them, so none may move them in between.
  *
  * @param weight   [O, ...], two dimensions or more, floating
  * @param options  borrowed; u and v are required, and begin as random numbers, not zeros
@@ -166,7 +167,7 @@ TUTTI_API tutti_tensor_t *tutti_spectral_norm(tutti_scope_t *s, tutti_tensor_t *
  * @param y       [..., J], all sizes but the last are x's
  * @param weight  [O, I, J]
  * @param bias    [O], or NULL
- * @return        [..., O]
+ * @return        [..., O]; in 16 bits the first product is rounded, too
  * @thread        the scope's
  * @cost          a product [rows, I] × [I, O J], and one [J] × [J, O] for each row
  * @errors        SHAPE, DTYPE

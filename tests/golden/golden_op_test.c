@@ -157,10 +157,10 @@ static bool is_close(double got, double want, double margin)
     return got == want || (isnan(got) && isnan(want)) || fabs(got - want) <= margin;
 }
 
-static void compare(run_t *r, const char *kind, int index, const tutti_tensor_t *got)
+static void compare(run_t *r, const char *kind, int index, tutti_tensor_t *got)
 {
     char reason[256], first[96], second[96];
-    const tutti_tensor_t *want = stored(r, kind, index);
+    tutti_tensor_t *want = stored(r, kind, index);
     if (want == NULL || tutti_tensor_status(got) < 0) {
         complain(r, kind, index, want == NULL ? "is not in the file" : tutti_last_error());
         return;
@@ -172,6 +172,12 @@ static void compare(run_t *r, const char *kind, int index, const tutti_tensor_t 
                  tutti_tensor_describe(got, first, sizeof first),
                  tutti_tensor_describe(want, second, sizeof second));
         complain(r, kind, index, reason);
+        return;
+    }
+    got = tutti_tensor_to(r->s, got, NULL); /* not one element at a time */
+    want = tutti_tensor_to(r->s, want, NULL);
+    if (tutti_tensor_status(got) < 0 || tutti_tensor_status(want) < 0) {
+        complain(r, kind, index, tutti_last_error());
         return;
     }
     const double floor = size_of(want, tutti_dtype_bytes(r->variant->dtype) == 2);

@@ -8,6 +8,7 @@ import math
 
 import torch
 import torch.nn.functional as F
+from torch.nn.utils.parametrizations import _SpectralNorm
 
 from make_golden import Cases, normal, positive
 
@@ -128,13 +129,11 @@ def feature_cases():
 
 
 def spectral_norm(w, u, v, iterations):
-    """The weight, u and v; as parametrizations.spectral_norm, whose u and v are random."""
-    matrix = w.flatten(1)
-    with torch.no_grad():
-        for _ in range(iterations):
-            v = F.normalize(matrix.T @ u, dim=0)
-            u = F.normalize(matrix @ v, dim=0)
-    return w / (u @ matrix @ v), u, v
+    """The weight, u and v: PyTorch's own parametrization, whose u and v are given."""
+    p = _SpectralNorm(w.detach(), max(iterations, 1))
+    p._u.copy_(u)
+    p._v.copy_(v)
+    return p.train(iterations > 0)(w), p._u, p._v
 
 
 def bag_cases(c):

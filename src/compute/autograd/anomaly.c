@@ -105,18 +105,29 @@ static tutti_status_t look(tutti_context_t *ctx, const char *name, tutti_tensor_
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
+/* " in " and the path of the module whose forward runs, or nothing. */
+static void write_place(const tutti_context_t *ctx, char *text, size_t bytes)
+{
+    text[0] = '\0';
+    if (ctx->frame != NULL) {
+        const int n = snprintf(text, bytes, " in ");
+        (void)ctx->frame->write(ctx->frame, text + n, bytes - (size_t)n);
+    }
+}
+
 static tutti_status_t check_output(const tutti_op_call_t *call, int output, range_t range)
 {
     account_t account = {0};
     seen_t seen = {0};
-    char what[192];
+    char what[192], place[MODULE_BYTES];
     TT_TRY(look(call->scope->ctx, "input", call->inputs, call->input_count, &account, &seen));
     if (!has_nan(range) && (seen.any_infinity || call->op->fills)) {
         return TUTTI_OK; /* handed on */
     }
+    write_place(call->scope->ctx, place, sizeof place);
     return TT_FAIL(
-        TUTTI_ERR_NUMERIC, "%s: output %d, %s, holds %s (step %lld)%s%s", call->op->name, output,
-        tutti_tensor_describe(call->outputs[output], what, sizeof what),
+        TUTTI_ERR_NUMERIC, "%s%s: output %d, %s, holds %s (step %lld)%s%s", call->op->name, place,
+        output, tutti_tensor_describe(call->outputs[output], what, sizeof what),
         has_nan(range) ? "NaN" : "an infinity", (long long)call->scope->ctx->step, account.text,
         seen.any_nan ? ": no operation made that one, it was put there (data, a parameter's step)"
                      : "");
@@ -150,6 +161,9 @@ static tutti_status_t check_grad(const tutti_op_backward_t *call, const tt_node_
         return TUTTI_OK;
     }
     TT_TRY(look(call->scope->ctx, "saved", call->saved, node->saved.count, &account, &saved));
+    if (!has_nan(range) && saved.any_infinity) {
+        return TUTTI_OK; /* handed on */
+    }
     return TT_FAIL(
         TUTTI_ERR_NUMERIC, "gradient of %s%s%s: that of input %d, %s, holds %s (step %lld)%s",
         call->op->name, node->module == NULL ? "" : " in ",

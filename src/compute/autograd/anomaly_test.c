@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include <tutti/tutti.h>
 
 #include "core/base/alloc.h"
@@ -109,6 +110,26 @@ static void masks_pass(void **state)
     assert_true(isinf(tutti_tensor_at(y, 0)));
 }
 
+/* Blocks are in a list that runs them, and is no module that runs itself. */
+static void forward_names_the_module(void **state)
+{
+    const fixture_t *f = *state;
+    tutti_module_t *encoder;
+    const tutti_transformer_options_t o = {.width = 2, .heads = 1, .hidden = 2, .layers = 2};
+    assert_int_equal(tutti_module_create(f->ctx, &tutti_encoder_layer, &o, &encoder), 0);
+    tutti_tensor_t *weight = tutti_module_find(encoder, "layers.1.linear2.bias"), *y;
+    assert_int_equal(tutti_tensor_fill(weight, (double)INFINITY), 0);
+    assert_int_equal(
+        tutti_tensor_fill(tutti_module_find(encoder, "layers.1.linear2.weight"), -(double)INFINITY),
+        0);
+    tutti_tensor_t *x = tutti_ones(f->s, TUTTI_F32, TUTTI_SHAPE(3, 1, 2));
+    tutti_forward_many(f->s, encoder, &x, 1, &y, 1);
+    assert_int_equal(tutti_scope_status(f->s), TUTTI_ERR_NUMERIC);
+    assert_non_null(
+        strstr(tutti_scope_error(f->s), "linear in encoder.layers.1.linear2: output 0"));
+    tutti_module_release(encoder);
+}
+
 /* ---- backward -------------------------------------------------------------------------------- */
 
 static tutti_tensor_t *root_forward(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x)
@@ -169,6 +190,73 @@ static void overflow_of_half_gradients_passes(void **state)
     assert_true(isnan(tutti_tensor_at(tutti_tensor_grad(x), 0)));
 }
 
+/* 1e6 is none of f16's: where a gradient is cast, where it is recorded, and where two are added. */
+static void overflow_of_half_gradients_passes_everywhere(void **state)
+{
+    const fixture_t *f = *state;
+    tutti_tensor_t *grad = NULL, *x = tutti_cast(f->s, numbers(f, 2, 1), TUTTI_F16);
+    assert_int_equal(tutti_tensor_set_requires_grad(x, true), 0);
+    tutti_tensor_t *wide = tutti_mul_scalar(f->s, tutti_cast(f->s, x, TUTTI_F32), 1e6);
+    assert_int_equal(tutti_backward(f->s, tutti_sum(f->s, wide)), 0);
+    assert_true(isinf(tutti_tensor_at(tutti_tensor_grad(x), 0)));
+    tutti_tensor_t *sum = tutti_add(f->s, tutti_mul(f->s, x, tutti_square(f->s, x)), x);
+    const tutti_backward_options_t recorded = {
+        .create_graph = true, .grad_output = tutti_full(f->s, TUTTI_F16, TUTTI_SHAPE(2), 60000)};
+    assert_int_equal(tutti_grad(f->s, sum, &recorded, &x, 1, &grad), 0);
+    assert_true(isinf(tutti_tensor_at(grad, 0)));
+}
+
+/* As a training does it whose scale is too large. */
+static void overflow_under_autocast_passes(void **state)
+{
+    const fixture_t *f = *state;
+    tutti_tensor_t *x = numbers(f, 1, 2);
+    tutti_tensor_t *w = tutti_ones(f->s, TUTTI_F32, TUTTI_SHAPE(2, 2));
+    assert_int_equal(tutti_tensor_set_requires_grad(w, true), 0);
+    (void)tutti_context_set_autocast(f->ctx, TUTTI_F16);
+    tutti_tensor_t *y = tutti_linear(f->s, x, w, NULL);
+    tutti_tensor_t *loss = tutti_mul_scalar(f->s, tutti_sum(f->s, y), 524288);
+    assert_int_equal(tutti_backward(f->s, loss), 0);
+    assert_true(isinf(tutti_tensor_at(tutti_tensor_grad(w), 0)));
+}
+
+/* -inf was put there: the gradient of what it is multiplied by is infinite, too. */
+static void infinite_gradient_of_an_infinity_passes(void **state)
+{
+    const fixture_t *f = *state;
+    tutti_tensor_t *x = numbers(f, 1, 2), *w = numbers(f, 1, 2);
+    assert_int_equal(tutti_tensor_set_requires_grad(w, true), 0);
+    x = tutti_masked_fill(f->s, x, tutti_gt_scalar(f->s, x, 1), -INFINITY);
+    assert_int_equal(tutti_backward(f->s, tutti_sum(f->s, tutti_mul(f->s, x, w))), 0);
+    assert_true(isinf(tutti_tensor_at(tutti_tensor_grad(w), 1)));
+}
+
+/* A query that sees nothing gives zeros, and is none. */
+static void query_without_keys_passes(void **state)
+{
+    const fixture_t *f = *state;
+    tutti_tensor_t *q = tutti_uniform(f->s, TUTTI_F32, TUTTI_SHAPE(1, 1, 2, 4), -1, 1);
+    assert_int_equal(tutti_tensor_set_requires_grad(q, true), 0);
+    tutti_tensor_t *mask =
+        tutti_from_data(f->s, TUTTI_BOOL, TUTTI_SHAPE(2, 2), (bool[]){true, true, false, true});
+    tutti_tensor_t *y = tutti_masked_attention(
+        f->s, q, q, q, &(tutti_masked_attention_options_t){.mask = mask}, NULL);
+    assert_int_equal(tutti_backward(f->s, tutti_sum(f->s, y)), 0);
+    assert_true(tutti_tensor_at(y, 0) == 0 && tutti_tensor_at(y, 4) == tutti_tensor_at(q, 0));
+}
+
+static void recorded_gradient_is_named_as_one(void **state)
+{
+    const fixture_t *f = *state;
+    tutti_tensor_t *grad = NULL, *x = numbers(f, 4, 0);
+    assert_int_equal(tutti_tensor_set_requires_grad(x, true), 0);
+    tutti_tensor_t *loss = tutti_sum(f->s, tutti_sqrt(f->s, x));
+    const tutti_backward_options_t recorded = {.create_graph = true};
+    expect_told(tutti_grad(f->s, loss, &recorded, &x, 1, &grad),
+                "gradient of sqrt: that of input 0, f32[2], holds an infinity (step 7): incoming "
+                "gradient 0, f32[2], from 1 to 1; saved 0, f32[2], from 0 to 2");
+}
+
 /* ---- the switch ------------------------------------------------------------------------------ */
 
 static void environment_switches_it_on(void **state)
@@ -203,9 +291,17 @@ int main(void)
         on(infinity_of_infinities_passes, setup),
         on(infinity_of_infinities_passes, setup_strict),
         on(masks_pass, setup),
+        on(forward_names_the_module, setup),
         on(gradient_names_the_module_of_its_forward, setup),
         on(gradient_names_the_module_of_its_forward, setup_strict),
         on(overflow_of_half_gradients_passes, setup),
+        on(overflow_of_half_gradients_passes_everywhere, setup),
+        on(overflow_under_autocast_passes, setup),
+        on(overflow_under_autocast_passes, setup_strict),
+        on(infinite_gradient_of_an_infinity_passes, setup),
+        on(query_without_keys_passes, setup),
+        on(query_without_keys_passes, setup_strict),
+        on(recorded_gradient_is_named_as_one, setup),
         on(without_it_numbers_go_on, setup),
         cmocka_unit_test(environment_switches_it_on),
     };

@@ -166,10 +166,12 @@ static tutti_status_t mark(const tt_run_t *run)
 
 /* ---- roots ----------------------------------------------------------------------------------- */
 
-/* The same, recorded. */
+/* The same, recorded; a sum of gradients is looked at in neither way. */
 static tutti_status_t add_recorded(tutti_scope_t *s, tutti_tensor_t **slot, tutti_tensor_t *grad)
 {
+    const bool detects = tutti_context_set_detect_anomaly(s->ctx, false);
     tutti_tensor_t *sum = tutti_add(s, *slot, grad);
+    (void)tutti_context_set_detect_anomaly(s->ctx, detects);
     TT_TRY(sum->status);
     tutti_tensor_release(*slot);
     *slot = tutti_tensor_retain(sum);
@@ -249,7 +251,7 @@ static tutti_status_t seed(tt_run_t *run, tt_run_root_t *root, tutti_tensor_t *g
     if (grad == NULL) {
         grad = tutti_ones(run->scope, y.dtype, y.shape);
     } else if (grad->dtype != y.dtype) {
-        grad = tt_cast(run->scope, grad, y.dtype);
+        grad = tt_cast_grad(run->scope, grad, y.dtype);
     } else if (!run->options.create_graph && is_accumulated_into(run, grad)) {
         grad = copy_of(run->scope, grad);
     }

@@ -1,6 +1,8 @@
 /* cast: y = (dtype)x, rounded to nearest even; dx = (dtype of x)dy. */
 #include "compute/autograd/cast.h"
 
+#include <tutti/modes.h>
+
 #include "core/kernel/elementwise/map.h"
 
 static tutti_status_t cast_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
@@ -48,4 +50,15 @@ tutti_tensor_t *tt_cast(tutti_scope_t *s, tutti_tensor_t *x, tutti_dtype_t dtype
         return x;
     }
     return tutti_op_run(s, &tt_op_cast, &x, 1, &dtype);
+}
+
+tutti_tensor_t *tt_cast_grad(tutti_scope_t *s, tutti_tensor_t *grad, tutti_dtype_t dtype)
+{
+    if (dtype != TUTTI_F16) {
+        return tt_cast(s, grad, dtype);
+    }
+    const bool detects = tutti_context_set_detect_anomaly(s->ctx, false);
+    tutti_tensor_t *cast = tt_cast(s, grad, dtype);
+    (void)tutti_context_set_detect_anomaly(s->ctx, detects);
+    return cast;
 }

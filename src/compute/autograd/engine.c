@@ -48,7 +48,7 @@ static tutti_status_t cast_to_leaf(tutti_scope_t *s, tt_visit_t *visit)
     if (grad == NULL || grad->dtype == visit->node->leaf->dtype) {
         return TUTTI_OK;
     }
-    tutti_tensor_t *cast = tt_cast(s, grad, visit->node->leaf->dtype);
+    tutti_tensor_t *cast = tt_cast_grad(s, grad, visit->node->leaf->dtype);
     TT_TRY(cast->status);
     visit->grads[0] = tutti_tensor_retain(cast);
     tutti_tensor_release(grad);
@@ -121,7 +121,7 @@ static tutti_status_t deliver(const tt_run_t *run, tutti_scope_t *s, const tt_no
     }
     TT_TRY(tt_grad_check_place(node->op->name, grad, tt_node_place(edge.node, edge.output)));
     if (grad->dtype != want.dtype) {
-        grad = tt_cast(s, grad, want.dtype);
+        grad = tt_cast_grad(s, grad, want.dtype);
         TT_TRY(grad->status);
     }
     return tt_run_add_grad(run, s, &tt_visit_of(edge.node, run)->grads[edge.output], grad);
@@ -165,13 +165,16 @@ static tutti_status_t make_grads(const tt_run_t *run, tt_node_t *node, tutti_op_
 }
 
 /* What was saved is the run's while the operation reads it: a hook may start another backward that
- * comes here, too. */
+ * comes here, too. Operations that make a gradient are not looked at one by one: what comes of them
+ * is, where it is known whose gradient it is. */
 static tutti_status_t call_backward(const tt_run_t *run, tt_node_t *node, tutti_op_backward_t *call,
                                     tutti_tensor_t **saved)
 {
     const tt_run_t *around = node->saved.run;
     node->saved.run = run;
+    const bool detects = tutti_context_set_detect_anomaly(call->scope->ctx, false);
     const tutti_status_t status = make_grads(run, node, call, saved);
+    (void)tutti_context_set_detect_anomaly(call->scope->ctx, detects);
     node->saved.run = around;
     TT_TRY(status < 0 ? status : tutti_scope_status(call->scope));
     return call->scope->ctx->detects_anomaly ? tt_anomaly_check_grads(call, node) : TUTTI_OK;

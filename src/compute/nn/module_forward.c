@@ -84,17 +84,25 @@ static void call_hooked(tutti_scope_t *inner, tutti_module_t *m, tutti_tensor_t 
     tt_free(own);
 }
 
-/* The name of a module among its parent's children, through those that add no level; its kind where
- * it is none. */
-static const char *name_in(const tutti_module_t *parent, const tutti_module_t *m)
+static size_t add_name(char *text, size_t bytes, size_t at, const char *name)
 {
-    for (size_t i = 0; i < parent->child_count; i++) {
-        const tt_child_t *child = &parent->children[i];
-        if (child->module == m) {
-            return child->name[0] != '\0' ? child->name : NULL;
-        }
+    return at >= bytes || name[0] == '\0'
+               ? at
+               : at + (size_t)snprintf(text + at, bytes - at, ".%s", name);
+}
+
+/* The names that lead to a module from its parent, or from one above it that did not run: a list of
+ * modules is only gone through. Where they end; 0: it is not below. */
+static size_t add_way(const tutti_module_t *from, const tutti_module_t *m, char *text, size_t bytes,
+                      size_t at)
+{
+    size_t end = 0;
+    for (size_t i = 0; i < from->child_count && end == 0; i++) {
+        const tt_child_t *child = &from->children[i];
+        const size_t below = add_name(text, bytes, at, child->name);
+        end = child->module == m ? below : add_way(child->module, m, text, bytes, below);
     }
-    return m->ops->name;
+    return end;
 }
 
 /* "blocks.1.mlp.up"; of a module that stands alone its kind. */
@@ -104,12 +112,9 @@ static size_t write_path(const tt_module_frame_t *frame, char *text, size_t byte
     if (frame->outer == NULL) {
         return (size_t)snprintf(text, bytes, "%s", m->ops->name);
     }
-    const char *name = name_in(frame->outer->module, m);
     const size_t begin = frame->outer->write(frame->outer, text, bytes);
-    if (name == NULL || begin >= bytes) {
-        return begin;
-    }
-    return begin + (size_t)snprintf(text + begin, bytes - begin, ".%s", name);
+    const size_t end = add_way(frame->outer->module, m, text, bytes, begin);
+    return end > 0 ? end : add_name(text, bytes, begin, m->ops->name);
 }
 
 /* own: [output_count]; the caller's may be its inputs, too. */

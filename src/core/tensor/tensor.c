@@ -135,6 +135,9 @@ tutti_status_t tutti_tensor_status(const tutti_tensor_t *x)
 
 tutti_status_t tt_tensor_status(const tutti_tensor_t *x)
 {
+    if (x == NULL) {
+        return TT_FAIL(TUTTI_ERR_ARG, "a tensor is NULL");
+    }
     return x->status >= 0 ? TUTTI_OK
                           : TT_FAIL(x->status, "the result of a failed operation: %s",
                                     ((const tutti_scope_t *)(const void *)x)->error);

@@ -71,6 +71,11 @@ static void forward_many(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *co
     for (int i = 0; i < input_count; i++) {
         in[i] = inputs[i];
     }
+    if (in[X] == NULL || in[MEMORY] == NULL) {
+        (void)tutti_scope_fail(s, TT_FAIL(TUTTI_ERR_ARG, "decoder_block: the %s is NULL",
+                                          in[X] == NULL ? "input" : "memory"));
+        return;
+    }
     outputs[0] = (block->norm_first ? run_norms_first : run_norms_last)(s, m, in);
 }
 

@@ -106,6 +106,9 @@ static tutti_status_t take_inputs(call_t *c, tutti_tensor_t *const *inputs, int 
     for (int i = 0; i < input_count; i++) {
         c->in[i] = inputs[i];
     }
+    if (c->in[Q] == NULL) {
+        return TT_FAIL(TUTTI_ERR_ARG, "multihead_attention: the queries are NULL");
+    }
     c->in[K] = c->in[K] == NULL ? c->in[Q] : c->in[K];
     c->in[V] = c->in[V] == NULL ? c->in[K] : c->in[V];
     return (c->in[OLD_KEYS] == NULL) == (c->in[OLD_VALUES] == NULL)

@@ -177,6 +177,31 @@ static tutti_tensor_t *half_a_cache(tutti_scope_t *s, tutti_module_t *m, tutti_t
     return y;
 }
 
+static tutti_tensor_t *no_queries(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *q)
+{
+    tutti_tensor_t *y;
+    (void)q;
+    tutti_forward_many(s, m, (tutti_tensor_t *[]){NULL}, 1, &y, 1);
+    return y;
+}
+
+/* Without its memory a decoder would attend to its own input once more. */
+static void decoder_wants_its_memory(void **state)
+{
+    fixture_t *f = *state;
+    tutti_scope_t *s;
+    tutti_module_t *m;
+    tutti_tensor_t *y;
+    const tutti_transformer_options_t o = {.width = 8, .heads = 2, .hidden = 8, .layers = 1};
+    assert_int_equal(tutti_module_create(f->ctx, &tutti_decoder_layer, &o, &m), 0);
+    assert_int_equal(tutti_scope_open(f->ctx, &s), 0);
+    tutti_tensor_t *x = tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(3, 1, 8));
+    tutti_forward_many(s, m, (tutti_tensor_t *[]){x, NULL}, 2, &y, 1);
+    assert_non_null(strstr(tutti_scope_error(s), "decoder_block: the memory is NULL"));
+    assert_int_equal(tutti_scope_close(s), TUTTI_ERR_ARG);
+    tutti_module_release(m);
+}
+
 static void what_is_wrong_is_said(void **state)
 {
     fixture_t *f = *state;
@@ -187,11 +212,14 @@ static void what_is_wrong_is_said(void **state)
     expect_failure(f, mask_of_numbers, "the mask must be bool, u8 or floating");
     expect_failure(f, keys_of_other_heads, "q must be [B, H, Tq, D], k and v [B, H, Tk, D]");
     expect_failure(f, steps_of_other_width, "multihead_attention: input 0 must be [B, T, 8]");
+    expect_failure(f, no_queries, "multihead_attention: the queries are NULL");
     expect_failure(f, half_a_cache, "a cache must have both keys and values");
     const tutti_multihead_attention_options_t odd = {.width = 8, .heads = 3};
     assert_int_equal(tutti_module_create(f->ctx, &tutti_multihead_attention_layer, &odd, &m),
                      TUTTI_ERR_ARG);
     const tutti_transformer_options_t wild = {.width = 8, .heads = 2, .dropout = 1};
+    const tutti_transformer_options_t deep = {.width = 8, .heads = 2, .layers = (int64_t)1 << 32};
+    assert_int_equal(tutti_module_create(f->ctx, &tutti_encoder_layer, &deep, &m), TUTTI_ERR_ARG);
     assert_int_equal(tutti_module_create(f->ctx, &tutti_transformer_layer, &wild, &m),
                      TUTTI_ERR_ARG);
     assert_non_null(strstr(tutti_last_error(), "transformer: dropout is 1: it must be in [0, 1)"));
@@ -207,6 +235,7 @@ int main(void)
         TEST(gradients_have_gradients),
         TEST(weights_are_dropped_while_training),
         TEST(both_ways_agree_in_f64),
+        TEST(decoder_wants_its_memory),
         TEST(what_is_wrong_is_said),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

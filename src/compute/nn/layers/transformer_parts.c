@@ -9,10 +9,11 @@
 tutti_status_t tt_transformer_check(const char *name, const tutti_transformer_options_t *o)
 {
     if (o == NULL || o->width < 1 || o->heads < 1 || o->width % o->heads != 0 || o->hidden < 0 ||
-        o->layers < 0 || o->decoder_layers < 0) {
+        o->layers < 0 || o->layers > INT32_MAX || o->decoder_layers < 0 ||
+        o->decoder_layers > INT32_MAX) {
         return TT_FAIL(TUTTI_ERR_ARG,
                        "%s: width %lld, heads %lld: both must be at least 1, and heads divide the "
-                       "width; hidden and layers must not be negative",
+                       "width; hidden and layers must not be negative, nor layers above 2^31 - 1",
                        name, o == NULL ? 0LL : (long long)o->width,
                        o == NULL ? 0LL : (long long)o->heads);
     }

@@ -6,6 +6,7 @@
 #include <tutti/op_nn.h>
 #include <tutti/op_shape.h>
 
+#include <float.h>
 #include <math.h>
 
 #include "compute/autograd/op_call.h"
@@ -126,6 +127,12 @@ static tutti_tensor_t *scores_of(const attention_t *a, tutti_tensor_t *q, tutti_
     return scores;
 }
 
+/* The least number, not -infinity: softmax of nothing but that is NaN. */
+static double least_of(tutti_dtype_t dtype)
+{
+    return dtype == TUTTI_F64 ? -DBL_MAX : -(double)FLT_MAX;
+}
+
 static tutti_tensor_t *weights_of(const attention_t *a, tutti_tensor_t *q, tutti_tensor_t *k)
 {
     const tutti_masked_attention_options_t *o = &a->options;
@@ -136,7 +143,7 @@ static tutti_tensor_t *weights_of(const attention_t *a, tutti_tensor_t *q, tutti
     if (hidden == NULL) {
         return tutti_softmax(a->s, scores, -1);
     }
-    scores = tutti_masked_fill(a->s, scores, hidden, -(double)INFINITY);
+    scores = tutti_masked_fill(a->s, scores, hidden, least_of(tutti_tensor_dtype(scores)));
     return tutti_masked_fill(a->s, tutti_softmax(a->s, scores, -1), hidden, 0);
 }
 

@@ -132,9 +132,10 @@ static void take_rows(tutti_scope_t *s, bag_t *bag, tutti_tensor_t *weight)
         bag->rows = tutti_mul(s, bag->rows, tutti_unsqueeze(s, bag->options.weights, -1));
     }
     if (bag->options.has_padding) {
-        bag->has = tutti_cast(s, tutti_ne_scalar(s, bag->indices, (double)bag->options.padding),
-                              tutti_tensor_dtype(bag->rows));
-        bag->rows = tutti_mul(s, bag->rows, tutti_unsqueeze(s, bag->has, -1));
+        const tutti_dtype_t dtype = tutti_tensor_dtype(bag->rows);
+        tutti_tensor_t *is_padding = tutti_eq_scalar(s, bag->indices, (double)bag->options.padding);
+        bag->has = tutti_cast(s, tutti_logical_not(s, is_padding), dtype);
+        bag->rows = tutti_masked_fill(s, bag->rows, tutti_unsqueeze(s, is_padding, -1), 0);
     }
 }
 

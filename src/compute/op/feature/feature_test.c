@@ -175,6 +175,62 @@ static void spectral_norm_finds_the_largest_singular_value(void **state)
     assert_true(fabs(fabs(tutti_tensor_at(y, 1)) - 0.5) < 1e-6);
 }
 
+typedef struct {
+    tutti_tensor_t *weight, *u, *v;
+} bounded_t;
+
+static tutti_status_t bounded_init(tutti_module_t *m, const void *options)
+{
+    bounded_t *b = tutti_module_state(m);
+    *b = *(const bounded_t *)options;
+    return tutti_module_add_parameter(m, "weight", b->weight);
+}
+
+static tutti_tensor_t *bounded_forward(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x)
+{
+    const bounded_t *b = tutti_module_state(m);
+    const tutti_spectral_norm_options_t o = {.u = b->u, .v = b->v, .eps = 1e-12};
+    return tutti_linear(s, x, tutti_spectral_norm(s, b->weight, &o), NULL);
+}
+
+static const tutti_module_ops_t bounded_layer = {
+    .name = "bounded",
+    .state_bytes = sizeof(bounded_t),
+    .init = bounded_init,
+    .forward = bounded_forward,
+};
+
+typedef tutti_tensor_t *(*run_t)(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x);
+
+/* dw, u and v, one behind the other, of a forward and its backward. */
+static tutti_tensor_t *run_bounded(fixture_t *f, run_t run)
+{
+    tutti_scope_t *s = f->s;
+    const float weight[] = {1, 2, 3, -1, 0.5F, 0.25F, 0.125F, -2, 1};
+    const bounded_t b = {
+        .weight = tutti_from_data(s, TUTTI_F32, TUTTI_SHAPE(3, 3), weight),
+        .u = tutti_from_data(s, TUTTI_F32, TUTTI_SHAPE(3), (float[]){0.6F, 0.8F, 0}),
+        .v = tutti_from_data(s, TUTTI_F32, TUTTI_SHAPE(3), (float[]){0.6F, 0, 0.8F})};
+    tutti_module_t *m;
+    assert_int_equal(tutti_tensor_set_requires_grad(b.weight, true), 0);
+    assert_int_equal(tutti_module_create(f->ctx, &bounded_layer, &b, &m), 0);
+    tutti_tensor_t *y = run(s, m, tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(2, 3)));
+    assert_int_equal(tutti_backward(s, tutti_sum(s, tutti_square(s, y))), 0);
+    tutti_tensor_t *dw = tutti_reshape(s, tutti_tensor_grad(b.weight), TUTTI_SHAPE(9));
+    tutti_module_release(m);
+    return tutti_cat(s, (tutti_tensor_t *[]){dw, b.u, b.v}, 3, 0);
+}
+
+static void spectral_norm_that_is_computed_again_moves_once(void **state)
+{
+    fixture_t *f = *state;
+    tutti_tensor_t *once = run_bounded(f, tutti_forward), *again = run_bounded(f, tutti_recompute);
+    assert_int_equal(tutti_tensor_numel(once), 15);
+    for (int i = 0; i < 15; i++) {
+        assert_true(tutti_tensor_at(once, i) == tutti_tensor_at(again, i));
+    }
+}
+
 /* ---- edges ----------------------------------------------------------------------------------- */
 
 static void rows_of_zeros_stay_zeros_and_have_a_slope(void **state)
@@ -186,6 +242,36 @@ static void rows_of_zeros_stay_zeros_and_have_a_slope(void **state)
     assert_true(tutti_tensor_at(y, 5) == 0);
     assert_int_equal(tutti_grad(f->s, tutti_sum(f->s, y), NULL, &x, 1, &grad), 0);
     assert_true(fabs(tutti_tensor_at(grad, 0) - 1e3) < 1e-9);
+}
+
+/* eps⁴ is none of f32's, nor the square of another eps. */
+static void rows_of_zeros_stay_zeros_where_the_bound_is_too_small(void **state)
+{
+    fixture_t *f = *state;
+    for (int i = 0; i < 2; i++) {
+        tutti_tensor_t *x = tutti_zeros(f->s, TUTTI_F32, TUTTI_SHAPE(2, 3)), *grad;
+        const double p = i == 0 ? 4 : 2, eps = i == 0 ? 1e-12 : 1e-25;
+        assert_int_equal(tutti_tensor_set_requires_grad(x, true), 0);
+        tutti_tensor_t *y = tutti_normalize(f->s, x, p, 1, eps);
+        assert_true(tutti_tensor_at(y, 5) == 0);
+        assert_int_equal(tutti_grad(f->s, tutti_sum(f->s, y), NULL, &x, 1, &grad), 0);
+        assert_true(fabs(tutti_tensor_at(grad, 0) * eps - 1) < 1e-6);
+    }
+}
+
+/* Padding is as if it was not there, whatever its row holds. */
+static void row_of_padding_is_not_read(void **state)
+{
+    fixture_t *f = *state;
+    const float rows[] = {NAN, INFINITY, 1, 2};
+    tutti_tensor_t *table = tutti_from_data(f->s, TUTTI_F32, TUTTI_SHAPE(2, 2), rows);
+    tutti_tensor_t *at = tutti_from_data(f->s, TUTTI_I64, TUTTI_SHAPE(1, 2), (int64_t[]){0, 1});
+    for (int mode = TUTTI_BAG_MEAN; mode <= TUTTI_BAG_MAX; mode++) {
+        const tutti_embedding_bag_options_t o = {.mode = (tutti_bag_mode_t)mode,
+                                                 .has_padding = true};
+        tutti_tensor_t *y = tutti_embedding_bag(f->s, at, table, &o);
+        assert_true(tutti_tensor_at(y, 0) == 1 && tutti_tensor_at(y, 1) == 2);
+    }
 }
 
 /* A window may begin before x and skip it: its maximum is -infinity, at no place. */
@@ -275,6 +361,23 @@ static tutti_tensor_t *weights_of_no_dimension(tutti_scope_t *s, tutti_tensor_t 
     return tutti_weight_norm(s, x, x, 3);
 }
 
+static tutti_tensor_t *weights_of_larger_lengths(tutti_scope_t *s, tutti_tensor_t *x)
+{
+    return tutti_weight_norm(s, x, tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(2, 2, 3, 4)), 0);
+}
+
+static tutti_tensor_t *norms_of_nothing(tutti_scope_t *s, tutti_tensor_t *x)
+{
+    (void)x;
+    return tutti_lp_pool2d(s, NULL, &(tutti_lp_pool_options_t){.p = 2, .kernel = {1, 1}});
+}
+
+static tutti_tensor_t *norms_of_integers(tutti_scope_t *s, tutti_tensor_t *x)
+{
+    const tutti_lp_pool_options_t o = {.p = 2, .kernel = {1, 1}};
+    return tutti_lp_pool2d(s, tutti_cast(s, x, TUTTI_I64), &o);
+}
+
 static tutti_tensor_t *spectrum_without_vectors(tutti_scope_t *s, tutti_tensor_t *x)
 {
     return tutti_spectral_norm(s, x, NULL);
@@ -291,6 +394,10 @@ static void what_is_wrong_is_said(void **state)
     fixture_t *f = *state;
     expect_failure(f, weights_of_no_dimension,
                    "weight_norm: there is no dimension 3, or no floating v");
+    expect_failure(f, weights_of_larger_lengths,
+                   "weight_norm: g must be broadcast to v: f32[2, 2, 3, 4] and f32[2, 3, 4]");
+    expect_failure(f, norms_of_nothing, "a tensor is NULL");
+    expect_failure(f, norms_of_integers, "lp_pool2d: x must be of a floating dtype, not i64");
     expect_failure(f, spectrum_without_vectors,
                    "spectral_norm: u and v are required, iterations must not be negative");
     expect_failure(f, spectrum_of_other_vectors,
@@ -327,7 +434,10 @@ int main(void)
         TEST(alpha_dropout_keeps_mean_and_variance),
         TEST(without_training_nothing_is_dropped),
         TEST(spectral_norm_finds_the_largest_singular_value),
+        TEST(spectral_norm_that_is_computed_again_moves_once),
         TEST(rows_of_zeros_stay_zeros_and_have_a_slope),
+        TEST(row_of_padding_is_not_read),
+        TEST(rows_of_zeros_stay_zeros_where_the_bound_is_too_small),
         TEST(a_window_without_elements_has_no_place),
         TEST(what_is_wrong_is_said),
     };

@@ -5,27 +5,43 @@
 #include <tutti/op_pad.h>
 #include <tutti/op_reduce.h>
 
+#include <float.h>
 #include <math.h>
 
 #include "compute/op/math/elementwise.h"
 #include "core/base/default.h"
 
-/* (Σ |x|^p)^(1/p), at least eps; a root is bounded before it is taken, for at 0 it has no slope. */
+static tutti_tensor_t *root_of(tutti_scope_t *s, tutti_tensor_t *sum, double p)
+{
+    return p == 1 ? sum : p == 2 ? tutti_sqrt(s, sum) : tutti_pow_scalar(s, sum, 1 / p);
+}
+
+/* At least eps. A root is bounded before it is taken, for at 0 it has no slope; or, where the bound
+ * is too small for the dtype, it is taken of 1 instead of 0. */
+static tutti_tensor_t *bounded_root(tutti_scope_t *s, tutti_tensor_t *sum, double p, double eps)
+{
+    const double bound = p == 2 ? eps * eps : pow(eps, p);
+    const double least = tutti_tensor_dtype(sum) == TUTTI_F64 ? DBL_MIN : (double)FLT_MIN;
+    if (bound >= least) {
+        return root_of(s, tutti_clamp(s, sum, bound, (double)INFINITY), p);
+    }
+    tutti_tensor_t *is_zero = tutti_eq_scalar(s, sum, 0);
+    return tutti_masked_fill(s, root_of(s, tutti_masked_fill(s, sum, is_zero, 1), p), is_zero, eps);
+}
+
+/* (Σ |x|^p)^(1/p), at least eps. */
 static tutti_tensor_t *length_of(tutti_scope_t *s, tutti_tensor_t *x, double p, int dim, double eps)
 {
     const tutti_dims_t dims = TUTTI_DIMS(dim);
-    const double infinity = (double)INFINITY;
     if (p == 2) {
-        tutti_tensor_t *squares = tutti_sum_over(s, tutti_square(s, x), dims, true);
-        return tutti_sqrt(s, tutti_clamp(s, squares, eps * eps, infinity));
+        return bounded_root(s, tutti_sum_over(s, tutti_square(s, x), dims, true), p, eps);
     }
     x = tutti_abs(s, x);
     if (isinf(p)) {
-        return tutti_clamp(s, tutti_max_over(s, x, dims, true), eps, infinity);
+        return tutti_clamp(s, tutti_max_over(s, x, dims, true), eps, (double)INFINITY);
     }
     tutti_tensor_t *sum = tutti_sum_over(s, p == 1 ? x : tutti_pow_scalar(s, x, p), dims, true);
-    sum = tutti_clamp(s, sum, pow(eps, p), infinity);
-    return p == 1 ? sum : tutti_pow_scalar(s, sum, 1 / p);
+    return bounded_root(s, sum, p, eps);
 }
 
 tutti_tensor_t *tutti_normalize(tutti_scope_t *s, tutti_tensor_t *x, double p, int dim, double eps)

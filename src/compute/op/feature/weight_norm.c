@@ -7,6 +7,22 @@
 
 #include "compute/op/math/elementwise.h"
 
+/* SHAPE: g is not broadcast to v, or makes it larger. */
+static tutti_status_t check_lengths(const tutti_tensor_t *v, const tutti_tensor_t *g)
+{
+    char a[160], b[160];
+    TT_TRY(tt_tensor_status(g));
+    bool is_good = g->shape.rank <= v->shape.rank;
+    for (int i = 1; is_good && i <= g->shape.rank; i++) {
+        const int64_t size = g->shape.dims[g->shape.rank - i];
+        is_good = size == 1 || size == v->shape.dims[v->shape.rank - i];
+    }
+    return is_good ? TUTTI_OK
+                   : TT_FAIL(TUTTI_ERR_SHAPE, "weight_norm: g must be broadcast to v: %s and %s",
+                             tutti_tensor_describe(g, a, sizeof a),
+                             tutti_tensor_describe(v, b, sizeof b));
+}
+
 tutti_tensor_t *tutti_weight_norm(tutti_scope_t *s, tutti_tensor_t *v, tutti_tensor_t *g, int dim)
 {
     tutti_status_t status = tt_tensor_status(v);
@@ -14,6 +30,9 @@ tutti_tensor_t *tutti_weight_norm(tutti_scope_t *s, tutti_tensor_t *v, tutti_ten
     if (status >= 0 && (kept < 0 || kept >= rank || !tutti_dtype_is_float(v->dtype))) {
         status =
             TT_FAIL(TUTTI_ERR_ARG, "weight_norm: there is no dimension %d, or no floating v", dim);
+    }
+    if (status >= 0) {
+        status = check_lengths(v, g);
     }
     if (status < 0) {
         return tutti_scope_fail(s, status);
@@ -64,19 +83,21 @@ static tutti_tensor_t *step(tutti_scope_t *s, tutti_tensor_t *matrix, tutti_tens
     return status < 0 ? tutti_scope_fail(s, status) : tutti_clone(s, to);
 }
 
-/* What does not depend on autocast, nor is recorded: u and v, moved if the context trains. */
+/* What does not depend on autocast, nor is recorded: u and v, moved if the context trains. A
+ * forward that is run again for its backward takes them where the first one has left them. */
 static void iterate(tutti_scope_t *s, tutti_tensor_t *matrix,
                     const tutti_spectral_norm_options_t *o, tutti_tensor_t **u, tutti_tensor_t **v)
 {
     tutti_context_t *ctx = tutti_scope_context(s);
     const bool was_enabled = tutti_context_set_grad_enabled(ctx, false);
     tutti_tensor_t *turned = tutti_transpose(s, matrix, 0, 1);
-    const int count = !tutti_context_is_training(ctx) ? 0 : o->iterations == 0 ? 1 : o->iterations;
+    const bool moves = tutti_context_is_training(ctx) && !tutti_context_is_recomputing(ctx);
+    const int count = !moves ? 0 : o->iterations == 0 ? 1 : o->iterations;
     *u = tutti_clone(s, o->u);
     *v = tutti_clone(s, o->v);
     for (int i = 0; i < count; i++) {
-        *v = step(s, turned, *u, o->v, o->eps);
         *u = step(s, matrix, *v, o->u, o->eps);
+        *v = step(s, turned, *u, o->v, o->eps);
     }
     (void)tutti_context_set_grad_enabled(ctx, was_enabled);
 }

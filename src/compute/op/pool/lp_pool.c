@@ -24,12 +24,20 @@ static tutti_tensor_t *lp_pool(tutti_scope_t *s, tutti_tensor_t *x,
         elements *= (double)o.kernel[i];
     }
     means.ceil_mode = o.ceil_mode;
-    if (o.p == 0) {
-        return tutti_scope_fail(s, TT_FAIL(TUTTI_ERR_ARG, "lp_pool%dd: p must not be 0", dims));
+    tutti_status_t status = tt_tensor_status(x);
+    if (status >= 0 && o.p == 0) {
+        status = TT_FAIL(TUTTI_ERR_ARG, "lp_pool%dd: p must not be 0", dims);
+    }
+    if (status >= 0 && !tutti_dtype_is_float(x->dtype)) {
+        status = TT_FAIL(TUTTI_ERR_DTYPE, "lp_pool%dd: x must be of a floating dtype, not %s", dims,
+                         tutti_dtype_name(x->dtype));
+    }
+    if (status < 0) {
+        return tutti_scope_fail(s, status);
     }
     tutti_tensor_t *y = pool(s, tutti_pow_scalar(s, tt_wide(s, x), o.p), &means);
     y = tutti_pow_scalar(s, tutti_mul_scalar(s, y, elements), 1 / o.p);
-    return tt_tensor_status(x) < 0 ? y : tutti_cast(s, y, x->dtype);
+    return tutti_cast(s, y, x->dtype);
 }
 
 tutti_tensor_t *tutti_lp_pool1d(tutti_scope_t *s, tutti_tensor_t *x,

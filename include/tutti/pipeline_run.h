@@ -191,11 +191,12 @@ TUTTI_API void tutti_pipeline_release(tutti_pipeline_t *pipeline);
  * its elements, and views of it that are older than a batch, are not those of the newest weights.
  *
  * @param optimizer  borrowed, until it is taken away or the pipeline makes no more steps; of this
- *                   module's parameters, each in memory; NULL: takes it away
+ *                   module's parameters, each in memory; NULL: takes it away, also from a pipeline
+ *                   that has failed, which waits for nobody
  * @thread           the context's; blocks until every rank has called it
  * @errors           on every rank: STATE (the schedule steps at the end of a batch; somebody steps
  *                   the optimizer already), ARG (it has a parameter that is none of the module),
- *                   UNSUPPORTED (its state is on a disk)
+ *                   UNSUPPORTED (its state is on a disk); what failed before
  * @source           Narayanan et al., "PipeDream" (2019)
  */
 TUTTI_API tutti_status_t tutti_pipeline_set_optimizer(tutti_pipeline_t *pipeline,

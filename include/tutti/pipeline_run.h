@@ -176,7 +176,8 @@ TUTTI_API tutti_status_t tutti_pipeline_create(tutti_context_t *ctx, tutti_modul
  * @param ddp  borrowed, until one of both is released; whichever that is first
  * @thread     the context's, between steps; no other rank waits
  * @errors     ARG (of another module), STATE (it has one; ddp is another pipeline's, or in a step),
- *             UNSUPPORTED (ddp steps its parameters itself; an asynchronous schedule)
+ *             UNSUPPORTED (ddp steps its parameters itself; an asynchronous schedule; a tied weight
+ *             of several ranks with which shards compute in 16 bits)
  */
 TUTTI_API tutti_status_t tutti_pipeline_set_ddp(tutti_pipeline_t *pipeline, tutti_ddp_t *ddp);
 

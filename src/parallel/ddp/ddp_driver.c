@@ -29,6 +29,11 @@ tutti_status_t tt_ddp_check_ranks(const tutti_ddp_t *ddp)
     return tt_group_check(ddp->group);
 }
 
+bool tt_ddp_rounds(const tutti_ddp_t *ddp, const tutti_tensor_t *x)
+{
+    return ddp->options.param_dtype != TUTTI_F32 && !tt_ddp_stays_f32(ddp, x);
+}
+
 bool tt_ddp_is_held(const tutti_ddp_t *ddp)
 {
     return ddp->step.no_sync;

@@ -24,6 +24,9 @@ tutti_status_t tt_ddp_set_driver(tutti_ddp_t *ddp, tt_ddp_driver_t *driver);
 /* Whether other replicas go on, as far as is known; does not wait. */
 tutti_status_t tt_ddp_check_ranks(const tutti_ddp_t *ddp);
 
+/* Whether shards compute with a 16-bit copy of x, a parameter of the module. */
+bool tt_ddp_rounds(const tutti_ddp_t *ddp, const tutti_tensor_t *x);
+
 /* Whether the user said tutti_ddp_no_sync(): more is added to all gradients of the shard. */
 bool tt_ddp_is_held(const tutti_ddp_t *ddp);
 

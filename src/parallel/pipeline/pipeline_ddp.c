@@ -37,6 +37,22 @@ void tt_pipeline_leave_ddp(tutti_pipeline_t *p)
     }
 }
 
+/* The rank that steps it has it in the ddp, which would round it there alone. */
+static tutti_status_t check_rounding(const tutti_pipeline_t *p, const tutti_ddp_t *ddp)
+{
+    for (int t = 0; t < p->tie_count; t++) {
+        const tt_tie_t *tie = &p->ties[t];
+        if (tt_tie_spans_ranks(p, tie) && tt_ddp_rounds(ddp, tie->tensor)) {
+            return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
+                           "pipeline_set_ddp: the tied weight %s is of stages on several ranks, "
+                           "and options.param_dtype would round it on one of them: cut so that one "
+                           "rank has all its parts, untie it, or name their modules in f32_kinds",
+                           tie->name);
+        }
+    }
+    return TUTTI_OK;
+}
+
 tutti_status_t tutti_pipeline_set_ddp(tutti_pipeline_t *p, tutti_ddp_t *ddp)
 {
     TT_WANT("pipeline_set_ddp", p);
@@ -53,6 +69,7 @@ tutti_status_t tutti_pipeline_set_ddp(tutti_pipeline_t *p, tutti_ddp_t *ddp)
                        "itself, and replicas average behind one: take a synchronous one, such as "
                        "flush");
     }
+    TT_TRY(check_rounding(p, ddp));
     p->driver = (tt_ddp_driver_t){.finish = finish, .forget = forget};
     TT_TRY(tt_ddp_set_driver(ddp, &p->driver));
     p->ddp = ddp;

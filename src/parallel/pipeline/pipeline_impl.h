@@ -255,6 +255,8 @@ void tt_ties_begin_step(tutti_pipeline_t *p);
 /* Around a backward of parts [first, end): gradients go to the uses there. */
 tutti_status_t tt_ties_enter(tutti_pipeline_t *p, int first, int end);
 void tt_ties_leave(tutti_pipeline_t *p, int first, int end);
+/* Whether several ranks have it. */
+bool tt_tie_spans_ranks(const tutti_pipeline_t *p, const tt_tie_t *tie);
 /* Adds up what the uses got, on the rank that steps it. */
 tutti_status_t tt_ties_end_step(tutti_pipeline_t *p);
 /* Behind an optimizer's step: other ranks that have a tied parameter get its values. */

@@ -1,0 +1,68 @@
+/* A pipeline and its ddp: what does not go together is refused, what one of both refuses is told to
+ * the whole row, and ranks agree where a stage has nothing to average. */
+#include "parallel/pipeline/pipeline_mesh_testing.h"
+
+#include <tutti/op_nn.h>
+#include <tutti/sharded.h>
+
+static const tt_mesh_training_t plain = {
+    .shards = 2, .micro_batches = 2, .schedule = "1f1b", .dp = 2, .pp = 2};
+
+static void expect_text(tt_member_t *m, tutti_status_t status, tutti_status_t want,
+                        const char *says)
+{
+    if (m->failure[0] == 0 && (status != want || strstr(tutti_last_error(), says) == NULL)) {
+        snprintf(m->failure, sizeof m->failure, "rank %d: %d, %s; want %d, %s", m->rank,
+                 (int)status, tutti_last_error(), (int)want, says);
+    }
+}
+
+/* ---- a weight of two stages in 16 bits ------------------------------------------------------- */
+
+static tutti_status_t set_ddp(const tt_mesh_trainer_t *t, const tutti_ddp_options_t *options)
+{
+    tutti_ddp_t *ddp;
+    TT_TRY(tutti_ddp_create(t->ctx, t->net, tutti_mesh_group(t->mesh, "dp"), options, &ddp));
+    const tutti_status_t status = tutti_pipeline_set_ddp(t->pipeline, ddp);
+    tutti_ddp_release(ddp);
+    return status;
+}
+
+static void refuse_16_bits(tt_member_t *m)
+{
+    static const char *const kinds[] = {"embedding", "linear"};
+    const tutti_ddp_options_t low = {.param_dtype = TUTTI_BF16},
+                              outside = {.param_dtype = TUTTI_BF16,
+                                         .f32_kinds = kinds,
+                                         .f32_kind_count = 2};
+    tt_mesh_training_t training = plain;
+    training.is_tied = true;
+    tt_mesh_trainer_t t;
+    TT_EXPECT(m, tt_mesh_open(&t, &training, m->group) == TUTTI_OK);
+    tutti_ddp_release(t.ddp);
+    t.ddp = NULL;
+    expect_text(m, set_ddp(&t, &low), TUTTI_ERR_UNSUPPORTED,
+                "the tied weight 0.weight is of stages on several ranks");
+    TT_EXPECT(m, set_ddp(&t, &outside) == TUTTI_OK);
+    tt_mesh_close(&t);
+    training.is_tied = false;
+    TT_EXPECT(m, tt_mesh_open(&t, &training, m->group) == TUTTI_OK);
+    tutti_ddp_release(t.ddp);
+    t.ddp = NULL;
+    TT_EXPECT(m, set_ddp(&t, &low) == TUTTI_OK);
+    tt_mesh_close(&t);
+}
+
+static void a_weight_of_two_ranks_is_not_rounded_on_one(void **state)
+{
+    (void)state;
+    tt_team_expect(4, 0, refuse_16_bits, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_weight_of_two_ranks_is_not_rounded_on_one),
+    };
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
+}

@@ -59,10 +59,41 @@ static void a_weight_of_two_ranks_is_not_rounded_on_one(void **state)
     tt_team_expect(4, 0, refuse_16_bits, NULL);
 }
 
+/* ---- what DDP leaves alone ------------------------------------------------------------------- */
+
+/* The norm of such a gradient would be that of all replicas together. */
+static void refuse_ignored(tt_member_t *m)
+{
+    static const char *const norm[] = {"ln.weight"}, *const none[] = {"blocks.0.ln1"};
+    tt_mesh_trainer_t t;
+    TT_EXPECT(m, tt_mesh_open(&t, &plain, m->group) == TUTTI_OK);
+    tutti_ddp_release(t.ddp);
+    t.ddp = NULL;
+    for (int stage = 0; stage < 4; stage++) {
+        const tutti_ddp_options_t o = {.stage = stage, .ignored = norm, .ignored_count = 1},
+                                  other = {.stage = stage, .ignored = none, .ignored_count = 1};
+        if (stage == 0) {
+            TT_EXPECT(m, set_ddp(&t, &o) == TUTTI_OK);
+            TT_EXPECT(m, set_ddp(&t, &other) == TUTTI_OK);
+            continue;
+        }
+        expect_text(m, set_ddp(&t, &o), TUTTI_ERR_UNSUPPORTED, "options.ignored: ln.weight");
+        expect_text(m, set_ddp(&t, &other), TUTTI_ERR_UNSUPPORTED, "blocks.0.ln1.weight");
+    }
+    tt_mesh_close(&t);
+}
+
+static void what_is_dealt_out_and_ignored_is_refused(void **state)
+{
+    (void)state;
+    tt_team_expect(4, 0, refuse_ignored, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_weight_of_two_ranks_is_not_rounded_on_one),
+        cmocka_unit_test(what_is_dealt_out_and_ignored_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -7,8 +7,12 @@
  *
  * A failure of either is one of both: the ranks that share a stage, a layer or a row stop waiting.
  */
-#include <stddef.h>
+#include <tutti/sharded.h>
 
+#include <stddef.h>
+#include <stdio.h>
+
+#include "comm/group/agree.h"
 #include "parallel/pipeline/pipeline_impl.h"
 
 static tutti_pipeline_t *pipeline_of(tt_ddp_driver_t *driver)
@@ -35,6 +39,24 @@ void tt_pipeline_leave_ddp(tutti_pipeline_t *p)
         (void)tt_ddp_set_driver(p->ddp, NULL); /* which has no way to fail */
         p->ddp = NULL;
     }
+}
+
+tutti_status_t tt_pipeline_summon(tutti_pipeline_t *p)
+{
+    if (p->ddp == NULL) {
+        return TUTTI_OK;
+    }
+    const tutti_status_t mine = tutti_ddp_summon(p->ddp, NULL, false),
+                         agreed = tt_group_agree(p->group, mine);
+    return mine >= 0 && agreed < 0 ? tt_pipeline_dismiss(p, agreed) : agreed;
+}
+
+tutti_status_t tt_pipeline_dismiss(tutti_pipeline_t *p, tutti_status_t status)
+{
+    char text[TT_ERROR_TEXT_BYTES];
+    snprintf(text, sizeof text, "%s", status < 0 ? tutti_last_error() : "");
+    const tutti_status_t dismissed = p->ddp == NULL ? TUTTI_OK : tutti_ddp_dismiss(p->ddp);
+    return status < 0 ? tt_fail_again(status, text) : dismissed;
 }
 
 /* The rank that steps it has it in the ddp, which would round it there alone. */

@@ -89,11 +89,46 @@ static void what_is_dealt_out_and_ignored_is_refused(void **state)
     tt_team_expect(4, 0, refuse_ignored, NULL);
 }
 
+/* ---- a summons that cannot be ---------------------------------------------------------------- */
+
+/* The first stage's ranks have not dismissed theirs. */
+static void summon_twice(tt_member_t *m)
+{
+    tt_mesh_trainer_t t;
+    double losses[TT_MESH_SHARDS_MAX], loss;
+    char digest[TUTTI_DIGEST_BYTES];
+    const tt_mesh_training_t *training = m->user;
+    TT_EXPECT(m, tt_mesh_open(&t, training, m->group) == TUTTI_OK);
+    TT_EXPECT(m, tt_mesh_step(&t, 0, losses) == TUTTI_OK);
+    const bool is_first = tutti_mesh_coordinate(t.mesh, "pp") == 0;
+    TT_EXPECT(m, !is_first || tutti_ddp_summon(t.ddp, NULL, false) == TUTTI_OK);
+    expect_text(m, tt_mesh_run(&t, false, &loss), TUTTI_ERR_STATE,
+                "call tutti_ddp_dismiss() first");
+    expect_text(m, tutti_pipeline_digest(t.pipeline, digest), TUTTI_ERR_STATE,
+                "call tutti_ddp_dismiss() first");
+    TT_EXPECT(m, !is_first || tutti_ddp_dismiss(t.ddp) == TUTTI_OK);
+    TT_EXPECT(m, tt_mesh_run(&t, false, &loss) == TUTTI_OK);
+    TT_EXPECT(m, tutti_pipeline_digest(t.pipeline, digest) == TUTTI_OK);
+    TT_EXPECT(m, tt_mesh_step(&t, 1, losses) == TUTTI_OK);
+    tt_mesh_close(&t);
+}
+
+static void a_summons_that_fails_is_told_and_ends_nothing(void **state)
+{
+    (void)state;
+    for (int stage = 0; stage < 4; stage += 3) {
+        tt_mesh_training_t training = plain;
+        training.stage = stage;
+        tt_team_expect_quietly(4, 8000, summon_twice, &training);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_weight_of_two_ranks_is_not_rounded_on_one),
         cmocka_unit_test(what_is_dealt_out_and_ignored_is_refused),
+        cmocka_unit_test(a_summons_that_fails_is_told_and_ends_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

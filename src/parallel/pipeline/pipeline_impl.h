@@ -282,6 +282,13 @@ tutti_status_t tt_slices_end_step(tutti_pipeline_t *p, bool shows_grads, double 
 
 void tt_pipeline_leave_ddp(tutti_pipeline_t *p);
 
+/* Between steps: at DDP's stage 3 parameters are here when they are called, and go again. All ranks
+ * of the row have them, or none does. */
+tutti_status_t tt_pipeline_summon(tutti_pipeline_t *p);
+/* How it went meanwhile, whose text is tutti_last_error(); returns that, or a failure of its own.
+ */
+tutti_status_t tt_pipeline_dismiss(tutti_pipeline_t *p, tutti_status_t status);
+
 /* ---- pipeline_step.c ------------------------------------------------------------------------- */
 
 /* The first failure, whose text is tutti_last_error(), is kept with the place of the step, and ends

@@ -10,7 +10,6 @@
  * and ends the pipeline on all ranks.
  */
 #include <tutti/modes.h>
-#include <tutti/sharded.h>
 
 #include <stdio.h>
 
@@ -336,17 +335,11 @@ tutti_status_t tutti_pipeline_step(tutti_pipeline_t *p, const tutti_pipeline_bat
     return TUTTI_OK;
 }
 
-/* At DDP's stage 3 parameters are here when they are called. */
 static tutti_status_t evaluate(tutti_pipeline_t *p, const tutti_pipeline_batch_t *batch,
                                double *loss)
 {
-    if (p->ddp == NULL) {
-        return run_in_mode(p, batch, loss);
-    }
-    TT_TRY(tutti_ddp_summon(p->ddp, NULL, false));
-    const tutti_status_t status = run_in_mode(p, batch, loss),
-                         dismissed = tutti_ddp_dismiss(p->ddp);
-    return status < 0 ? tt_fail_again(p->status, p->error) : dismissed;
+    TT_TRY(tt_pipeline_summon(p));
+    return tt_pipeline_dismiss(p, run_in_mode(p, batch, loss));
 }
 
 tutti_status_t tutti_pipeline_evaluate(tutti_pipeline_t *p, const tutti_pipeline_batch_t *batch,

@@ -39,6 +39,11 @@ bool tt_ddp_is_held(const tutti_ddp_t *ddp)
     return ddp->step.no_sync;
 }
 
+void tt_ddp_note_data(tutti_ddp_t *ddp)
+{
+    ddp->step.has_backward = true;
+}
+
 static tt_ddp_param_t *find_param(const tutti_ddp_t *ddp, const tutti_tensor_t *x)
 {
     for (int i = 0; i < ddp->param_count; i++) {

@@ -30,6 +30,9 @@ bool tt_ddp_rounds(const tutti_ddp_t *ddp, const tutti_tensor_t *x);
 /* Whether the user said tutti_ddp_no_sync(): more is added to all gradients of the shard. */
 bool tt_ddp_is_held(const tutti_ddp_t *ddp);
 
+/* The shard under way has data, whether or not it gives this rank's parameters gradients. */
+void tt_ddp_note_data(tutti_ddp_t *ddp);
+
 /* A parameter whose gradients of a shard come elsewhere: those in its place do not count until it
  * is wanted there, and is there, whole. Others than this ddp's are passed over. */
 void tt_ddp_gather_elsewhere(const tutti_ddp_t *ddp, const tutti_tensor_t *x);

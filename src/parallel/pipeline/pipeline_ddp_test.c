@@ -123,12 +123,76 @@ static void a_summons_that_fails_is_told_and_ends_nothing(void **state)
     }
 }
 
+/* ---- a stage without parameters -------------------------------------------------------------- */
+
+static tutti_status_t make_short(tutti_context_t *ctx, tutti_module_t **out)
+{
+    const tutti_linear_options_t linear = {.in = TT_MESH_WIDTH, .out = TT_MESH_VOCAB};
+    TT_TRY(tutti_module_create(ctx, &tutti_sequential_layer, NULL, out));
+    TT_TRY(tutti_sequential_add(*out, &tutti_linear_layer, &linear, NULL));
+    return tutti_sequential_add(*out, &tutti_activation_layer, NULL, NULL);
+}
+
+static tutti_status_t open_short(tt_mesh_trainer_t *t, tutti_group_t *world)
+{
+    *t = (tt_mesh_trainer_t){.training = &plain};
+    const tutti_pipeline_run_options_t run = {
+        .plan = {.micro_batches = plain.micro_batches}, .loss = tt_mesh_loss, .loss_user = t};
+    const tutti_ddp_options_t average = {
+        .shards = plain.shards, .uneven = TUTTI_DDP_ACTIVE, .ends_with_first = true};
+    TT_TRY(tt_mesh_open_ranks(t, world));
+    TT_TRY(make_short(t->ctx, &t->net));
+    TT_TRY(
+        tutti_pipeline_create(t->ctx, t->net, tutti_mesh_group(t->mesh, "pp"), &run, &t->pipeline));
+    TT_TRY(tutti_ddp_create(t->ctx, t->net, tutti_mesh_group(t->mesh, "dp"), &average, &t->ddp));
+    return tutti_pipeline_set_ddp(t->pipeline, t->ddp);
+}
+
+static tutti_status_t run_short(tt_mesh_trainer_t *t)
+{
+    tutti_scope_t *s;
+    TT_TRY(tutti_scope_open(t->ctx, &s));
+    tutti_tensor_t *x = tutti_normal(s, TUTTI_F32, TUTTI_SHAPE(4, TT_MESH_WIDTH), 0, 1),
+                   *y = tutti_randint(s, TUTTI_I64, TUTTI_SHAPE(4), 0, TT_MESH_VOCAB);
+    const tutti_status_t status =
+        tutti_pipeline_step(t->pipeline, &(tutti_pipeline_batch_t){&x, 1, &y, 1}, NULL);
+    const tutti_status_t closed = tutti_scope_close(s);
+    return status < 0 ? status : closed;
+}
+
+/* Shards below `with_data` have some. */
+static tutti_status_t step_short(tt_mesh_trainer_t *t, int with_data)
+{
+    while (tutti_ddp_next_shard(t->ddp, t->ctx)) {
+        TT_TRY(tutti_context_shard(t->ctx) < with_data ? run_short(t) : TUTTI_OK);
+    }
+    return tutti_ddp_finish(t->ddp);
+}
+
+static void end_together(tt_member_t *m)
+{
+    tt_mesh_trainer_t t;
+    TT_EXPECT(m, open_short(&t, m->group) == TUTTI_OK);
+    TT_EXPECT(m, step_short(&t, 2) == TUTTI_OK);
+    TT_EXPECT(m, step_short(&t, 1) == TUTTI_END);
+    TT_EXPECT(m, step_short(&t, 2) == TUTTI_OK);
+    TT_EXPECT(m, step_short(&t, 0) == TUTTI_END);
+    tt_mesh_close(&t);
+}
+
+static void all_stages_see_the_same_end(void **state)
+{
+    (void)state;
+    tt_team_expect(4, 0, end_together, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_weight_of_two_ranks_is_not_rounded_on_one),
         cmocka_unit_test(what_is_dealt_out_and_ignored_is_refused),
         cmocka_unit_test(a_summons_that_fails_is_told_and_ends_nothing),
+        cmocka_unit_test(all_stages_see_the_same_end),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

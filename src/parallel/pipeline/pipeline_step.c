@@ -259,6 +259,9 @@ static void begin_step(tutti_pipeline_t *p, const tutti_pipeline_batch_t *batch)
 static tutti_status_t finish(tutti_pipeline_t *p, double *loss)
 {
     TT_TRY(tt_mail_end_step(p));
+    if (p->trains && p->ddp != NULL) {
+        tt_ddp_note_data(p->ddp);
+    }
     TT_TRY(p->trains ? tt_ties_end_step(p) : TUTTI_OK);
     TT_TRY(p->trains ? tt_norms_end_step(p) : TUTTI_OK);
     tt_versions_end_step(p);

@@ -186,6 +186,58 @@ static void all_stages_see_the_same_end(void **state)
     tt_team_expect(4, 0, end_together, NULL);
 }
 
+/* ---- a stage that learns nothing ------------------------------------------------------------- */
+
+static tutti_status_t freeze(void *user, const char *name, tutti_tensor_t *x)
+{
+    const bool is_last = strncmp(name, "blocks.2", 8) == 0 || strncmp(name, "blocks.3", 8) == 0 ||
+                         strncmp(name, "ln", 2) == 0 || strncmp(name, "head", 4) == 0;
+    return is_last == *(const bool *)user ? tutti_tensor_set_requires_grad(x, false) : TUTTI_OK;
+}
+
+/* Half of the stages do. */
+static tutti_status_t train_half(tt_mesh_trainer_t *t, tutti_group_t *world, bool is_last,
+                                 tt_mesh_trained_t *out)
+{
+    const tutti_adamw_options_t adamw = {.lr = 1e-2};
+    TT_TRY(tt_mesh_open_ranks(t, world));
+    TT_TRY(tt_mesh_make(t->ctx, t->training, &t->net));
+    TT_TRY(tutti_module_each_parameter(t->net, freeze, &is_last));
+    TT_TRY(tt_mesh_open_pipeline(t));
+    TT_TRY(tutti_optim_create(t->ctx, &tutti_adamw, &adamw, &t->opt));
+    TT_TRY(tutti_optim_add_module(t->opt, t->net, NULL, NULL));
+    return tt_mesh_train_on(t, out);
+}
+
+typedef struct {
+    tt_mesh_training_t training;
+    bool is_last;
+    tt_mesh_trained_t trained[4];
+} half_t;
+
+static void train_half_member(tt_member_t *m)
+{
+    half_t *half = m->user;
+    tt_mesh_trainer_t t = {.training = &half->training};
+    TT_EXPECT(m, train_half(&t, m->group, half->is_last, &half->trained[m->rank]) == TUTTI_OK);
+    tt_mesh_close(&t);
+}
+
+static void a_frozen_stage_has_one_ranks_bits(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        half_t one = {.training = plain, .is_last = i % 2 == 1}, all = one;
+        one.training.dp = one.training.pp = 1;
+        all.training.stage = i / 2;
+        tt_team_expect(1, 0, train_half_member, &one);
+        tt_team_expect(4, 0, train_half_member, &all);
+        for (int rank = 0; rank < 4; rank++) {
+            assert_string_equal(all.trained[rank].digest, one.trained[0].digest);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -193,6 +245,7 @@ int main(void)
         cmocka_unit_test(what_is_dealt_out_and_ignored_is_refused),
         cmocka_unit_test(a_summons_that_fails_is_told_and_ends_nothing),
         cmocka_unit_test(all_stages_see_the_same_end),
+        cmocka_unit_test(a_frozen_stage_has_one_ranks_bits),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -228,7 +228,8 @@ typedef struct tutti_pipeline_batch {
  *               tensors of the cut; an all_reduce of 8 bytes and a number for each parameter
  * @errors       SHAPE (inputs, targets, too few rows; a stage's outputs), ARG, STATE (an
  *               asynchronous schedule, and no optimizer), those of the modules, of the optimizer
- *               and of the loss; PEER, TIMEOUT, ABORTED; what failed before
+ *               and of the loss; MISMATCH (a rank evaluates); PEER, TIMEOUT, ABORTED; what failed
+ *               before
  */
 TUTTI_API tutti_status_t tutti_pipeline_step(tutti_pipeline_t *pipeline,
                                              const tutti_pipeline_batch_t *batch, double *loss);

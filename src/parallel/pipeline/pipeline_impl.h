@@ -84,6 +84,7 @@ typedef struct {
 typedef struct {
     int64_t stage, micro_batch, is_backward; /* whose inputs, or whose outputs' gradients */
     int64_t rows, total, count;
+    int64_t trains; /* whose call is a step, no evaluation */
     struct {
         int64_t dtype, flags, rank;
         int64_t dims[TUTTI_RANK_MAX];

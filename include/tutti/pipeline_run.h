@@ -137,7 +137,7 @@ typedef struct tutti_pipeline_run_options {
  *                 shards; a buffer of parts on several ranks; of an asynchronous schedule: several
  *                 stages of a rank, a tied weight of several stages, stages that step behind
  *                 different micro-batches, a part by tensor parallelism, deferred_statistics),
- *                 STATE (a parameter is dealt out already), NOMEM; as
+ *                 STATE (a parameter is dealt out, or averaged, already), NOMEM; as
  *                 tutti_pipeline_plan_row() and tutti_pipeline_check()
  * @source         Huang et al., "GPipe" (2019); torch.distributed.pipelining
  */

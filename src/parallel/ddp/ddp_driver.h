@@ -21,6 +21,9 @@ struct tt_ddp_driver {
 /* Between steps; NULL: none any more. Errors: STATE, UNSUPPORTED. */
 tutti_status_t tt_ddp_set_driver(tutti_ddp_t *ddp, tt_ddp_driver_t *driver);
 
+/* Whether a ddp averages x, whatever its stage. */
+bool tt_ddp_has(const tutti_tensor_t *x);
+
 /* Whether other replicas go on, as far as is known; does not wait. */
 tutti_status_t tt_ddp_check_ranks(const tutti_ddp_t *ddp);
 

@@ -17,6 +17,36 @@ static void expect_text(tt_member_t *m, tutti_status_t status, tutti_status_t wa
     }
 }
 
+/* ---- which of both is first ------------------------------------------------------------------ */
+
+/* Whatever it deals out, a ddp has parameters that the pipeline would move. */
+static void make_ddp_first(tt_member_t *m)
+{
+    tt_mesh_trainer_t t = {.training = &plain};
+    char before[TUTTI_DIGEST_BYTES], digest[TUTTI_DIGEST_BYTES];
+    const tutti_pipeline_run_options_t run = {
+        .plan = {.micro_batches = plain.micro_batches}, .loss = tt_mesh_loss, .loss_user = &t};
+    TT_EXPECT(m, tt_mesh_open_ranks(&t, m->group) == TUTTI_OK);
+    tutti_group_t *data = tutti_mesh_group(t.mesh, "dp"), *row = tutti_mesh_group(t.mesh, "pp");
+    TT_EXPECT(m, tt_mesh_make(t.ctx, &plain, &t.net) == TUTTI_OK);
+    TT_EXPECT(m, tutti_ddp_create(t.ctx, t.net, data, NULL, &t.ddp) == TUTTI_OK);
+    TT_EXPECT(m, tutti_module_digest(t.net, before) == TUTTI_OK);
+    expect_text(m, tutti_pipeline_create(t.ctx, t.net, row, &run, &t.pipeline), TUTTI_ERR_STATE,
+                "is averaged by a DDP: make that behind the pipeline");
+    TT_EXPECT(m, tutti_module_digest(t.net, digest) == TUTTI_OK); /* all values are there */
+    TT_EXPECT(m, strcmp(digest, before) == 0);
+    tutti_ddp_release(t.ddp);
+    t.ddp = NULL;
+    TT_EXPECT(m, tutti_pipeline_create(t.ctx, t.net, row, &run, &t.pipeline) == TUTTI_OK);
+    tt_mesh_close(&t);
+}
+
+static void a_ddp_is_made_behind_the_pipeline(void **state)
+{
+    (void)state;
+    tt_team_expect(4, 0, make_ddp_first, NULL);
+}
+
 /* ---- a weight of two stages in 16 bits ------------------------------------------------------- */
 
 static tutti_status_t set_ddp(const tt_mesh_trainer_t *t, const tutti_ddp_options_t *options)
@@ -241,6 +271,7 @@ static void a_frozen_stage_has_one_ranks_bits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_ddp_is_made_behind_the_pipeline),
         cmocka_unit_test(a_weight_of_two_ranks_is_not_rounded_on_one),
         cmocka_unit_test(what_is_dealt_out_and_ignored_is_refused),
         cmocka_unit_test(a_summons_that_fails_is_told_and_ends_nothing),

@@ -153,6 +153,31 @@ static void a_summons_that_fails_is_told_and_ends_nothing(void **state)
     }
 }
 
+/* ---- a failure behind the row ---------------------------------------------------------------- */
+
+static void finish_early(tt_member_t *m)
+{
+    tt_mesh_trainer_t t;
+    double loss;
+    tt_mesh_training_t training = plain;
+    training.shards = 4;
+    TT_EXPECT(m, tt_mesh_open(&t, &training, m->group) == TUTTI_OK);
+    TT_EXPECT(m, tutti_ddp_next_shard(t.ddp, t.ctx));
+    TT_EXPECT(m, tt_mesh_run(&t, true, &loss) == TUTTI_OK);
+    tt_member_tell(m);
+    tt_member_await(m, 4);
+    const tutti_status_t status = tutti_ddp_finish(t.ddp);
+    TT_EXPECT(m, status < 0 && strstr(tutti_last_error(), ", behind B of stage ") != NULL);
+    tt_mesh_close(&t);
+}
+
+/* The last action is not what went wrong. */
+static void a_failure_behind_the_row_says_so(void **state)
+{
+    (void)state;
+    tt_team_expect_quietly(4, 8000, finish_early, NULL);
+}
+
 /* ---- a stage without parameters -------------------------------------------------------------- */
 
 static tutti_status_t make_short(tutti_context_t *ctx, tutti_module_t **out)
@@ -275,6 +300,7 @@ int main(void)
         cmocka_unit_test(a_weight_of_two_ranks_is_not_rounded_on_one),
         cmocka_unit_test(what_is_dealt_out_and_ignored_is_refused),
         cmocka_unit_test(a_summons_that_fails_is_told_and_ends_nothing),
+        cmocka_unit_test(a_failure_behind_the_row_says_so),
         cmocka_unit_test(all_stages_see_the_same_end),
         cmocka_unit_test(a_frozen_stage_has_one_ranks_bits),
     };

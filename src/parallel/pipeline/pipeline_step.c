@@ -55,9 +55,9 @@ static char *describe_place(const tutti_pipeline_t *p, char text[PLACE_BYTES])
             snprintf(text + used, PLACE_BYTES - (size_t)used, ", shard %lld", (long long)p->shard);
     }
     if (p->place.is_begun) {
-        used +=
-            snprintf(text + used, PLACE_BYTES - (size_t)used, ", %s of stage %d, micro-batch %d",
-                     name_of(at->kind), at->stage, at->micro_batch);
+        used += snprintf(text + used, PLACE_BYTES - (size_t)used,
+                         ", %s%s of stage %d, micro-batch %d", p->place.is_behind ? "behind " : "",
+                         name_of(at->kind), at->stage, at->micro_batch);
     }
     if (p->place.peer >= 0 && p->place.is_begun) {
         snprintf(text + used, PLACE_BYTES - (size_t)used,

@@ -167,7 +167,7 @@ typedef struct tutti_ddp_options {
      * whole, on each rank by what that has (inside backward: in tutti_ddp_finish()). Who clips has
      * such parameters in an optimizer of their own, or every rank clips by another norm.
      * tutti_ddp_digest() has this rank's values of them. Another ddp, of another group, may average
-     * them */
+     * them. Parameters of a pipeline's module: at stage 0 alone */
     const char *const *ignored; /**< [ignored_count]; each means something in the module */
     int ignored_count;
     /** Stage 3 in rows of ranks: a mesh of the group with the dimensions "replicate" and "shard",

@@ -137,7 +137,7 @@ typedef struct tutti_pipeline_run_options {
  *                 shards; a buffer of parts on several ranks; of an asynchronous schedule: several
  *                 stages of a rank, a tied weight of several stages, stages that step behind
  *                 different micro-batches, a part by tensor parallelism, deferred_statistics),
- *                 STATE (a parameter is dealt out already), NOMEM; as
+ *                 STATE (a parameter is dealt out, or averaged, already), NOMEM; as
  *                 tutti_pipeline_plan_row() and tutti_pipeline_check()
  * @source         Huang et al., "GPipe" (2019); torch.distributed.pipelining
  */
@@ -176,7 +176,8 @@ TUTTI_API tutti_status_t tutti_pipeline_create(tutti_context_t *ctx, tutti_modul
  * @param ddp  borrowed, until one of both is released; whichever that is first
  * @thread     the context's, between steps; no other rank waits
  * @errors     ARG (of another module), STATE (it has one; ddp is another pipeline's, or in a step),
- *             UNSUPPORTED (ddp steps its parameters itself; an asynchronous schedule)
+ *             UNSUPPORTED (ddp steps its parameters itself; an asynchronous schedule; a tied weight
+ *             of several ranks with which shards compute in 16 bits)
  */
 TUTTI_API tutti_status_t tutti_pipeline_set_ddp(tutti_pipeline_t *pipeline, tutti_ddp_t *ddp);
 
@@ -191,11 +192,12 @@ TUTTI_API void tutti_pipeline_release(tutti_pipeline_t *pipeline);
  * its elements, and views of it that are older than a batch, are not those of the newest weights.
  *
  * @param optimizer  borrowed, until it is taken away or the pipeline makes no more steps; of this
- *                   module's parameters, each in memory; NULL: takes it away
+ *                   module's parameters, each in memory; NULL: takes it away, also from a pipeline
+ *                   that has failed, which waits for nobody
  * @thread           the context's; blocks until every rank has called it
  * @errors           on every rank: STATE (the schedule steps at the end of a batch; somebody steps
  *                   the optimizer already), ARG (it has a parameter that is none of the module),
- *                   UNSUPPORTED (its state is on a disk)
+ *                   UNSUPPORTED (its state is on a disk); what failed before
  * @source           Narayanan et al., "PipeDream" (2019)
  */
 TUTTI_API tutti_status_t tutti_pipeline_set_optimizer(tutti_pipeline_t *pipeline,
@@ -226,7 +228,8 @@ typedef struct tutti_pipeline_batch {
  *               tensors of the cut; an all_reduce of 8 bytes and a number for each parameter
  * @errors       SHAPE (inputs, targets, too few rows; a stage's outputs), ARG, STATE (an
  *               asynchronous schedule, and no optimizer), those of the modules, of the optimizer
- *               and of the loss; PEER, TIMEOUT, ABORTED; what failed before
+ *               and of the loss; MISMATCH (a rank evaluates); PEER, TIMEOUT, ABORTED; what failed
+ *               before
  */
 TUTTI_API tutti_status_t tutti_pipeline_step(tutti_pipeline_t *pipeline,
                                              const tutti_pipeline_batch_t *batch, double *loss);

@@ -2,23 +2,11 @@
 #include <tutti/ddp.h>
 
 #include "comm/group/agree.h"
-#include "compute/autograd/node.h"
 #include "core/base/alloc.h"
 #include "core/base/log.h"
 #include "parallel/ddp/ddp_impl.h"
 
 /* ---- parameters ------------------------------------------------------------------------------ */
-
-static bool has_ddp(const tutti_tensor_t *tensor)
-{
-    const tt_hook_link_t *link = tt_autograd_of(tensor)->hooks.first;
-    for (; link != NULL; link = link->next) {
-        if (((const tt_hook_t *)link)->on_accumulate == tt_ddp_on_accumulate && !link->is_removed) {
-            return true;
-        }
-    }
-    return false;
-}
 
 static tutti_status_t add_param(void *user, const char *name, tutti_tensor_t *tensor)
 {
@@ -33,7 +21,7 @@ static tutti_status_t add_param(void *user, const char *name, tutti_tensor_t *te
     if (!tutti_tensor_is_contiguous(tensor)) {
         return TT_FAIL(TUTTI_ERR_ARG, "ddp: parameter %s is not contiguous", name);
     }
-    if (!has_ddp(tensor)) {
+    if (!tt_ddp_has(tensor)) {
         TT_TRY(tt_tensor_check_named(tensor, name));
     }
     TT_TRY(tt_ddp_check_meta(ddp, name, tensor));
@@ -41,7 +29,7 @@ static tutti_status_t add_param(void *user, const char *name, tutti_tensor_t *te
         const bool is_float = tutti_dtype_is_float(tensor->dtype);
         return is_float ? tt_tensor_list_add(&ddp->frozen, name, tensor) : TUTTI_OK;
     }
-    if (has_ddp(tensor)) {
+    if (tt_ddp_has(tensor)) {
         return TT_FAIL(TUTTI_ERR_STATE,
                        "ddp: parameter %s is averaged by another tutti_ddp_t: release that first",
                        name);

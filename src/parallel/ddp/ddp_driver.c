@@ -2,6 +2,7 @@
  * in the order of its schedule. So the end of one backward says nothing about the shard; what is
  * left goes when the step ends. */
 #include "comm/group/agree.h"
+#include "compute/autograd/node.h"
 #include "parallel/ddp/ddp_impl.h"
 
 tutti_status_t tt_ddp_set_driver(tutti_ddp_t *ddp, tt_ddp_driver_t *driver)
@@ -29,9 +30,19 @@ tutti_status_t tt_ddp_check_ranks(const tutti_ddp_t *ddp)
     return tt_group_check(ddp->group);
 }
 
+bool tt_ddp_rounds(const tutti_ddp_t *ddp, const tutti_tensor_t *x)
+{
+    return ddp->options.param_dtype != TUTTI_F32 && !tt_ddp_stays_f32(ddp, x);
+}
+
 bool tt_ddp_is_held(const tutti_ddp_t *ddp)
 {
     return ddp->step.no_sync;
+}
+
+void tt_ddp_note_data(tutti_ddp_t *ddp)
+{
+    ddp->step.has_backward = true;
 }
 
 static tt_ddp_param_t *find_param(const tutti_ddp_t *ddp, const tutti_tensor_t *x)
@@ -64,6 +75,17 @@ tutti_status_t tt_ddp_take_gathered(tutti_ddp_t *ddp, const tutti_tensor_t *x)
 {
     const tt_ddp_param_t *param = find_param(ddp, x);
     return param == NULL ? TUTTI_OK : tt_ddp_take_gradient(ddp, param);
+}
+
+bool tt_ddp_has(const tutti_tensor_t *x)
+{
+    const tt_autograd_t *autograd = tt_autograd_of(x);
+    const tt_hook_link_t *link = autograd != NULL ? autograd->hooks.first : NULL;
+    while (link != NULL &&
+           (((const tt_hook_t *)link)->on_accumulate != tt_ddp_on_accumulate || link->is_removed)) {
+        link = link->next;
+    }
+    return link != NULL;
 }
 
 /* -1: it is there anyway. */

@@ -21,11 +21,20 @@ struct tt_ddp_driver {
 /* Between steps; NULL: none any more. Errors: STATE, UNSUPPORTED. */
 tutti_status_t tt_ddp_set_driver(tutti_ddp_t *ddp, tt_ddp_driver_t *driver);
 
+/* Whether a ddp averages x, whatever its stage. */
+bool tt_ddp_has(const tutti_tensor_t *x);
+
 /* Whether other replicas go on, as far as is known; does not wait. */
 tutti_status_t tt_ddp_check_ranks(const tutti_ddp_t *ddp);
 
+/* Whether shards compute with a 16-bit copy of x, a parameter of the module. */
+bool tt_ddp_rounds(const tutti_ddp_t *ddp, const tutti_tensor_t *x);
+
 /* Whether the user said tutti_ddp_no_sync(): more is added to all gradients of the shard. */
 bool tt_ddp_is_held(const tutti_ddp_t *ddp);
+
+/* The shard under way has data, whether or not it gives this rank's parameters gradients. */
+void tt_ddp_note_data(tutti_ddp_t *ddp);
 
 /* A parameter whose gradients of a shard come elsewhere: those in its place do not count until it
  * is wanted there, and is there, whole. Others than this ddp's are passed over. */

@@ -37,11 +37,28 @@ static tutti_status_t choose(void *user, const char *name, tutti_tensor_t *x)
     return tt_pointer_set_add(&choosing->ddp->ignored.set, x, &is_new);
 }
 
+/* Of what a pipeline gave a rank as a whole, numbers of optimizers are added up over the ranks that
+ * deal parameters out; of this one each of them has all (slice.h). The same on all stages. */
+static tutti_status_t check_slicer(const tutti_ddp_t *ddp, const char *name,
+                                   const tutti_tensor_t *x)
+{
+    return x->slice == NULL || ddp->options.stage == 0
+               ? TUTTI_OK
+               : TT_FAIL(
+                     TUTTI_ERR_UNSUPPORTED,
+                     "ddp: options.ignored: %s is a pipeline's, and at stage %d its norms would "
+                     "be those of all ranks together: take stage 0, or do not ignore it",
+                     name, ddp->options.stage);
+}
+
 static tutti_status_t list_param(void *user, const char *name, tutti_tensor_t *x)
 {
-    tt_ddp_ignored_t *ignored = user;
-    return tt_pointer_set_has(&ignored->set, x) ? tt_tensor_list_add(&ignored->params, name, x)
-                                                : TUTTI_OK;
+    tutti_ddp_t *ddp = user;
+    if (!tt_ddp_is_ignored(ddp, x)) {
+        return TUTTI_OK;
+    }
+    TT_TRY(check_slicer(ddp, name, x));
+    return tt_tensor_list_add(&ddp->ignored.params, name, x);
 }
 
 tutti_status_t tt_ddp_choose_ignored(tutti_ddp_t *ddp)
@@ -60,7 +77,7 @@ tutti_status_t tt_ddp_choose_ignored(tutti_ddp_t *ddp)
                            o->ignored[i]);
         }
     }
-    return tutti_module_each_parameter(ddp->module, list_param, &ddp->ignored);
+    return tutti_module_each_parameter(ddp->module, list_param, ddp);
 }
 
 bool tt_ddp_is_ignored(const tutti_ddp_t *ddp, const tutti_tensor_t *x)

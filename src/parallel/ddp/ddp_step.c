@@ -13,6 +13,12 @@ enum { WEIGHT_MAX = 1 << 24 }; /* that a f32 gradient is multiplied by exactly *
 
 /* ---- the end of a shard ---------------------------------------------------------------------- */
 
+/* One without a backward has no data. */
+static void weigh_shard(tutti_ddp_t *ddp)
+{
+    ddp->step.weight = ddp->step.has_backward ? ddp->step.weight : 0;
+}
+
 /* The shard's gradients of a bucket are complete; its weight is known, for its backward has begun,
  * or will not. */
 static tutti_status_t push_bucket(tutti_ddp_t *ddp, int index)
@@ -23,7 +29,7 @@ static tutti_status_t push_bucket(tutti_ddp_t *ddp, int index)
                        "no data, see options.uneven",
                        tt_ddp_shard(ddp));
     }
-    ddp->step.weight = ddp->step.has_backward ? ddp->step.weight : 0;
+    weigh_shard(ddp);
     return tt_reducer_push(ddp->reducer, index, ddp->step.weight);
 }
 
@@ -32,6 +38,7 @@ static tutti_status_t seal_shard(tutti_ddp_t *ddp)
     for (int b = 0; b < ddp->reducer->plan.bucket_count; b++) {
         TT_TRY(push_bucket(ddp, b));
     }
+    weigh_shard(ddp); /* there may be no bucket */
     TT_TRY(tt_ddp_buffers_end_shard(ddp));
     return tt_ddp_note_shard(ddp);
 }
@@ -66,6 +73,7 @@ static tutti_status_t send_rest(tutti_ddp_t *ddp)
     }
     ddp->step.phase = TT_DDP_ALL_SENT;
     if (tt_ddp_shard_count(ddp) > 0) {
+        weigh_shard(ddp);
         TT_TRY(tt_ddp_note_shard(ddp));
     }
     return tt_ddp_send_control(ddp);

@@ -342,6 +342,13 @@ static void fail_to_step(tt_member_t *m)
         expect_text(m, tt_async_batch(&t, &plain, 2, &loss), TUTTI_ERR_ARG,
                     "rank 1, step 1, STEP of stage 1, micro-batch 0: adamw: the learning rate");
     }
+    TT_EXPECT(m, tutti_pipeline_set_optimizer(t.pipeline, NULL) == TUTTI_OK);
+    expect_text(m, tutti_pipeline_set_optimizer(t.pipeline, t.opt),
+                m->rank == 1 ? TUTTI_ERR_ARG : TUTTI_ERR_ABORTED, ", step 1, ");
+    tutti_pipeline_release(t.pipeline);
+    t.pipeline = NULL;
+    tutti_optim_set_lr(t.opt, 1e-2);
+    TT_EXPECT(m, tutti_optim_step(t.opt) == TUTTI_OK); /* it is its owner's again */
     tt_trainer_close(&t);
 }
 

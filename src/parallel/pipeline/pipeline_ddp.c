@@ -7,8 +7,12 @@
  *
  * A failure of either is one of both: the ranks that share a stage, a layer or a row stop waiting.
  */
-#include <stddef.h>
+#include <tutti/sharded.h>
 
+#include <stddef.h>
+#include <stdio.h>
+
+#include "comm/group/agree.h"
 #include "parallel/pipeline/pipeline_impl.h"
 
 static tutti_pipeline_t *pipeline_of(tt_ddp_driver_t *driver)
@@ -37,6 +41,40 @@ void tt_pipeline_leave_ddp(tutti_pipeline_t *p)
     }
 }
 
+tutti_status_t tt_pipeline_summon(tutti_pipeline_t *p)
+{
+    if (p->ddp == NULL) {
+        return TUTTI_OK;
+    }
+    const tutti_status_t mine = tutti_ddp_summon(p->ddp, NULL, false),
+                         agreed = tt_group_agree(p->group, mine);
+    return mine >= 0 && agreed < 0 ? tt_pipeline_dismiss(p, agreed) : agreed;
+}
+
+tutti_status_t tt_pipeline_dismiss(tutti_pipeline_t *p, tutti_status_t status)
+{
+    char text[TT_ERROR_TEXT_BYTES];
+    snprintf(text, sizeof text, "%s", status < 0 ? tutti_last_error() : "");
+    const tutti_status_t dismissed = p->ddp == NULL ? TUTTI_OK : tutti_ddp_dismiss(p->ddp);
+    return status < 0 ? tt_fail_again(status, text) : dismissed;
+}
+
+/* The rank that steps it has it in the ddp, which would round it there alone. */
+static tutti_status_t check_rounding(const tutti_pipeline_t *p, const tutti_ddp_t *ddp)
+{
+    for (int t = 0; t < p->tie_count; t++) {
+        const tt_tie_t *tie = &p->ties[t];
+        if (tt_tie_spans_ranks(p, tie) && tt_ddp_rounds(ddp, tie->tensor)) {
+            return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
+                           "pipeline_set_ddp: the tied weight %s is of stages on several ranks, "
+                           "and options.param_dtype would round it on one of them: cut so that one "
+                           "rank has all its parts, untie it, or name their modules in f32_kinds",
+                           tie->name);
+        }
+    }
+    return TUTTI_OK;
+}
+
 tutti_status_t tutti_pipeline_set_ddp(tutti_pipeline_t *p, tutti_ddp_t *ddp)
 {
     TT_WANT("pipeline_set_ddp", p);
@@ -53,6 +91,7 @@ tutti_status_t tutti_pipeline_set_ddp(tutti_pipeline_t *p, tutti_ddp_t *ddp)
                        "itself, and replicas average behind one: take a synchronous one, such as "
                        "flush");
     }
+    TT_TRY(check_rounding(p, ddp));
     p->driver = (tt_ddp_driver_t){.finish = finish, .forget = forget};
     TT_TRY(tt_ddp_set_driver(ddp, &p->driver));
     p->ddp = ddp;

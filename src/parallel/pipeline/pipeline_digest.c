@@ -5,7 +5,6 @@
 #include <xxhash.h>
 
 #include <tutti/collectives.h>
-#include <tutti/sharded.h>
 #include <tutti/tensor_parallel.h>
 
 #include <stdio.h>
@@ -58,17 +57,6 @@ static tutti_status_t digest_params(tutti_pipeline_t *p, XXH3_state_t *state)
     return TUTTI_OK;
 }
 
-/* At DDP's stage 3 parameters are here when they are called. */
-static tutti_status_t digest_all(tutti_pipeline_t *p, XXH3_state_t *state)
-{
-    if (p->ddp == NULL) {
-        return digest_params(p, state);
-    }
-    TT_TRY(tutti_ddp_summon(p->ddp, NULL, false));
-    const tutti_status_t status = digest_params(p, state), dismissed = tutti_ddp_dismiss(p->ddp);
-    return status < 0 ? status : dismissed;
-}
-
 tutti_status_t tutti_pipeline_digest(tutti_pipeline_t *p, char text[TUTTI_DIGEST_BYTES])
 {
     TT_WANT("pipeline_digest", p);
@@ -77,7 +65,8 @@ tutti_status_t tutti_pipeline_digest(tutti_pipeline_t *p, char text[TUTTI_DIGEST
     XXH3_state_t state;
     XXH3_INITSTATE(&state);
     (void)XXH3_128bits_reset(&state);
-    const tutti_status_t status = digest_all(p, &state);
+    TT_TRY(tt_pipeline_summon(p));
+    const tutti_status_t status = tt_pipeline_dismiss(p, digest_params(p, &state));
     if (status < 0) {
         return tt_pipeline_fail(p, status);
     }

@@ -84,6 +84,7 @@ typedef struct {
 typedef struct {
     int64_t stage, micro_batch, is_backward; /* whose inputs, or whose outputs' gradients */
     int64_t rows, total, count;
+    int64_t trains; /* whose call is a step, no evaluation */
     struct {
         int64_t dtype, flags, rank;
         int64_t dims[TUTTI_RANK_MAX];
@@ -255,6 +256,8 @@ void tt_ties_begin_step(tutti_pipeline_t *p);
 /* Around a backward of parts [first, end): gradients go to the uses there. */
 tutti_status_t tt_ties_enter(tutti_pipeline_t *p, int first, int end);
 void tt_ties_leave(tutti_pipeline_t *p, int first, int end);
+/* Whether several ranks have it. */
+bool tt_tie_spans_ranks(const tutti_pipeline_t *p, const tt_tie_t *tie);
 /* Adds up what the uses got, on the rank that steps it. */
 tutti_status_t tt_ties_end_step(tutti_pipeline_t *p);
 /* Behind an optimizer's step: other ranks that have a tied parameter get its values. */
@@ -279,6 +282,13 @@ tutti_status_t tt_slices_end_step(tutti_pipeline_t *p, bool shows_grads, double 
 /* ---- pipeline_ddp.c -------------------------------------------------------------------------- */
 
 void tt_pipeline_leave_ddp(tutti_pipeline_t *p);
+
+/* Between steps: at DDP's stage 3 parameters are here when they are called, and go again. All ranks
+ * of the row have them, or none does. */
+tutti_status_t tt_pipeline_summon(tutti_pipeline_t *p);
+/* How it went meanwhile, whose text is tutti_last_error(); returns that, or a failure of its own.
+ */
+tutti_status_t tt_pipeline_dismiss(tutti_pipeline_t *p, tutti_status_t status);
 
 /* ---- pipeline_step.c ------------------------------------------------------------------------- */
 

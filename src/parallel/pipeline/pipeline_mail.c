@@ -127,9 +127,14 @@ static const tt_mail_head_t *head_of(const tt_letter_t *letter)
     return tutti_tensor_data(letter->head);
 }
 
-static tutti_status_t check_head(const tt_letter_t *letter)
+static tutti_status_t check_head(const tutti_pipeline_t *p, const tt_letter_t *letter)
 {
     const tt_mail_head_t *head = head_of(letter);
+    if (head->trains != p->trains) {
+        return TT_FAIL(TUTTI_ERR_MISMATCH, "rank %d is in another call: it %s, and this rank %s",
+                       letter->peer, p->trains ? "evaluates" : "trains",
+                       p->trains ? "trains" : "evaluates");
+    }
     bool fits = head->stage == letter->stage && head->micro_batch == letter->micro_batch &&
                 head->is_backward == letter->is_backward && head->count >= 0 &&
                 head->count <= TT_WIDTH;
@@ -159,7 +164,7 @@ static tutti_status_t post_tensors(tutti_pipeline_t *p, tt_letter_t *letter)
 {
     int count = 0;
     tutti_transfer_t transfers[TT_WIDTH];
-    TT_TRY(check_head(letter));
+    TT_TRY(check_head(p, letter));
     tt_tensors_release(letter->tensors, TT_WIDTH);
     for (int i = 0; i < head_of(letter)->count; i++) {
         TT_TRY(make_room(p, letter, i));
@@ -304,6 +309,7 @@ tutti_status_t tt_mail_send(tutti_pipeline_t *p, tutti_scope_t *s, tt_mail_head_
             p->stats.sent_bytes += (int64_t)tutti_tensor_bytes(x);
         }
     }
+    head->trains = p->trains;
     transfers[0] = (tutti_transfer_t){.kind = TUTTI_SEND, .peer = peer, .tag = tag};
     TT_TRY(make_head(p, s, head, &transfers[0].x));
     p->place.peer = peer;

@@ -197,6 +197,37 @@ static void ranks_that_differ_are_told(void **state)
     }
 }
 
+/* ---- ranks in different calls ---------------------------------------------------------------- */
+
+/* user: the rank that steps while the other one evaluates. Nobody waits until a timeout. */
+static void call_apart(tt_member_t *m)
+{
+    tt_trainer_t t;
+    double loss;
+    const tt_training_t training = {.model = "mlp", .micro_batches = 2};
+    TT_EXPECT(m, tt_trainer_open(&t, &training, m->group) == TUTTI_OK);
+    TT_EXPECT(m, tt_train_step(&t, &training, 0, &loss) == TUTTI_OK);
+    const bool steps = m->rank == *(const int *)m->user;
+    const tutti_status_t status =
+        steps ? tt_train_step(&t, &training, 1, &loss) : tt_evaluate(&t, &training, &loss);
+    if (m->rank == 1) {
+        TT_EXPECT(m, status == TUTTI_ERR_MISMATCH);
+        TT_EXPECT(m, strstr(tutti_last_error(), steps ? "it evaluates, and this rank trains"
+                                                      : "it trains, and this rank evaluates"));
+    } else {
+        TT_EXPECT(m, status == TUTTI_ERR_ABORTED || status == TUTTI_ERR_PEER);
+    }
+    tt_trainer_close(&t);
+}
+
+static void a_step_is_no_evaluation(void **state)
+{
+    (void)state;
+    for (int rank = 0; rank < 2; rank++) {
+        tt_team_expect_quietly(2, 4000, call_apart, &rank);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -204,6 +235,7 @@ int main(void)
         cmocka_unit_test(parts_of_one_layer_are_no_stages),
         cmocka_unit_test(a_buffer_of_two_ranks_is_refused),
         cmocka_unit_test(ranks_that_differ_are_told),
+        cmocka_unit_test(a_step_is_no_evaluation),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

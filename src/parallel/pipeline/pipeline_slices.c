@@ -26,11 +26,16 @@
 
 static tutti_status_t check_tensor(const char *name, const tutti_tensor_t *x)
 {
-    return x->slice == NULL ? TUTTI_OK
-                            : TT_FAIL(TUTTI_ERR_STATE,
-                                      "pipeline: %s is dealt out by another pipeline or a DDP: "
-                                      "release that first",
-                                      name);
+    if (x->slice != NULL) {
+        return TT_FAIL(TUTTI_ERR_STATE,
+                       "pipeline: %s is dealt out by another pipeline or a DDP: release that first",
+                       name);
+    }
+    return tt_ddp_has(x) ? TT_FAIL(TUTTI_ERR_STATE,
+                                   "pipeline: %s is averaged by a DDP: make that behind the "
+                                   "pipeline",
+                                   name)
+                         : TUTTI_OK;
 }
 
 static tutti_status_t add_tensor(void *user, const char *name, tutti_tensor_t *x)

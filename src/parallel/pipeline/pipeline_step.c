@@ -10,7 +10,6 @@
  * and ends the pipeline on all ranks.
  */
 #include <tutti/modes.h>
-#include <tutti/sharded.h>
 
 #include <stdio.h>
 
@@ -56,9 +55,9 @@ static char *describe_place(const tutti_pipeline_t *p, char text[PLACE_BYTES])
             snprintf(text + used, PLACE_BYTES - (size_t)used, ", shard %lld", (long long)p->shard);
     }
     if (p->place.is_begun) {
-        used +=
-            snprintf(text + used, PLACE_BYTES - (size_t)used, ", %s of stage %d, micro-batch %d",
-                     name_of(at->kind), at->stage, at->micro_batch);
+        used += snprintf(text + used, PLACE_BYTES - (size_t)used,
+                         ", %s%s of stage %d, micro-batch %d", p->place.is_behind ? "behind " : "",
+                         name_of(at->kind), at->stage, at->micro_batch);
     }
     if (p->place.peer >= 0 && p->place.is_begun) {
         snprintf(text + used, PLACE_BYTES - (size_t)used,
@@ -260,6 +259,9 @@ static void begin_step(tutti_pipeline_t *p, const tutti_pipeline_batch_t *batch)
 static tutti_status_t finish(tutti_pipeline_t *p, double *loss)
 {
     TT_TRY(tt_mail_end_step(p));
+    if (p->trains && p->ddp != NULL) {
+        tt_ddp_note_data(p->ddp);
+    }
     TT_TRY(p->trains ? tt_ties_end_step(p) : TUTTI_OK);
     TT_TRY(p->trains ? tt_norms_end_step(p) : TUTTI_OK);
     tt_versions_end_step(p);
@@ -336,17 +338,11 @@ tutti_status_t tutti_pipeline_step(tutti_pipeline_t *p, const tutti_pipeline_bat
     return TUTTI_OK;
 }
 
-/* At DDP's stage 3 parameters are here when they are called. */
 static tutti_status_t evaluate(tutti_pipeline_t *p, const tutti_pipeline_batch_t *batch,
                                double *loss)
 {
-    if (p->ddp == NULL) {
-        return run_in_mode(p, batch, loss);
-    }
-    TT_TRY(tutti_ddp_summon(p->ddp, NULL, false));
-    const tutti_status_t status = run_in_mode(p, batch, loss),
-                         dismissed = tutti_ddp_dismiss(p->ddp);
-    return status < 0 ? tt_fail_again(p->status, p->error) : dismissed;
+    TT_TRY(tt_pipeline_summon(p));
+    return tt_pipeline_dismiss(p, run_in_mode(p, batch, loss));
 }
 
 tutti_status_t tutti_pipeline_evaluate(tutti_pipeline_t *p, const tutti_pipeline_batch_t *batch,

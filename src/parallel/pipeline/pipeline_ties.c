@@ -148,6 +148,15 @@ static bool is_mine(const tutti_pipeline_t *p, const tt_tie_t *tie)
     return is;
 }
 
+bool tt_tie_spans_ranks(const tutti_pipeline_t *p, const tt_tie_t *tie)
+{
+    bool is = false;
+    for (int i = 1; i < tie->use_count; i++) {
+        is |= rank_of(p, &tie->uses[i]) != rank_of(p, &tie->uses[0]);
+    }
+    return is;
+}
+
 /* The gradient out of the parameter, owned by the caller. */
 static tutti_tensor_t *take_grad(tutti_tensor_t *x)
 {

@@ -279,10 +279,8 @@ static tutti_status_t check_optimizer(const tutti_pipeline_t *p, const tutti_opt
     return TUTTI_OK;
 }
 
-tutti_status_t tutti_pipeline_set_optimizer(tutti_pipeline_t *p, tutti_optim_t *opt)
+static void set_optimizer(tutti_pipeline_t *p, tutti_optim_t *opt)
 {
-    TT_WANT("pipeline_set_optimizer", p);
-    TT_TRY(tt_group_agree(p->group, opt == NULL ? TUTTI_OK : check_optimizer(p, opt)));
     if (p->versions != NULL && p->versions->opt != NULL) {
         p->versions->opt->driver = NULL;
     }
@@ -296,5 +294,17 @@ tutti_status_t tutti_pipeline_set_optimizer(tutti_pipeline_t *p, tutti_optim_t *
     if (p->versions != NULL) {
         p->versions->opt = opt;
     }
+}
+
+tutti_status_t tutti_pipeline_set_optimizer(tutti_pipeline_t *p, tutti_optim_t *opt)
+{
+    TT_WANT("pipeline_set_optimizer", p);
+    if (opt == NULL) { /* whatever has become of the others */
+        set_optimizer(p, NULL);
+        return p->status < 0 ? TUTTI_OK : tt_group_agree(p->group, TUTTI_OK);
+    }
+    TT_TRY(tt_pipeline_fail(p, TUTTI_OK)); /* what failed before */
+    TT_TRY(tt_group_agree(p->group, check_optimizer(p, opt)));
+    set_optimizer(p, opt);
     return TUTTI_OK;
 }

@@ -234,7 +234,7 @@ tutti_status_t tt_reducer_fill(tt_reducer_t *reducer, const tt_tensor_list_t *pa
 {
     tt_bucket_plan_t plan;
     TT_TRY(plan_buckets(reducer, params, order, &plan));
-    *is_new = !tt_bucket_plan_equal(&plan, &reducer->plan);
+    *is_new = reducer->buckets == NULL || !tt_bucket_plan_equal(&plan, &reducer->plan);
     if (!*is_new) {
         tt_bucket_plan_fini(&plan);
         return TUTTI_OK;

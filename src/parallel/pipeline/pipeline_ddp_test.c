@@ -1,0 +1,308 @@
+/* A pipeline and its ddp: what does not go together is refused, what one of both refuses is told to
+ * the whole row, and ranks agree where a stage has nothing to average. */
+#include "parallel/pipeline/pipeline_mesh_testing.h"
+
+#include <tutti/op_nn.h>
+#include <tutti/sharded.h>
+
+static const tt_mesh_training_t plain = {
+    .shards = 2, .micro_batches = 2, .schedule = "1f1b", .dp = 2, .pp = 2};
+
+static void expect_text(tt_member_t *m, tutti_status_t status, tutti_status_t want,
+                        const char *says)
+{
+    if (m->failure[0] == 0 && (status != want || strstr(tutti_last_error(), says) == NULL)) {
+        snprintf(m->failure, sizeof m->failure, "rank %d: %d, %s; want %d, %s", m->rank,
+                 (int)status, tutti_last_error(), (int)want, says);
+    }
+}
+
+/* ---- which of both is first ------------------------------------------------------------------ */
+
+/* Whatever it deals out, a ddp has parameters that the pipeline would move. */
+static void make_ddp_first(tt_member_t *m)
+{
+    tt_mesh_trainer_t t = {.training = &plain};
+    char before[TUTTI_DIGEST_BYTES], digest[TUTTI_DIGEST_BYTES];
+    const tutti_pipeline_run_options_t run = {
+        .plan = {.micro_batches = plain.micro_batches}, .loss = tt_mesh_loss, .loss_user = &t};
+    TT_EXPECT(m, tt_mesh_open_ranks(&t, m->group) == TUTTI_OK);
+    tutti_group_t *data = tutti_mesh_group(t.mesh, "dp"), *row = tutti_mesh_group(t.mesh, "pp");
+    TT_EXPECT(m, tt_mesh_make(t.ctx, &plain, &t.net) == TUTTI_OK);
+    TT_EXPECT(m, tutti_ddp_create(t.ctx, t.net, data, NULL, &t.ddp) == TUTTI_OK);
+    TT_EXPECT(m, tutti_module_digest(t.net, before) == TUTTI_OK);
+    expect_text(m, tutti_pipeline_create(t.ctx, t.net, row, &run, &t.pipeline), TUTTI_ERR_STATE,
+                "is averaged by a DDP: make that behind the pipeline");
+    TT_EXPECT(m, tutti_module_digest(t.net, digest) == TUTTI_OK); /* all values are there */
+    TT_EXPECT(m, strcmp(digest, before) == 0);
+    tutti_ddp_release(t.ddp);
+    t.ddp = NULL;
+    TT_EXPECT(m, tutti_pipeline_create(t.ctx, t.net, row, &run, &t.pipeline) == TUTTI_OK);
+    tt_mesh_close(&t);
+}
+
+static void a_ddp_is_made_behind_the_pipeline(void **state)
+{
+    (void)state;
+    tt_team_expect(4, 0, make_ddp_first, NULL);
+}
+
+/* ---- a weight of two stages in 16 bits ------------------------------------------------------- */
+
+static tutti_status_t set_ddp(const tt_mesh_trainer_t *t, const tutti_ddp_options_t *options)
+{
+    tutti_ddp_t *ddp;
+    TT_TRY(tutti_ddp_create(t->ctx, t->net, tutti_mesh_group(t->mesh, "dp"), options, &ddp));
+    const tutti_status_t status = tutti_pipeline_set_ddp(t->pipeline, ddp);
+    tutti_ddp_release(ddp);
+    return status;
+}
+
+static void refuse_16_bits(tt_member_t *m)
+{
+    static const char *const kinds[] = {"embedding", "linear"};
+    const tutti_ddp_options_t low = {.param_dtype = TUTTI_BF16},
+                              outside = {.param_dtype = TUTTI_BF16,
+                                         .f32_kinds = kinds,
+                                         .f32_kind_count = 2};
+    tt_mesh_training_t training = plain;
+    training.is_tied = true;
+    tt_mesh_trainer_t t;
+    TT_EXPECT(m, tt_mesh_open(&t, &training, m->group) == TUTTI_OK);
+    tutti_ddp_release(t.ddp);
+    t.ddp = NULL;
+    expect_text(m, set_ddp(&t, &low), TUTTI_ERR_UNSUPPORTED,
+                "the tied weight 0.weight is of stages on several ranks");
+    TT_EXPECT(m, set_ddp(&t, &outside) == TUTTI_OK);
+    tt_mesh_close(&t);
+    training.is_tied = false;
+    TT_EXPECT(m, tt_mesh_open(&t, &training, m->group) == TUTTI_OK);
+    tutti_ddp_release(t.ddp);
+    t.ddp = NULL;
+    TT_EXPECT(m, set_ddp(&t, &low) == TUTTI_OK);
+    tt_mesh_close(&t);
+}
+
+static void a_weight_of_two_ranks_is_not_rounded_on_one(void **state)
+{
+    (void)state;
+    tt_team_expect(4, 0, refuse_16_bits, NULL);
+}
+
+/* ---- what DDP leaves alone ------------------------------------------------------------------- */
+
+/* The norm of such a gradient would be that of all replicas together. */
+static void refuse_ignored(tt_member_t *m)
+{
+    static const char *const norm[] = {"ln.weight"}, *const none[] = {"blocks.0.ln1"};
+    tt_mesh_trainer_t t;
+    TT_EXPECT(m, tt_mesh_open(&t, &plain, m->group) == TUTTI_OK);
+    tutti_ddp_release(t.ddp);
+    t.ddp = NULL;
+    for (int stage = 0; stage < 4; stage++) {
+        const tutti_ddp_options_t o = {.stage = stage, .ignored = norm, .ignored_count = 1},
+                                  other = {.stage = stage, .ignored = none, .ignored_count = 1};
+        if (stage == 0) {
+            TT_EXPECT(m, set_ddp(&t, &o) == TUTTI_OK);
+            TT_EXPECT(m, set_ddp(&t, &other) == TUTTI_OK);
+            continue;
+        }
+        expect_text(m, set_ddp(&t, &o), TUTTI_ERR_UNSUPPORTED, "options.ignored: ln.weight");
+        expect_text(m, set_ddp(&t, &other), TUTTI_ERR_UNSUPPORTED, "blocks.0.ln1.weight");
+    }
+    tt_mesh_close(&t);
+}
+
+static void what_is_dealt_out_and_ignored_is_refused(void **state)
+{
+    (void)state;
+    tt_team_expect(4, 0, refuse_ignored, NULL);
+}
+
+/* ---- a summons that cannot be ---------------------------------------------------------------- */
+
+/* The first stage's ranks have not dismissed theirs. */
+static void summon_twice(tt_member_t *m)
+{
+    tt_mesh_trainer_t t;
+    double losses[TT_MESH_SHARDS_MAX], loss;
+    char digest[TUTTI_DIGEST_BYTES];
+    const tt_mesh_training_t *training = m->user;
+    TT_EXPECT(m, tt_mesh_open(&t, training, m->group) == TUTTI_OK);
+    TT_EXPECT(m, tt_mesh_step(&t, 0, losses) == TUTTI_OK);
+    const bool is_first = tutti_mesh_coordinate(t.mesh, "pp") == 0;
+    TT_EXPECT(m, !is_first || tutti_ddp_summon(t.ddp, NULL, false) == TUTTI_OK);
+    expect_text(m, tt_mesh_run(&t, false, &loss), TUTTI_ERR_STATE,
+                "call tutti_ddp_dismiss() first");
+    expect_text(m, tutti_pipeline_digest(t.pipeline, digest), TUTTI_ERR_STATE,
+                "call tutti_ddp_dismiss() first");
+    TT_EXPECT(m, !is_first || tutti_ddp_dismiss(t.ddp) == TUTTI_OK);
+    TT_EXPECT(m, tt_mesh_run(&t, false, &loss) == TUTTI_OK);
+    TT_EXPECT(m, tutti_pipeline_digest(t.pipeline, digest) == TUTTI_OK);
+    TT_EXPECT(m, tt_mesh_step(&t, 1, losses) == TUTTI_OK);
+    tt_mesh_close(&t);
+}
+
+static void a_summons_that_fails_is_told_and_ends_nothing(void **state)
+{
+    (void)state;
+    for (int stage = 0; stage < 4; stage += 3) {
+        tt_mesh_training_t training = plain;
+        training.stage = stage;
+        tt_team_expect_quietly(4, 8000, summon_twice, &training);
+    }
+}
+
+/* ---- a failure behind the row ---------------------------------------------------------------- */
+
+static void finish_early(tt_member_t *m)
+{
+    tt_mesh_trainer_t t;
+    double loss;
+    tt_mesh_training_t training = plain;
+    training.shards = 4;
+    TT_EXPECT(m, tt_mesh_open(&t, &training, m->group) == TUTTI_OK);
+    TT_EXPECT(m, tutti_ddp_next_shard(t.ddp, t.ctx));
+    TT_EXPECT(m, tt_mesh_run(&t, true, &loss) == TUTTI_OK);
+    tt_member_tell(m);
+    tt_member_await(m, 4);
+    const tutti_status_t status = tutti_ddp_finish(t.ddp);
+    TT_EXPECT(m, status < 0 && strstr(tutti_last_error(), ", behind B of stage ") != NULL);
+    tt_mesh_close(&t);
+}
+
+/* The last action is not what went wrong. */
+static void a_failure_behind_the_row_says_so(void **state)
+{
+    (void)state;
+    tt_team_expect_quietly(4, 8000, finish_early, NULL);
+}
+
+/* ---- a stage without parameters -------------------------------------------------------------- */
+
+static tutti_status_t make_short(tutti_context_t *ctx, tutti_module_t **out)
+{
+    const tutti_linear_options_t linear = {.in = TT_MESH_WIDTH, .out = TT_MESH_VOCAB};
+    TT_TRY(tutti_module_create(ctx, &tutti_sequential_layer, NULL, out));
+    TT_TRY(tutti_sequential_add(*out, &tutti_linear_layer, &linear, NULL));
+    return tutti_sequential_add(*out, &tutti_activation_layer, NULL, NULL);
+}
+
+static tutti_status_t open_short(tt_mesh_trainer_t *t, tutti_group_t *world)
+{
+    *t = (tt_mesh_trainer_t){.training = &plain};
+    const tutti_pipeline_run_options_t run = {
+        .plan = {.micro_batches = plain.micro_batches}, .loss = tt_mesh_loss, .loss_user = t};
+    const tutti_ddp_options_t average = {
+        .shards = plain.shards, .uneven = TUTTI_DDP_ACTIVE, .ends_with_first = true};
+    TT_TRY(tt_mesh_open_ranks(t, world));
+    TT_TRY(make_short(t->ctx, &t->net));
+    TT_TRY(
+        tutti_pipeline_create(t->ctx, t->net, tutti_mesh_group(t->mesh, "pp"), &run, &t->pipeline));
+    TT_TRY(tutti_ddp_create(t->ctx, t->net, tutti_mesh_group(t->mesh, "dp"), &average, &t->ddp));
+    return tutti_pipeline_set_ddp(t->pipeline, t->ddp);
+}
+
+static tutti_status_t run_short(tt_mesh_trainer_t *t)
+{
+    tutti_scope_t *s;
+    TT_TRY(tutti_scope_open(t->ctx, &s));
+    tutti_tensor_t *x = tutti_normal(s, TUTTI_F32, TUTTI_SHAPE(4, TT_MESH_WIDTH), 0, 1),
+                   *y = tutti_randint(s, TUTTI_I64, TUTTI_SHAPE(4), 0, TT_MESH_VOCAB);
+    const tutti_status_t status =
+        tutti_pipeline_step(t->pipeline, &(tutti_pipeline_batch_t){&x, 1, &y, 1}, NULL);
+    const tutti_status_t closed = tutti_scope_close(s);
+    return status < 0 ? status : closed;
+}
+
+/* Shards below `with_data` have some. */
+static tutti_status_t step_short(tt_mesh_trainer_t *t, int with_data)
+{
+    while (tutti_ddp_next_shard(t->ddp, t->ctx)) {
+        TT_TRY(tutti_context_shard(t->ctx) < with_data ? run_short(t) : TUTTI_OK);
+    }
+    return tutti_ddp_finish(t->ddp);
+}
+
+static void end_together(tt_member_t *m)
+{
+    tt_mesh_trainer_t t;
+    TT_EXPECT(m, open_short(&t, m->group) == TUTTI_OK);
+    TT_EXPECT(m, step_short(&t, 2) == TUTTI_OK);
+    TT_EXPECT(m, step_short(&t, 1) == TUTTI_END);
+    TT_EXPECT(m, step_short(&t, 2) == TUTTI_OK);
+    TT_EXPECT(m, step_short(&t, 0) == TUTTI_END);
+    tt_mesh_close(&t);
+}
+
+static void all_stages_see_the_same_end(void **state)
+{
+    (void)state;
+    tt_team_expect(4, 0, end_together, NULL);
+}
+
+/* ---- a stage that learns nothing ------------------------------------------------------------- */
+
+static tutti_status_t freeze(void *user, const char *name, tutti_tensor_t *x)
+{
+    const bool is_last = strncmp(name, "blocks.2", 8) == 0 || strncmp(name, "blocks.3", 8) == 0 ||
+                         strncmp(name, "ln", 2) == 0 || strncmp(name, "head", 4) == 0;
+    return is_last == *(const bool *)user ? tutti_tensor_set_requires_grad(x, false) : TUTTI_OK;
+}
+
+/* Half of the stages do. */
+static tutti_status_t train_half(tt_mesh_trainer_t *t, tutti_group_t *world, bool is_last,
+                                 tt_mesh_trained_t *out)
+{
+    const tutti_adamw_options_t adamw = {.lr = 1e-2};
+    TT_TRY(tt_mesh_open_ranks(t, world));
+    TT_TRY(tt_mesh_make(t->ctx, t->training, &t->net));
+    TT_TRY(tutti_module_each_parameter(t->net, freeze, &is_last));
+    TT_TRY(tt_mesh_open_pipeline(t));
+    TT_TRY(tutti_optim_create(t->ctx, &tutti_adamw, &adamw, &t->opt));
+    TT_TRY(tutti_optim_add_module(t->opt, t->net, NULL, NULL));
+    return tt_mesh_train_on(t, out);
+}
+
+typedef struct {
+    tt_mesh_training_t training;
+    bool is_last;
+    tt_mesh_trained_t trained[4];
+} half_t;
+
+static void train_half_member(tt_member_t *m)
+{
+    half_t *half = m->user;
+    tt_mesh_trainer_t t = {.training = &half->training};
+    TT_EXPECT(m, train_half(&t, m->group, half->is_last, &half->trained[m->rank]) == TUTTI_OK);
+    tt_mesh_close(&t);
+}
+
+static void a_frozen_stage_has_one_ranks_bits(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        half_t one = {.training = plain, .is_last = i % 2 == 1}, all = one;
+        one.training.dp = one.training.pp = 1;
+        all.training.stage = i / 2;
+        tt_team_expect(1, 0, train_half_member, &one);
+        tt_team_expect(4, 0, train_half_member, &all);
+        for (int rank = 0; rank < 4; rank++) {
+            assert_string_equal(all.trained[rank].digest, one.trained[0].digest);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_ddp_is_made_behind_the_pipeline),
+        cmocka_unit_test(a_weight_of_two_ranks_is_not_rounded_on_one),
+        cmocka_unit_test(what_is_dealt_out_and_ignored_is_refused),
+        cmocka_unit_test(a_summons_that_fails_is_told_and_ends_nothing),
+        cmocka_unit_test(a_failure_behind_the_row_says_so),
+        cmocka_unit_test(all_stages_see_the_same_end),
+        cmocka_unit_test(a_frozen_stage_has_one_ranks_bits),
+    };
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
+}

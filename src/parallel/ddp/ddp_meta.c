@@ -184,8 +184,12 @@ void tt_ddp_close_meta(tutti_ddp_t *ddp)
 {
     for (int i = 0; i < ddp->meta.count; i++) {
         tt_ddp_unmade_t *at = &ddp->meta.unmade[i];
-        if (tt_storage_refill(at->tensor->storage, at->meta) >= 0) {
-            (void)tt_storage_publish(at->tensor->storage); /* it has just been refilled */
+        tt_storage_t *storage = at->tensor->storage;
+        if (storage->away == NULL) { /* of a unit that is kept, and had come */
+            (void)tt_storage_evict(storage, unmade);
+        }
+        if (tt_storage_refill(storage, at->meta) >= 0) {
+            (void)tt_storage_publish(storage); /* it has just been refilled */
         }
         forget(at);
     }

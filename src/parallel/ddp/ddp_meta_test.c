@@ -336,7 +336,8 @@ static void wrap_without_memory(tt_member_t *m)
     if (m->rank == 0) {
         tt_alloc_fail_at(lack->nth);
     }
-    const tutti_ddp_options_t options = {.stage = 3, .units = {.kind = "block"}};
+    const tutti_ddp_options_t options = {
+        .stage = 3, .units = {.kind = "block"}, .persistence_bytes = lack->persistence_bytes};
     lack->statuses[m->rank] = tutti_ddp_create(t.ctx, t.net, m->group, &options, &t.ddp);
     pthread_barrier_wait(m->start);
     if (m->rank == 0) {
@@ -360,12 +361,16 @@ static void a_failure_leaves_the_module_on_meta(void **state)
 {
     (void)state;
     int failed = 0;
-    lack_t lack = {.nth = 1, .has_failed = true};
-    for (; lack.has_failed; lack.nth += 41) {
-        tt_team_expect_quietly(2, TIMEOUT_MS, wrap_without_memory, &lack);
-        assert_true((lack.statuses[0] < 0) == (lack.statuses[1] < 0));
-        failed += lack.statuses[0] < 0;
+    for (int gathers = 0; gathers < 2; gathers++) { /* then small parameters come at once */
+        lack_t lack = {.nth = 1, .persistence_bytes = gathers ? 100 : 0, .has_failed = true};
+        setenv("TUTTI_SHARED_PARAMETERS", gathers ? "0" : "1", 1);
+        for (; lack.has_failed; lack.nth += gathers ? 13 : 41) {
+            tt_team_expect_quietly(2, TIMEOUT_MS, wrap_without_memory, &lack);
+            assert_true((lack.statuses[0] < 0) == (lack.statuses[1] < 0));
+            failed += lack.statuses[0] < 0;
+        }
     }
+    unsetenv("TUTTI_SHARED_PARAMETERS");
     assert_int_equal(tt_alloc_stats().blocks, 0);
     print_message("%d failed\n", failed);
     assert_true(failed > 5);

@@ -115,7 +115,7 @@ static tutti_status_t write_back(tutti_ddp_t *ddp, const tt_ddp_summons_t *summo
 static tutti_status_t write_summoned(tutti_ddp_t *ddp, const tt_ddp_summons_t *summons)
 {
     TT_TRY(tt_group_agree(ddp->group, check_there(ddp, summons)));
-    TT_TRY(tt_ddp_units_claim(ddp));
+    TT_TRY(tt_group_agree(ddp->group, tt_ddp_units_claim(ddp)));
     TT_TRY(tt_group_agree(ddp->group, write_back(ddp, summons)));
     for (int u = summons->first; u < summons->end; u++) {
         tt_ddp_note_written(ddp, u);

@@ -155,7 +155,7 @@ void tutti_ddp_release(tutti_ddp_t *ddp)
         return;
     }
     if (ddp->step.phase != TT_DDP_BETWEEN_STEPS) {
-        tutti_group_abort(ddp->group);
+        tt_ddp_abort(ddp);
     }
     if (ddp->driver != NULL) {
         ddp->driver->forget(ddp->driver);

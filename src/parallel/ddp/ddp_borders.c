@@ -56,7 +56,8 @@ static tutti_status_t add_border(tutti_ddp_t *ddp, tt_ddp_border_t border)
 {
     tt_ddp_borders_t *all = &ddp->borders;
     for (int i = 0; i < all->count; i++) {
-        if (all->borders[i].module == border.module && all->borders[i].casts_inputs) {
+        if (all->borders[i].module == border.module &&
+            all->borders[i].casts_inputs == border.casts_inputs) {
             return TUTTI_OK; /* it has two parents */
         }
     }
@@ -86,9 +87,10 @@ static tutti_status_t walk(tutti_ddp_t *ddp, tutti_module_t *m, bool is_inside)
     const bool begins = !is_inside && is_chosen(ddp, m);
     is_inside |= begins;
     if (begins && ddp->options.param_dtype != TUTTI_F32) {
-        TT_TRY(add_border(ddp, (tt_ddp_border_t){.module = m,
-                                                 .casts_inputs = true,
-                                                 .outside = ddp->options.param_dtype}));
+        const bool stays = m == ddp->module && ddp->options.f32_output;
+        const tutti_dtype_t outside = stays ? TUTTI_F32 : ddp->options.param_dtype;
+        TT_TRY(add_border(
+            ddp, (tt_ddp_border_t){.module = m, .casts_inputs = true, .outside = outside}));
     }
     for (size_t i = 0; i < m->slot_count; i++) {
         TT_TRY(tt_pointer_set_add(is_inside ? &all->inside : &all->outside, m->slots[i].tensor,

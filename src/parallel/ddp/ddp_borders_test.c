@@ -300,6 +300,80 @@ static void kinds_of_nothing_and_ranks_that_differ_are_refused(void **state)
     assert_int_equal(tt_alloc_stats().blocks, 0);
 }
 
+/* ---- a root of a kind ------------------------------------------------------------------------ */
+
+static void compute_in_a_root_of_a_kind(tt_member_t *m)
+{
+    static const char *const root[] = {"sequential"};
+    const bool *wants_f32 = m->user;
+    const tutti_ddp_options_t options = {.param_dtype = TUTTI_BF16,
+                                         .f32_kinds = root,
+                                         .f32_kind_count = 1,
+                                         .f32_output = *wants_f32};
+    training_t t = {0};
+    tutti_scope_t *s;
+    TT_EXPECT(m, open_training(&t) == TUTTI_OK);
+    TT_EXPECT(m, tutti_ddp_create(t.ctx, t.net, m->group, &options, &t.ddp) == TUTTI_OK);
+    TT_EXPECT(m, tutti_ddp_next_shard(t.ddp, t.ctx));
+    TT_EXPECT(m, tutti_scope_open(t.ctx, &s) == TUTTI_OK);
+    const tutti_tensor_t *y = tutti_ddp_forward(s, t.ddp, input_of(s));
+    TT_EXPECT(m, tutti_tensor_dtype(y) == (*wants_f32 ? TUTTI_F32 : TUTTI_BF16));
+    TT_EXPECT(m, tutti_scope_close(s) == TUTTI_OK);
+    close_training(&t);
+}
+
+static void the_output_of_a_root_in_f32_may_stay_f32(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        tt_team_expect_quietly(1, TIMEOUT_MS, compute_in_a_root_of_a_kind, &(bool){i == 1});
+    }
+    assert_int_equal(tt_alloc_stats().blocks, 0);
+}
+
+/* ---- small ones ------------------------------------------------------------------------------ */
+
+static tutti_status_t evaluate(training_t *t)
+{
+    tutti_scope_t *s;
+    TUTTI_CHECK(tutti_scope_open(t->ctx, &s));
+    (void)tutti_ddp_forward(s, t->ddp, input_of(s));
+    return tutti_scope_close(s);
+}
+
+static void finish_with_small_ones(tt_member_t *m)
+{
+    training_t t = {0};
+    TT_EXPECT(m, open_training(&t) == TUTTI_OK);
+    tutti_ddp_options_t options = in_bf16(3, true);
+    options.persistence_bytes = 2 * WIDTH * sizeof(float);
+    options.optimizer = t.opt;
+    TT_EXPECT(m, tutti_ddp_create(t.ctx, t.net, m->group, &options, &t.ddp) == TUTTI_OK);
+    for (int step = 0; step < STEPS; step++) {
+        while (tutti_ddp_next_shard(t.ddp, t.ctx)) {
+            tutti_scope_t *s;
+            TT_EXPECT(m, tutti_scope_open(t.ctx, &s) == TUTTI_OK);
+            tutti_tensor_t *y = tutti_ddp_forward(s, t.ddp, input_of(s));
+            (void)tutti_backward(s, tutti_mean(s, tutti_square(s, y)));
+            TT_EXPECT(m, tutti_scope_close(s) == TUTTI_OK);
+        }
+        TT_EXPECT(m, tutti_ddp_finish(t.ddp) == TUTTI_OK);
+        TT_EXPECT(m, tutti_module_find(t.net, "0.bias")->storage->away == NULL);
+        TT_EXPECT(m, evaluate(&t) == TUTTI_OK);
+    }
+    close_training(&t);
+}
+
+/* Also where tutti_ddp_finish() steps them: no module brings them for its forward. */
+static void small_parameters_are_there_between_steps(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= 3; ranks++) {
+        tt_team_expect_quietly(ranks, TIMEOUT_MS, finish_with_small_ones, NULL);
+    }
+    assert_int_equal(tt_alloc_stats().blocks, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -307,6 +381,8 @@ int main(void)
         cmocka_unit_test(a_norm_is_computed_in_f32_of_what_comes_in_16_bits),
         cmocka_unit_test(what_stays_f32_has_no_copy),
         cmocka_unit_test(kinds_of_nothing_and_ranks_that_differ_are_refused),
+        cmocka_unit_test(the_output_of_a_root_in_f32_may_stay_f32),
+        cmocka_unit_test(small_parameters_are_there_between_steps),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

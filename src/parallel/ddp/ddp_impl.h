@@ -157,7 +157,6 @@ typedef struct {
 typedef struct {
     tt_ddp_unmade_t *unmade; /* [count], until all ranks have made all */
     int count;
-    bool is_unloaded; /* values are still to come, from a checkpoint or the user */
 } tt_ddp_meta_t;
 
 /* Of a module: what goes in and out is cast. */
@@ -219,6 +218,9 @@ struct tutti_ddp {
     tt_ddp_times_t times, last_times; /* ddp_stats.c */
 };
 
+/* ddp_fail.c: gives up all groups that it calls. */
+void tt_ddp_abort(tutti_ddp_t *ddp);
+
 /* ddp_step.c: a gradient has come into its slot. */
 tutti_status_t tt_ddp_take_gradient(tutti_ddp_t *ddp, const tt_ddp_param_t *param);
 
@@ -247,8 +249,10 @@ bool tt_ddp_is_unmade(const tutti_ddp_t *ddp, const tutti_tensor_t *x);
 tutti_status_t tt_ddp_make_values(tutti_ddp_t *ddp, const tutti_tensor_t *x, tutti_tensor_t **out);
 void tt_ddp_note_made(tutti_ddp_t *ddp);
 
-/* Parameters have been written as a whole; STATE until then, with options.no_init. */
+/* Parameters have been written as a whole, or a unit's; STATE until all are, with options.no_init.
+ * Small ones of a unit (is_kept) are with the last unit. */
 void tt_ddp_note_loaded(tutti_ddp_t *ddp);
+void tt_ddp_note_written(tutti_ddp_t *ddp, int unit);
 tutti_status_t tt_ddp_check_loaded(const tutti_ddp_t *ddp);
 
 /* ddp_borders.c: which modules compute in f32. Errors: ARG (no such kind; a parameter that is in

@@ -74,6 +74,17 @@ static tutti_status_t make_whole(void *user, const char *name, tutti_tensor_t *x
                : tutti_tensor_materialize(ddp->ctx, x, NULL);
 }
 
+static void mark_unloaded(tutti_ddp_t *ddp)
+{
+    for (int i = 0; ddp->options.no_init && i < ddp->units.param_count; i++) {
+        const tutti_tensor_t *x = i < ddp->param_count
+                                      ? ddp->params[i].tensor
+                                      : tt_listed(&ddp->frozen, (size_t)(i - ddp->param_count));
+        tt_unit_t *unit = tt_ddp_unit(ddp, ddp->units.unit_of[i]);
+        unit->is_unloaded = unit->is_unloaded || tt_ddp_is_unmade(ddp, x);
+    }
+}
+
 tutti_status_t tt_ddp_open_meta(tutti_ddp_t *ddp)
 {
     if (!tt_ddp_has_units(ddp)) {
@@ -85,7 +96,7 @@ tutti_status_t tt_ddp_open_meta(tutti_ddp_t *ddp)
     TT_TRY_ALLOC(meta->unmade);
     TT_TRY(take_all(ddp, &ddp->list));
     TT_TRY(take_all(ddp, &ddp->frozen));
-    meta->is_unloaded = meta->count > 0 && ddp->options.no_init;
+    mark_unloaded(ddp);
     return tutti_module_each_tensor(ddp->module, make_whole, ddp);
 }
 
@@ -129,16 +140,43 @@ void tt_ddp_note_made(tutti_ddp_t *ddp)
 
 void tt_ddp_note_loaded(tutti_ddp_t *ddp)
 {
-    ddp->meta.is_unloaded = false;
+    for (int u = 0; u < ddp->units.count; u++) {
+        tt_ddp_unit(ddp, u)->is_unloaded = false;
+    }
+}
+
+/* The first one; -1: none. */
+static int find_unloaded(const tutti_ddp_t *ddp)
+{
+    for (int u = 0; u < ddp->units.count; u++) {
+        if (tt_ddp_unit(ddp, u)->is_unloaded) {
+            return u;
+        }
+    }
+    return -1;
+}
+
+void tt_ddp_note_written(tutti_ddp_t *ddp, int unit)
+{
+    if (!tt_ddp_unit(ddp, unit)->is_kept) {
+        tt_ddp_unit(ddp, unit)->is_unloaded = false;
+    }
+    const int left = find_unloaded(ddp);
+    if (left >= 0 && tt_ddp_unit(ddp, left)->is_kept) { /* it is the last unit of all */
+        tt_ddp_unit(ddp, left)->is_unloaded = false;
+    }
 }
 
 tutti_status_t tt_ddp_check_loaded(const tutti_ddp_t *ddp)
 {
-    return ddp->meta.is_unloaded
-               ? TT_FAIL(TUTTI_ERR_STATE,
-                         "ddp: parameters have no values yet (options.no_init): load a checkpoint, "
-                         "or write them between tutti_ddp_summon() and tutti_ddp_dismiss()")
-               : TUTTI_OK;
+    char name[TT_MODULE_NAME_BYTES + 32];
+    const int unit = find_unloaded(ddp);
+    return unit < 0 ? TUTTI_OK
+                    : TT_FAIL(TUTTI_ERR_STATE,
+                              "ddp: parameters of %s have no values yet (options.no_init): load a "
+                              "checkpoint, or write them between tutti_ddp_summon() and "
+                              "tutti_ddp_dismiss()",
+                              tt_ddp_unit_name(tt_ddp_unit(ddp, unit), name, sizeof name));
 }
 
 /* What was not made is on meta as before. */
@@ -146,8 +184,12 @@ void tt_ddp_close_meta(tutti_ddp_t *ddp)
 {
     for (int i = 0; i < ddp->meta.count; i++) {
         tt_ddp_unmade_t *at = &ddp->meta.unmade[i];
-        if (tt_storage_refill(at->tensor->storage, at->meta) >= 0) {
-            (void)tt_storage_publish(at->tensor->storage); /* it has just been refilled */
+        tt_storage_t *storage = at->tensor->storage;
+        if (storage->away == NULL) { /* of a unit that is kept, and had come */
+            (void)tt_storage_evict(storage, unmade);
+        }
+        if (tt_storage_refill(storage, at->meta) >= 0) {
+            (void)tt_storage_publish(storage); /* it has just been refilled */
         }
         forget(at);
     }

@@ -273,18 +273,53 @@ static void step_without_values(tt_member_t *m)
     close_training(&t);
 }
 
+static void step_with_values_of_one_unit(tt_member_t *m)
+{
+    training_t t = {0};
+    tutti_ddp_options_t options = by_layer;
+    options.no_init = true;
+    TT_EXPECT(m, open_layers(&t, 7, true) == TUTTI_OK);
+    TT_EXPECT(m, tutti_ddp_create(t.ctx, t.net, m->group, &options, &t.ddp) == TUTTI_OK);
+    TT_EXPECT(m, tutti_ddp_summon(t.ddp, "0", true) == TUTTI_OK);
+    TT_EXPECT(m, tutti_tensor_fill(tutti_module_find(t.net, "0.weight"), 0.001) == TUTTI_OK);
+    TT_EXPECT(m, tutti_ddp_dismiss(t.ddp) == TUTTI_OK);
+    TT_EXPECT(m, !tutti_ddp_next_shard(t.ddp, t.ctx));
+    TT_EXPECT(m, tutti_ddp_finish(t.ddp) == TUTTI_ERR_STATE);
+    TT_EXPECT(m, strstr(tutti_last_error(), "parameters of unit 1 have no values yet") != NULL);
+    close_training(&t);
+}
+
+static void step_with_values_of_each_unit(tt_member_t *m)
+{
+    training_t t = {0};
+    tutti_ddp_options_t options = by_layer;
+    options.no_init = true;
+    TT_EXPECT(m, open_layers(&t, 7, true) == TUTTI_OK);
+    TT_EXPECT(m, tutti_ddp_create(t.ctx, t.net, m->group, &options, &t.ddp) == TUTTI_OK);
+    for (int i = 0; i < LAYERS; i++) {
+        const char name[] = {(char)('0' + i), 0};
+        TT_EXPECT(m, tutti_ddp_summon(t.ddp, name, true) == TUTTI_OK);
+        TT_EXPECT(m, tutti_tensor_fill(t.ddp->units.params[i].tensor, 0.001) == TUTTI_OK);
+        TT_EXPECT(m, tutti_ddp_dismiss(t.ddp) == TUTTI_OK);
+    }
+    TT_EXPECT(m, tutti_ddp_next_shard(t.ddp, t.ctx));
+    close_training(&t);
+}
+
 static void values_may_come_later_but_before_a_step(void **state)
 {
     (void)state;
     tt_team_expect_quietly(3, TIMEOUT_MS, wait_for_values, NULL);
     tt_team_expect_quietly(2, TIMEOUT_MS, step_without_values, NULL);
+    tt_team_expect_quietly(2, TIMEOUT_MS, step_with_values_of_one_unit, NULL);
+    tt_team_expect_quietly(2, TIMEOUT_MS, step_with_values_of_each_unit, NULL);
     assert_int_equal(tt_alloc_stats().blocks, 0);
 }
 
 /* ---- failures -------------------------------------------------------------------------------- */
 
 typedef struct {
-    size_t nth;
+    size_t nth, persistence_bytes;
     bool has_failed;
     tutti_status_t statuses[2];
 } lack_t;
@@ -301,7 +336,8 @@ static void wrap_without_memory(tt_member_t *m)
     if (m->rank == 0) {
         tt_alloc_fail_at(lack->nth);
     }
-    const tutti_ddp_options_t options = {.stage = 3, .units = {.kind = "block"}};
+    const tutti_ddp_options_t options = {
+        .stage = 3, .units = {.kind = "block"}, .persistence_bytes = lack->persistence_bytes};
     lack->statuses[m->rank] = tutti_ddp_create(t.ctx, t.net, m->group, &options, &t.ddp);
     pthread_barrier_wait(m->start);
     if (m->rank == 0) {
@@ -325,12 +361,16 @@ static void a_failure_leaves_the_module_on_meta(void **state)
 {
     (void)state;
     int failed = 0;
-    lack_t lack = {.nth = 1, .has_failed = true};
-    for (; lack.has_failed; lack.nth += 41) {
-        tt_team_expect_quietly(2, TIMEOUT_MS, wrap_without_memory, &lack);
-        assert_true((lack.statuses[0] < 0) == (lack.statuses[1] < 0));
-        failed += lack.statuses[0] < 0;
+    for (int gathers = 0; gathers < 2; gathers++) { /* then small parameters come at once */
+        lack_t lack = {.nth = 1, .persistence_bytes = gathers ? 100 : 0, .has_failed = true};
+        setenv("TUTTI_SHARED_PARAMETERS", gathers ? "0" : "1", 1);
+        for (; lack.has_failed; lack.nth += gathers ? 13 : 41) {
+            tt_team_expect_quietly(2, TIMEOUT_MS, wrap_without_memory, &lack);
+            assert_true((lack.statuses[0] < 0) == (lack.statuses[1] < 0));
+            failed += lack.statuses[0] < 0;
+        }
     }
+    unsetenv("TUTTI_SHARED_PARAMETERS");
     assert_int_equal(tt_alloc_stats().blocks, 0);
     print_message("%d failed\n", failed);
     assert_true(failed > 5);

@@ -2,9 +2,11 @@
  * what is in memory, what is refused, and a disk that fails. */
 #include "parallel/ddp/ddp_stages_testing.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <tutti/sharded.h>
 #include <tutti/offload.h>
@@ -440,6 +442,54 @@ static void a_full_disk_is_told_before_anything_changes(void **state)
     run_team(2, create_on_a_full_disk, NULL);
 }
 
+/* ---- a disk that breaks ---------------------------------------------------------------------- */
+
+/* Rank 1's file takes no more. */
+static int break_file(tt_member_t *m, const job_t *job)
+{
+    const int fd = tt_disk_file_of(job->ddp->units.store.disk)->fd, kept = dup(fd),
+              closed = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    TT_EXPECT(m, kept >= 0 && closed >= 0 && dup2(closed, fd) == fd);
+    close(closed);
+    return kept;
+}
+
+static void mend_file(tt_member_t *m, const job_t *job, int kept)
+{
+    const int fd = tt_disk_file_of(job->ddp->units.store.disk)->fd;
+    TT_EXPECT(m, dup2(kept, fd) == fd);
+    close(kept);
+}
+
+static void dismiss_on_a_broken_disk(tt_member_t *m)
+{
+    job_t job;
+    int kept = -1;
+    const tutti_ddp_options_t options = {.stage = 3, .offload = folder};
+    open_net(m, FEW, &job);
+    TT_EXPECT(m, tutti_ddp_create(job.ctx, job.net, m->group, &options, &job.ddp) == TUTTI_OK);
+    TT_EXPECT(m, step(&job, 0) == TUTTI_OK);
+    TT_EXPECT(m, tutti_ddp_summon(job.ddp, NULL, true) == TUTTI_OK);
+    TT_EXPECT(m, tutti_tensor_fill(job.ddp->units.params[0].tensor, 0.5) == TUTTI_OK);
+    kept = m->rank == 1 ? break_file(m, &job) : -1;
+    TT_EXPECT(m, tutti_ddp_dismiss(job.ddp) == TUTTI_ERR_IO);
+    TT_EXPECT(m, strstr(tutti_last_error(), "on the disk of rank 1") != NULL);
+    if (kept >= 0) {
+        mend_file(m, &job, kept);
+    }
+    TT_EXPECT(m, !tutti_ddp_next_shard(job.ddp, job.ctx));
+    TT_EXPECT(m, tutti_ddp_finish(job.ddp) == TUTTI_ERR_IO);
+    TT_EXPECT(m, strstr(tutti_last_error(), "on the disk of rank 1") != NULL);
+    close_job(&job);
+}
+
+/* Slices are those of two times then, on some ranks. */
+static void a_disk_that_breaks_in_a_dismissal_ends_the_training(void **state)
+{
+    (void)state;
+    run_team(2, dismiss_on_a_broken_disk, NULL);
+}
+
 /* ---- two optimizers -------------------------------------------------------------------------- */
 
 static int is_even(void *user, const char *name, const tutti_tensor_t *x)
@@ -506,6 +556,7 @@ int main(void)
         cmocka_unit_test(what_does_not_go_with_it_is_refused),
         cmocka_unit_test(what_is_whole_stays_with_the_module),
         cmocka_unit_test(a_full_disk_is_told_before_anything_changes),
+        cmocka_unit_test(a_disk_that_breaks_in_a_dismissal_ends_the_training),
         cmocka_unit_test(two_optimizers_share_a_disk),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

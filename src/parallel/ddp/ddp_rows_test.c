@@ -466,6 +466,46 @@ static void a_rank_that_cannot_publish_stops_all(void **state)
     go_by(SHARE);
 }
 
+static void wrap_without_memory(tt_member_t *m)
+{
+    lack_t *lack = m->user;
+    job_t job = {0};
+    open_net(m, &job);
+    TT_EXPECT(m, open_mesh(m->group, &two_by_two, &job.mesh) == TUTTI_OK);
+    const tutti_ddp_options_t options = {.stage = 3, .units = {.kind = "linear"}, .mesh = job.mesh};
+    pthread_barrier_wait(m->start);
+    if (m->rank == 0) {
+        tt_alloc_fail_at(lack->nth);
+    }
+    lack->statuses[m->rank] = tutti_ddp_create(job.ctx, job.net, m->group, &options, &job.ddp);
+    pthread_barrier_wait(m->start);
+    if (m->rank == 0) {
+        lack->has_failed = tt_alloc_has_failed();
+        tt_alloc_fail_at(0);
+    }
+    pthread_barrier_wait(m->start);
+    close_job(&job);
+}
+
+/* What a rank fails of, those of its row and of the others return. */
+static void a_row_without_memory_stops_all(void **state)
+{
+    (void)state;
+    int failed = 0;
+    go_by(GATHER);
+    lack_t lack = {.nth = 1, .has_failed = true};
+    for (; lack.has_failed; lack.nth += 31) {
+        run_team(4, wrap_without_memory, &lack);
+        for (int rank = 0; rank < 4; rank++) {
+            assert_true(lack.statuses[rank] != TUTTI_ERR_TIMEOUT);
+            assert_int_equal(lack.statuses[rank] < 0, lack.statuses[0] < 0);
+        }
+        failed += lack.statuses[0] < 0;
+    }
+    assert_true(failed > 0);
+    go_by(SHARE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -474,6 +514,7 @@ int main(void)
         cmocka_unit_test(rows_ask_nothing_of_each_other_between_steps),
         cmocka_unit_test(a_mesh_that_does_not_fit_is_refused),
         cmocka_unit_test(a_rank_that_cannot_publish_stops_all),
+        cmocka_unit_test(a_row_without_memory_stops_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

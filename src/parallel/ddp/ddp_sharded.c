@@ -112,12 +112,20 @@ static tutti_status_t write_back(tutti_ddp_t *ddp, const tt_ddp_summons_t *summo
     return TUTTI_OK;
 }
 
+/* From the claim on a failure is for good: slices of some ranks have been written. */
 static tutti_status_t write_summoned(tutti_ddp_t *ddp, const tt_ddp_summons_t *summons)
 {
     TT_TRY(tt_group_agree(ddp->group, check_there(ddp, summons)));
-    TT_TRY(tt_ddp_units_claim(ddp));
-    TT_TRY(tt_group_agree(ddp->group, write_back(ddp, summons)));
-    tt_ddp_note_loaded(ddp);
+    tutti_status_t status = tt_group_agree(ddp->group, tt_ddp_units_claim(ddp));
+    if (status >= 0) {
+        status = tt_group_agree(ddp->group, write_back(ddp, summons));
+    }
+    if (status < 0) {
+        return tt_ddp_fail(ddp, status);
+    }
+    for (int u = summons->first; u < summons->end; u++) {
+        tt_ddp_note_written(ddp, u);
+    }
     return tt_group_agree(ddp->group, tt_ddp_units_publish(ddp));
 }
 

@@ -333,6 +333,16 @@ static tutti_status_t wait_for_buckets(tutti_ddp_t *ddp)
     return TUTTI_OK;
 }
 
+/* What runs from here on, runs between steps. */
+static void leave_step(tutti_ddp_t *ddp)
+{
+    if (ddp->step.phase != TT_DDP_BETWEEN_STEPS) {
+        tutti_context_set_shard(ddp->ctx, ddp->step.outside);
+    }
+    ddp->step.next_shard = ddp->step.next_bucket = 0;
+    ddp->step.phase = TT_DDP_BETWEEN_STEPS;
+}
+
 static tutti_status_t finish_step(tutti_ddp_t *ddp)
 {
     const int count = tt_ddp_shard_count(ddp);
@@ -361,6 +371,7 @@ static tutti_status_t finish_step(tutti_ddp_t *ddp)
         TT_TRY(tt_ddp_buffers_arrive(ddp, status == TUTTI_END));
         tt_ddp_slices_arrive(ddp);
     }
+    leave_step(ddp);
     if (status == TUTTI_OK) {
         TT_TRY(tt_ddp_step_rest(ddp));
     }
@@ -385,11 +396,7 @@ tutti_status_t tutti_ddp_finish(tutti_ddp_t *ddp)
     const int64_t begin = tt_clock_ns();
     const tutti_status_t status = finish_step(ddp);
     tt_ddp_time_finish(ddp, begin);
-    if (ddp->step.phase != TT_DDP_BETWEEN_STEPS) {
-        tutti_context_set_shard(ddp->ctx, ddp->step.outside);
-    }
-    ddp->step.next_shard = ddp->step.next_bucket = 0;
-    ddp->step.phase = TT_DDP_BETWEEN_STEPS;
+    leave_step(ddp); /* also one that broke off */
     if (status < 0) {
         (void)tt_ddp_fail(ddp, status);
         return end_failed_step(ddp);

@@ -234,27 +234,36 @@ static void keep_memory(tutti_ddp_t *ddp)
     tt_group_keep_memory(ddp->units.group, ddp->units.kept_bytes);
 }
 
+static tutti_status_t open_source(tutti_ddp_t *ddp, const tt_unit_source_ops_t *ops)
+{
+    tt_unit_source_t *source = &ddp->units.source;
+    source->group = ddp->units.group;
+    source->ctx = ddp->ctx;
+    tt_ddp_read_from_store(ddp);
+    TT_TRY(tt_unit_source_open(ops, source));
+    if (!ops->is_common && tutti_group_size(ddp->group) > 1) {
+        keep_memory(ddp);
+    }
+    return tt_ddp_units_claim(ddp);
+}
+
+/* Ranks of one row know what one of them fails of: those of other rows are told. */
 tutti_status_t tt_ddp_open_units(tutti_ddp_t *ddp)
 {
-    tt_ddp_units_t *units = &ddp->units;
+    tutti_group_t *all = ddp->group;
     if (!tt_ddp_has_units(ddp)) {
         return TUTTI_OK;
     }
     const tt_unit_source_ops_t *ops = &tt_unit_gather;
     TT_TRY(tt_ddp_open_rows(ddp));
-    TT_TRY(tt_ddp_has_store(ddp) ? TUTTI_OK : tt_unit_source_choose(units->group, &ops));
-    TT_TRY(tt_group_agree(ddp->group, prepare(ddp, ops)));
-    units->source.group = units->group;
-    units->source.ctx = ddp->ctx;
-    tt_ddp_read_from_store(ddp);
-    TT_TRY(tt_unit_source_open(ops, &units->source));
-    if (!ops->is_common && tutti_group_size(ddp->group) > 1) {
-        keep_memory(ddp);
-    }
-    TT_TRY(tt_ddp_units_claim(ddp));
-    TT_TRY(tt_group_agree(ddp->group, move_all_in(ddp)));
+    TT_TRY(tt_group_agree(
+        all, tt_ddp_has_store(ddp) ? TUTTI_OK : tt_unit_source_choose(ddp->units.group, &ops)));
+    TT_TRY(tt_group_agree(all, prepare(ddp, ops)));
+    TT_TRY(tt_group_agree(all, open_source(ddp, ops)));
+    TT_TRY(tt_group_agree(all, move_all_in(ddp)));
+    TT_TRY(tt_group_agree(all, tt_ddp_units_show(ddp)));
     tt_ddp_note_made(ddp);
-    return tt_ddp_units_show(ddp);
+    return TUTTI_OK;
 }
 
 /* Memory that other ranks have, too, is no parameter's alone. */

@@ -33,6 +33,7 @@ typedef struct {
     char *reason;           /* why its parameters are away */
     tutti_module_t *module; /* borrowed from the ddp's; NULL: of those that are kept */
     bool is_kept;           /* small parameters: away only while they are stepped */
+    bool is_unloaded; /* ddp_meta.c's: values are still to come, from a checkpoint or the user */
     tt_unit_state_t states[TT_UNIT_KINDS];
 
     /* Who wants it: ddp_unit_hooks.c's, in any kind. */

@@ -501,6 +501,37 @@ static void a_rank_without_memory_for_a_unit_stops_all(void **state)
     assert_true(failed > 5);
 }
 
+/* ---- released in a step ---------------------------------------------------------------------- */
+
+enum { LONG_MS = 30000 };
+
+static void release_while_one_comes(tt_member_t *m)
+{
+    job_t job;
+    const tutti_ddp_options_t options = {.stage = 3, .units = {.kind = "linear"}};
+    open_job(m, &options, &job);
+    TT_EXPECT(m, tutti_ddp_next_shard(job.ddp, job.ctx));
+    if (m->rank == 1) {
+        tt_member_await(m, 1);
+    } else {
+        TT_EXPECT(m, tt_ddp_unit_start(job.ddp, 1, TT_UNIT_FULL) == TUTTI_OK);
+    }
+    const int64_t begin = tt_clock_ns();
+    tutti_ddp_release(job.ddp);
+    TT_EXPECT(m, tt_clock_ns() - begin < LONG_MS / 2 * TT_NS_PER_MS);
+    tt_member_tell(m);
+    job.ddp = NULL;
+    close_job(&job);
+}
+
+/* A unit is coming, and its other rank does something else. */
+static void a_release_in_a_step_waits_for_nobody(void **state)
+{
+    (void)state;
+    tt_team_expect_quietly(2, LONG_MS, release_while_one_comes, NULL);
+    assert_int_equal(tt_alloc_stats().blocks, 0);
+}
+
 /* Units are gathered here; ddp_share_test looks at ranks that share them. */
 int main(void)
 {
@@ -514,6 +545,7 @@ int main(void)
         cmocka_unit_test(ranks_in_other_orders_are_told),
         cmocka_unit_test(a_module_that_was_moved_is_not_trained),
         cmocka_unit_test(a_rank_without_memory_for_a_unit_stops_all),
+        cmocka_unit_test(a_release_in_a_step_waits_for_nobody),
         cmocka_unit_test(misuse_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -430,7 +430,7 @@ static void measure_what_is_dealt_out(tt_member_t *m)
 }
 
 /* Its ddp goes on as if nobody had asked. */
-static void measure_what_is_averaged(tt_member_t *m)
+static void measure_then_average(tt_member_t *m)
 {
     tutti_scope_t *s;
     tutti_ddp_t *ddp;
@@ -440,7 +440,7 @@ static void measure_what_is_averaged(tt_member_t *m)
     TT_EXPECT(m, tt_add_linear(b.net, WIDTH, WIDTH) == 0);
     TT_EXPECT(m, tutti_ddp_create(b.ctx, b.net, m->group, NULL, &ddp) == 0);
     TT_EXPECT(m, tutti_measure_layers(b.ctx, b.net, NULL, &b.options, &layers) == TUTTI_ERR_STATE);
-    TT_EXPECT(m, strstr(tutti_last_error(), "0.weight is averaged by a DDP") != NULL);
+    TT_EXPECT(m, strstr(tutti_last_error(), "0.weight's gradients are heard of") != NULL);
     while (tutti_ddp_next_shard(ddp, b.ctx)) {
         TT_EXPECT(m, tutti_scope_open(b.ctx, &s) == 0);
         tutti_tensor_t *x = tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(ROWS, WIDTH));
@@ -456,7 +456,7 @@ static void what_is_dealt_out_is_refused(void **state)
 {
     (void)state;
     tt_team_expect(2, 0, measure_what_is_dealt_out, NULL);
-    tt_team_expect(1, 0, measure_what_is_averaged, NULL);
+    tt_team_expect(1, 0, measure_then_average, NULL);
 }
 
 /* DDP would take what is measured for a training's gradients, and give its group up. */

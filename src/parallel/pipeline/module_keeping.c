@@ -16,11 +16,6 @@ static tutti_status_t check_tensor(const char *name, const tutti_tensor_t *x)
                        "these are made",
                        name);
     }
-    if (tt_ddp_has(x)) {
-        return TT_FAIL(TUTTI_ERR_STATE,
-                       "measure_layers: %s is averaged by a DDP: measure before that is made",
-                       name);
-    }
     if (x->spread != NULL || !tt_device_has_values(x->storage->device)) {
         return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
                        "measure_layers: %s %s: one rank measures a module of which it has all "

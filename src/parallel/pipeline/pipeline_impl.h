@@ -290,7 +290,7 @@ tutti_status_t tt_pipeline_summon(tutti_pipeline_t *p);
  */
 tutti_status_t tt_pipeline_dismiss(tutti_pipeline_t *p, tutti_status_t status);
 
-/* ---- pipeline_step.c ------------------------------------------------------------------------- */
+/* ---- pipeline_fail.c ------------------------------------------------------------------------- */
 
 /* The first failure, whose text is tutti_last_error(), is kept with the place of the step, and ends
  * the step on all ranks. */

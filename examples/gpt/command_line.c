@@ -145,6 +145,34 @@ static void print_help(void)
     printf("gpt: train a byte-level GPT, alone or under `tutti run`\n\n%s", text);
 }
 
+/* At stage 3 each rank makes slices alone: the model is made without memory, on meta. */
+static bool is_never_whole(const session_t *session)
+{
+    const settings_t *settings = &session->settings;
+    return settings->stage == 3 && settings->load == NULL && settings->reference == NULL &&
+           settings->device == NULL && !settings->bench && !settings->evaluate &&
+           !session->is_cut && !gpt_is_pipeline(settings);
+}
+
+static tutti_status_t make_model(session_t *session, const tutti_gpt_options_t *options)
+{
+    tutti_device_t *meta;
+    tutti_context_t *plan;
+    if (!is_never_whole(session)) {
+        return tutti_module_create(session->ctx, &tutti_gpt_layer, options, &session->model);
+    }
+    TUTTI_CHECK(tutti_device_open("meta", NULL, &meta));
+    const tutti_context_options_t where = {
+        .threads = 1, .seed = tutti_context_seed(session->ctx), .device = meta};
+    tutti_status_t status = tutti_context_create(&where, &plan);
+    if (status >= 0) {
+        status = tutti_module_create(plan, &tutti_gpt_layer, options, &session->model);
+        tutti_context_release(plan);
+    }
+    tutti_device_release(meta);
+    return status;
+}
+
 static tutti_status_t open_model(session_t *session)
 {
     const settings_t *settings = &session->settings;
@@ -155,7 +183,7 @@ static tutti_status_t open_model(session_t *session)
                                          .vocab = VOCAB,
                                          .dropout = (float)settings->dropout,
                                          .recompute = settings->recompute};
-    TUTTI_CHECK(tutti_module_create(session->ctx, &tutti_gpt_layer, &options, &session->model));
+    TUTTI_CHECK(make_model(session, &options));
     session->params = tutti_module_numel(session->model);
     const char *weights = settings->load != NULL ? settings->load : settings->reference;
     /* What a training keeps beside them, and the masks in old files of Hugging Face's. */

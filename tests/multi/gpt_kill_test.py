@@ -134,9 +134,11 @@ class GptKill(unittest.TestCase):
             re.M)]
         self.assertEqual(begins, sorted(begins), said)
         self.assertEqual(self.digest(said), unbroken)
-        self.assertEqual(sorted(name for name in os.listdir(training.checkpoints)
-                                if name.startswith("step-")),
-                         [f"step-{step:012}" for step in range(STEPS - KEEP + 1, STEPS + 1)])
+        found = sorted(name for name in os.listdir(training.checkpoints)
+                       if name.startswith("step-"))
+        if begins[-1] == STEPS:  # killed between its last publishing and pruning: nothing prunes then
+            found = found[-KEEP:]
+        self.assertEqual(found, [f"step-{step:012}" for step in range(STEPS - KEEP + 1, STEPS + 1)])
 
     def test_kill(self):
         print(f"TUTTI_SEED={SEED}, {MOMENTS} moments")

@@ -235,17 +235,12 @@ static void in_bf16_they_are_near(void **state)
     assert_int_equal(run_file(TUTTI_BF16, 0.15), 15);
 }
 
-static int nothing_is_left(void **state)
-{
-    (void)state;
-    return tt_alloc_stats().blocks == 0 ? 0 : -1;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(attention_and_transformers_agree_with_pytorch, nothing_is_left),
-        cmocka_unit_test_teardown(in_bf16_they_are_near, nothing_is_left),
+        cmocka_unit_test_teardown(attention_and_transformers_agree_with_pytorch,
+                                  tt_nothing_is_left),
+        cmocka_unit_test_teardown(in_bf16_they_are_near, tt_nothing_is_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -91,6 +91,10 @@ static void long_lines_are_folded(void **state)
            " 1.5   1.625 1.75  1.875 2.    2.125 2.25  2.375 2.5   2.625 2.75  2.875\n"
            " 3.    3.125 3.25  3.375 3.5   3.625 3.75  3.875 4.    4.125 4.25  4.375\n"
            " 4.5   4.625 4.75  4.875]");
+    /* A fifteenth would end in column 75, which is the bracket's. */
+    expect(tutti_mul_scalar(s, tutti_arange(s, TUTTI_F32, 0, 1, 20), 0.25),
+           "[0.   0.25 0.5  0.75 1.   1.25 1.5  1.75 2.   2.25 2.5  2.75 3.   3.25\n"
+           " 3.5  3.75 4.   4.25 4.5  4.75]");
 }
 
 static void of_many_elements_the_outer_ones_are_shown(void **state)

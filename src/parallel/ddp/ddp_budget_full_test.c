@@ -1,10 +1,7 @@
 /* A model whose parameters are four times what each of four ranks may have trains at stage 3 with
  * them on a disk, and ends with the bits that it has without a budget. */
-#include "comm/group/group_team.h"
+#include "parallel/ddp/ddp_even_testing.h"
 
-#include <tutti/nn_layers.h>
-#include <tutti/op_math.h>
-#include <tutti/op_reduce.h>
 #include <tutti/sharded.h>
 
 #include "core/base/alloc.h"
@@ -15,101 +12,42 @@ enum { TIMEOUT_MS = 120000, RANKS_MAX = 4 };
 
 static char folder[TT_PLACE_BYTES];
 
-/* ---- a model that is cut evenly -------------------------------------------------------------- */
-
-enum { LAYERS = 128, SIDE = 256, PSI = LAYERS * SIDE * SIDE * (int)sizeof(float) };
+enum { LAYERS = 128, PSI = LAYERS * TT_EVEN_SIDE * TT_EVEN_SIDE * (int)sizeof(float) };
 
 typedef struct {
-    tutti_context_t *ctx;
-    tutti_module_t *net;
-    tutti_optim_t *opt;
-    tutti_ddp_t *ddp;
-} job_t;
-
-static void open_net(tt_member_t *m, int layers, job_t *job)
-{
-    const tutti_context_options_t context = {.threads = 1, .seed = 5};
-    const tutti_linear_options_t layer = {
-        .in = SIDE, .out = SIDE, .no_bias = true, .activation = TUTTI_ACTIVATION_TANH};
-    *job = (job_t){0};
-    TT_EXPECT(m, tutti_context_create(&context, &job->ctx) == TUTTI_OK);
-    TT_EXPECT(m, tutti_module_create(job->ctx, &tutti_sequential_layer, NULL, &job->net) == 0);
-    for (int i = 0; i < layers; i++) {
-        TT_EXPECT(m, tutti_sequential_add(job->net, &tutti_linear_layer, &layer, NULL) == TUTTI_OK);
-    }
-    TT_EXPECT(m, tutti_optim_create(job->ctx, &tutti_adamw, NULL, &job->opt) == TUTTI_OK);
-    TT_EXPECT(m, tutti_optim_add_module(job->opt, job->net, NULL, NULL) == TUTTI_OK);
-}
-
-static void close_job(job_t *job)
-{
-    tutti_ddp_release(job->ddp);
-    tutti_optim_release(job->opt);
-    tutti_module_release(job->net);
-    tutti_context_release(job->ctx);
-}
-
-static tutti_status_t step(job_t *job, int number)
-{
-    tutti_context_set_step(job->ctx, number);
-    while (tutti_ddp_next_shard(job->ddp, job->ctx)) {
-        tutti_scope_t *s;
-        TUTTI_CHECK(tutti_scope_open(job->ctx, &s));
-        tutti_tensor_t *x = tutti_uniform(s, TUTTI_F32, TUTTI_SHAPE(2, SIDE), -1, 1);
-        (void)tutti_backward(s, tutti_mean(s, tutti_square(s, tutti_forward(s, job->net, x))));
-        TUTTI_CHECK(tutti_scope_close(s));
-    }
-    TUTTI_CHECK(tutti_ddp_finish(job->ddp));
-    return tutti_optim_step(job->opt);
-}
-
-/* ---- a budget -------------------------------------------------------------------------------- */
-
-typedef struct {
-    uint64_t budget, peak; /* 0: none */
     bool is_offloaded;
-    tutti_status_t status;
+    tutti_status_t statuses[RANKS_MAX];
     char digests[RANKS_MAX][TUTTI_DIGEST_BYTES];
 } budget_t;
 
-/* All ranks are one process here, whose limit is that of all of them together. It holds from when
- * parameters have been dealt out: before, each rank has made all of them. */
+/* All ranks are one process here, whose limit is that of all of them together, from the beginning:
+ * the model is on meta until its slices are made. */
 static void train_within(tt_member_t *m)
 {
     budget_t *budget = m->user;
-    job_t job;
+    tt_even_job_t job;
     const tutti_ddp_options_t options = {.stage = 3,
                                          .units = {.kind = "linear"},
                                          .prefetch = -1,
                                          .offload = budget->is_offloaded ? folder : NULL};
-    tutti_status_t status = TUTTI_OK;
-    open_net(m, LAYERS, &job);
-    TT_EXPECT(m, tutti_ddp_create(job.ctx, job.net, m->group, &options, &job.ddp) == TUTTI_OK);
-    pthread_barrier_wait(m->start);
-    if (m->rank == 0) {
-        tt_memory_set_limit(budget->budget, tt_memory_taken());
-    }
-    pthread_barrier_wait(m->start);
+    tt_even_open(m, (tt_even_t){.layers = LAYERS, .is_on_meta = true}, &job);
+    tutti_status_t status = tutti_ddp_create(job.ctx, job.net, m->group, &options, &job.ddp);
     for (int i = 0; i < 2 && status >= 0; i++) {
-        status = step(&job, i);
+        status = tt_even_step(&job, i);
     }
     status = status < 0 ? status : tutti_ddp_digest(job.ddp, budget->digests[m->rank]);
     if (status < 0) {
         print_message("rank %d: %s\n", m->rank, tutti_last_error());
     }
+    budget->statuses[m->rank] = status;
     pthread_barrier_wait(m->start);
-    if (m->rank == 0) {
-        budget->status = status;
-        tt_memory_set_limit(UINT64_MAX / 2, tt_memory_taken());
-    }
-    pthread_barrier_wait(m->start);
-    close_job(&job);
+    tt_even_close(&job);
 }
 
 static void run_within(uint64_t budget, bool is_offloaded, budget_t *out)
 {
-    *out = (budget_t){.budget = budget, .is_offloaded = is_offloaded};
-    tt_memory_set_limit(UINT64_MAX / 2, 0);
+    *out = (budget_t){.is_offloaded = is_offloaded};
+    tt_memory_set_limit(budget, 0);
     tt_team_expect_quietly(RANKS_MAX, TIMEOUT_MS, train_within, out);
     assert_int_equal(tt_alloc_stats().blocks, 0);
     tt_memory_set_limit(0, 0);
@@ -124,11 +62,12 @@ static void parameters_are_four_times_what_a_rank_may_have(void **state)
     tt_needs_shared_memory("the limit counts shared heaps");
     run_within(UINT64_MAX / 2, false, &whole);
     run_within(PSI, true, &within);
-    assert_int_equal(within.status, TUTTI_OK);
-    assert_string_equal(within.digests[0], whole.digests[0]);
-    assert_string_equal(within.digests[RANKS_MAX - 1], whole.digests[0]);
     run_within(PSI, false, &without);
-    assert_true(without.status < 0);
+    for (int rank = 0; rank < RANKS_MAX; rank++) {
+        assert_int_equal(within.statuses[rank], TUTTI_OK);
+        assert_string_equal(within.digests[rank], whole.digests[0]);
+        assert_true(without.statuses[rank] < 0);
+    }
 }
 
 int main(void)

@@ -14,6 +14,7 @@
 #include "core/base/alloc.h"
 #include "core/base/place_testing.h"
 #include "core/device/disk_device.h"
+#include "parallel/ddp/ddp_even_testing.h"
 #include "parallel/ddp/ddp_impl.h"
 
 enum { TIMEOUT_MS = 60000, SHARDS = 4, STEPS = 4, RANKS_MAX = 4 };
@@ -188,71 +189,20 @@ static void slices_on_a_disk_have_the_bits_of_stage_0(void **state)
 
 /* ---- a model that is cut evenly -------------------------------------------------------------- */
 
-enum { SIDE = 256 };
-
-typedef struct {
-    tutti_context_t *ctx;
-    tutti_module_t *net;
-    tutti_optim_t *opt;
-    tutti_ddp_t *ddp;
-} job_t;
-
-static void open_net(tt_member_t *m, int layers, job_t *job)
-{
-    const tutti_context_options_t context = {.threads = 1, .seed = 5};
-    const tutti_linear_options_t layer = {
-        .in = SIDE, .out = SIDE, .no_bias = true, .activation = TUTTI_ACTIVATION_TANH};
-    *job = (job_t){0};
-    TT_EXPECT(m, tutti_context_create(&context, &job->ctx) == TUTTI_OK);
-    TT_EXPECT(m, tutti_module_create(job->ctx, &tutti_sequential_layer, NULL, &job->net) == 0);
-    for (int i = 0; i < layers; i++) {
-        TT_EXPECT(m, tutti_sequential_add(job->net, &tutti_linear_layer, &layer, NULL) == TUTTI_OK);
-    }
-    TT_EXPECT(m, tutti_optim_create(job->ctx, &tutti_adamw, NULL, &job->opt) == TUTTI_OK);
-    TT_EXPECT(m, tutti_optim_add_module(job->opt, job->net, NULL, NULL) == TUTTI_OK);
-}
-
-static void close_job(job_t *job)
-{
-    tutti_ddp_release(job->ddp);
-    tutti_optim_release(job->opt);
-    tutti_module_release(job->net);
-    tutti_context_release(job->ctx);
-}
-
-static tutti_status_t compute(job_t *job, int number)
-{
-    tutti_context_set_step(job->ctx, number);
-    while (tutti_ddp_next_shard(job->ddp, job->ctx)) {
-        tutti_scope_t *s;
-        TUTTI_CHECK(tutti_scope_open(job->ctx, &s));
-        tutti_tensor_t *x = tutti_uniform(s, TUTTI_F32, TUTTI_SHAPE(2, SIDE), -1, 1);
-        (void)tutti_backward(s, tutti_mean(s, tutti_square(s, tutti_forward(s, job->net, x))));
-        TUTTI_CHECK(tutti_scope_close(s));
-    }
-    return tutti_ddp_finish(job->ddp);
-}
-
-static tutti_status_t step(job_t *job, int number)
-{
-    TUTTI_CHECK(compute(job, number));
-    return tutti_optim_step(job->opt);
-}
-
 /* ---- what is read and written ---------------------------------------------------------------- */
 
-enum { FEW = 4, SMALL = FEW * SIDE * SIDE * (int)sizeof(float) };
+enum { FEW = 4, SMALL = FEW * TT_EVEN_SIDE * TT_EVEN_SIDE * (int)sizeof(float) };
 
 static void count_bytes(tt_member_t *m)
 {
-    job_t job;
+    tt_even_job_t job;
     const uint64_t slice = (uint64_t)(SMALL / m->size);
     const tutti_ddp_options_t options = {
         .stage = 3, .units = {.kind = "linear"}, .offload = folder, .bucket_bytes = 1};
-    open_net(m, FEW, &job);
+    tt_even_open(m, (tt_even_t){.layers = FEW}, &job);
     TT_EXPECT(m, tutti_ddp_create(job.ctx, job.net, m->group, &options, &job.ddp) == TUTTI_OK);
     for (int i = 0; i < 3; i++) {
-        TT_EXPECT(m, step(&job, i) == TUTTI_OK);
+        TT_EXPECT(m, tt_even_step(&job, i) == TUTTI_OK);
     }
     const tutti_ddp_memory_t memory = tutti_ddp_memory(job.ddp, job.opt);
     tutti_offload_stats_t stats;
@@ -268,7 +218,7 @@ static void count_bytes(tt_member_t *m)
     /* four units fit into the ring, so that a backward finds those of its forward there */
     TT_EXPECT(m, reads.written_bytes == 0);
     TT_EXPECT(m, reads.read_bytes >= 3 * slice && reads.read_bytes <= 3 * 2 * slice);
-    close_job(&job);
+    tt_even_close(&job);
 }
 
 static void a_file_has_weights_gradients_and_moments(void **state)
@@ -281,7 +231,7 @@ static void a_file_has_weights_gradients_and_moments(void **state)
 
 /* ---- what is refused ------------------------------------------------------------------------- */
 
-static void expect_refused(tt_member_t *m, job_t *job, const tutti_ddp_options_t *options,
+static void expect_refused(tt_member_t *m, tt_even_job_t *job, const tutti_ddp_options_t *options,
                            tutti_status_t want, const char *text)
 {
     tutti_ddp_t *ddp;
@@ -291,9 +241,9 @@ static void expect_refused(tt_member_t *m, job_t *job, const tutti_ddp_options_t
 
 static void take_what_does_not_fit(tt_member_t *m)
 {
-    job_t job;
+    tt_even_job_t job;
     tutti_mesh_t *mesh;
-    open_net(m, FEW, &job);
+    tt_even_open(m, (tt_even_t){.layers = FEW}, &job);
     expect_refused(m, &job, &(tutti_ddp_options_t){.stage = 2, .offload = folder}, TUTTI_ERR_ARG,
                    "options.offload at stage 2, where every rank has all parameters: it is for "
                    "stage 3; tutti_optim_offload()");
@@ -315,30 +265,30 @@ static void take_what_does_not_fit(tt_member_t *m)
     expect_refused(m, &job, &(tutti_ddp_options_t){.stage = 3, .offload = folder},
                    TUTTI_ERR_UNSUPPORTED,
                    "options.offload wants parameters in f32, and 0.weight is bf16");
-    close_job(&job);
+    tt_even_close(&job);
 }
 
 /* State that is elsewhere already stays there, and is not forgotten; what comes later follows. */
 static void have_state_elsewhere(tt_member_t *m)
 {
-    job_t job;
+    tt_even_job_t job;
     tutti_ddp_t *whole;
     const tutti_ddp_options_t options = {.stage = 3, .offload = folder};
-    open_net(m, FEW, &job);
+    tt_even_open(m, (tt_even_t){.layers = FEW}, &job);
     TT_EXPECT(m, tutti_ddp_create(job.ctx, job.net, m->group, NULL, &whole) == TUTTI_OK);
     job.ddp = whole;
-    TT_EXPECT(m, step(&job, 0) == TUTTI_OK);
+    TT_EXPECT(m, tt_even_step(&job, 0) == TUTTI_OK);
     tutti_ddp_release(whole);
     TT_EXPECT(m, tutti_ddp_create(job.ctx, job.net, m->group, &options, &job.ddp) == TUTTI_OK);
-    TT_EXPECT(m, step(&job, 1) == TUTTI_ERR_STATE);
+    TT_EXPECT(m, tt_even_step(&job, 1) == TUTTI_ERR_STATE);
     TT_EXPECT(m, strstr(tutti_last_error(), "there is state elsewhere already") != NULL);
     tutti_optim_release(job.opt);
     TT_EXPECT(m, tutti_optim_create(job.ctx, &tutti_adamw, NULL, &job.opt) == TUTTI_OK);
     TT_EXPECT(m, tutti_optim_add_module(job.opt, job.net, NULL, NULL) == TUTTI_OK);
     TT_EXPECT(m, tutti_optim_offload(job.opt, folder) == TUTTI_OK); /* it is there anyway */
     TT_EXPECT(m, tutti_optim_offload(job.opt, NULL) == TUTTI_ERR_UNSUPPORTED);
-    TT_EXPECT(m, step(&job, 2) == TUTTI_OK);
-    close_job(&job);
+    TT_EXPECT(m, tt_even_step(&job, 2) == TUTTI_OK);
+    tt_even_close(&job);
 }
 
 static void what_does_not_go_with_it_is_refused(void **state)
@@ -353,19 +303,19 @@ static void what_does_not_go_with_it_is_refused(void **state)
 /* What is whole when ddp goes stays with the module. */
 static void keep_what_is_whole(tt_member_t *m)
 {
-    job_t job;
+    tt_even_job_t job;
     const tutti_ddp_options_t options = {.stage = 3, .offload = folder};
     char before[TUTTI_DIGEST_BYTES] = "", after[TUTTI_DIGEST_BYTES] = "";
-    open_net(m, FEW, &job);
+    tt_even_open(m, (tt_even_t){.layers = FEW}, &job);
     TT_EXPECT(m, tutti_ddp_create(job.ctx, job.net, m->group, &options, &job.ddp) == TUTTI_OK);
-    TT_EXPECT(m, step(&job, 0) == TUTTI_OK);
+    TT_EXPECT(m, tt_even_step(&job, 0) == TUTTI_OK);
     TT_EXPECT(m, tutti_ddp_digest(job.ddp, before) == TUTTI_OK);
     TT_EXPECT(m, tutti_ddp_unshard(job.ddp, NULL) == TUTTI_OK);
     tutti_ddp_release(job.ddp);
     job.ddp = NULL;
     TT_EXPECT(m, tutti_module_digest(job.net, after) == TUTTI_OK);
     TT_EXPECT(m, strcmp(after, before) == 0);
-    close_job(&job);
+    tt_even_close(&job);
 }
 
 static void what_is_whole_stays_with_the_module(void **state)
@@ -396,11 +346,11 @@ static void step_on_a_full_disk(tt_member_t *m)
 {
     char(*digests)[2][TUTTI_DIGEST_BYTES] = m->user; /* of each rank */
     for (int is_full = 0; is_full < 2; is_full++) {
-        job_t job;
+        tt_even_job_t job;
         const tutti_ddp_options_t options = {.stage = 3, .offload = folder};
-        open_net(m, FEW, &job);
+        tt_even_open(m, (tt_even_t){.layers = FEW}, &job);
         TT_EXPECT(m, tutti_ddp_create(job.ctx, job.net, m->group, &options, &job.ddp) == TUTTI_OK);
-        TT_EXPECT(m, compute(&job, 0) == TUTTI_OK);
+        TT_EXPECT(m, tt_even_compute(&job, 0) == TUTTI_OK);
         if (is_full) {
             limit_files(m, tt_disk_file_of(job.ddp->units.store.disk)->bytes);
             TT_EXPECT(m, tutti_optim_step(job.opt) == TUTTI_ERR_NOMEM);
@@ -409,24 +359,24 @@ static void step_on_a_full_disk(tt_member_t *m)
             limit_files(m, 0);
         }
         TT_EXPECT(m, tutti_optim_step(job.opt) == TUTTI_OK);
-        TT_EXPECT(m, step(&job, 1) == TUTTI_OK);
+        TT_EXPECT(m, tt_even_step(&job, 1) == TUTTI_OK);
         TT_EXPECT(m, tutti_ddp_digest(job.ddp, digests[m->rank][is_full]) == TUTTI_OK);
-        close_job(&job);
+        tt_even_close(&job);
     }
 }
 
 /* Nor do slices themselves. */
 static void create_on_a_full_disk(tt_member_t *m)
 {
-    job_t job;
+    tt_even_job_t job;
     const tutti_ddp_options_t options = {.stage = 3, .offload = folder};
-    open_net(m, FEW, &job);
+    tt_even_open(m, (tt_even_t){.layers = FEW}, &job);
     limit_files(m, SMALL / 2);
     expect_refused(m, &job, &options, TUTTI_ERR_NOMEM, "has no room for");
     limit_files(m, 0);
     TT_EXPECT(m, tutti_ddp_create(job.ctx, job.net, m->group, &options, &job.ddp) == TUTTI_OK);
-    TT_EXPECT(m, step(&job, 0) == TUTTI_OK);
-    close_job(&job);
+    TT_EXPECT(m, tt_even_step(&job, 0) == TUTTI_OK);
+    tt_even_close(&job);
 }
 
 static void a_full_disk_is_told_before_anything_changes(void **state)
@@ -445,7 +395,7 @@ static void a_full_disk_is_told_before_anything_changes(void **state)
 /* ---- a disk that breaks ---------------------------------------------------------------------- */
 
 /* Rank 1's file takes no more. */
-static int break_file(tt_member_t *m, const job_t *job)
+static int break_file(tt_member_t *m, const tt_even_job_t *job)
 {
     const int fd = tt_disk_file_of(job->ddp->units.store.disk)->fd, kept = dup(fd),
               closed = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -454,7 +404,7 @@ static int break_file(tt_member_t *m, const job_t *job)
     return kept;
 }
 
-static void mend_file(tt_member_t *m, const job_t *job, int kept)
+static void mend_file(tt_member_t *m, const tt_even_job_t *job, int kept)
 {
     const int fd = tt_disk_file_of(job->ddp->units.store.disk)->fd;
     TT_EXPECT(m, dup2(kept, fd) == fd);
@@ -463,12 +413,12 @@ static void mend_file(tt_member_t *m, const job_t *job, int kept)
 
 static void dismiss_on_a_broken_disk(tt_member_t *m)
 {
-    job_t job;
+    tt_even_job_t job;
     int kept = -1;
     const tutti_ddp_options_t options = {.stage = 3, .offload = folder};
-    open_net(m, FEW, &job);
+    tt_even_open(m, (tt_even_t){.layers = FEW}, &job);
     TT_EXPECT(m, tutti_ddp_create(job.ctx, job.net, m->group, &options, &job.ddp) == TUTTI_OK);
-    TT_EXPECT(m, step(&job, 0) == TUTTI_OK);
+    TT_EXPECT(m, tt_even_step(&job, 0) == TUTTI_OK);
     TT_EXPECT(m, tutti_ddp_summon(job.ddp, NULL, true) == TUTTI_OK);
     TT_EXPECT(m, tutti_tensor_fill(job.ddp->units.params[0].tensor, 0.5) == TUTTI_OK);
     kept = m->rank == 1 ? break_file(m, &job) : -1;
@@ -480,7 +430,7 @@ static void dismiss_on_a_broken_disk(tt_member_t *m)
     TT_EXPECT(m, !tutti_ddp_next_shard(job.ddp, job.ctx));
     TT_EXPECT(m, tutti_ddp_finish(job.ddp) == TUTTI_ERR_IO);
     TT_EXPECT(m, strstr(tutti_last_error(), "on the disk of rank 1") != NULL);
-    close_job(&job);
+    tt_even_close(&job);
 }
 
 /* Slices are those of two times then, on some ranks. */
@@ -504,10 +454,10 @@ static void step_with_two(tt_member_t *m)
 {
     char(*digests)[TUTTI_DIGEST_BYTES] = m->user;
     for (int on_disk = 0; on_disk < 2; on_disk++) {
-        job_t job;
+        tt_even_job_t job;
         tutti_optim_t *halves[2];
         const tutti_ddp_options_t options = {.stage = 3, .offload = on_disk ? folder : NULL};
-        open_net(m, FEW, &job);
+        tt_even_open(m, (tt_even_t){.layers = FEW}, &job);
         TT_EXPECT(m, tutti_ddp_create(job.ctx, job.net, m->group, &options, &job.ddp) == TUTTI_OK);
         tutti_optim_release(job.opt);
         for (int k = 0; k < 2; k++) {
@@ -517,12 +467,12 @@ static void step_with_two(tt_member_t *m)
         }
         for (int i = 0; i < 3; i++) {
             job.opt = halves[0];
-            TT_EXPECT(m, step(&job, i) == TUTTI_OK);
+            TT_EXPECT(m, tt_even_step(&job, i) == TUTTI_OK);
             TT_EXPECT(m, tutti_optim_step(halves[1]) == TUTTI_OK);
         }
         TT_EXPECT(m, tutti_ddp_digest(job.ddp, digests[on_disk]) == TUTTI_OK);
         tutti_optim_release(halves[1]);
-        close_job(&job);
+        tt_even_close(&job);
     }
 }
 

@@ -425,24 +425,35 @@ typedef struct {
     tutti_status_t statuses[4];
 } lack_t;
 
-static void step_without_memory(tt_member_t *m)
+/* One allocation of one rank fails in what all ranks do between the two. */
+static void begin_lack(tt_member_t *m, const lack_t *lack)
 {
-    lack_t *lack = m->user;
-    job_t job;
-    open_job(m, &two_by_two, &job);
-    TT_EXPECT(m, compute(&job) == TUTTI_OK);
     pthread_barrier_wait(m->start);
     if (m->rank == 0) {
         tt_alloc_fail_at(lack->nth);
     }
-    lack->statuses[m->rank] = tutti_optim_step(job.opt);
-    TT_EXPECT(m, lack->statuses[m->rank] >= 0 || tutti_last_error()[0] != 0);
+}
+
+static void end_lack(tt_member_t *m, lack_t *lack)
+{
     pthread_barrier_wait(m->start);
     if (m->rank == 0) {
         lack->has_failed = tt_alloc_has_failed();
         tt_alloc_fail_at(0);
     }
     pthread_barrier_wait(m->start);
+}
+
+static void step_without_memory(tt_member_t *m)
+{
+    lack_t *lack = m->user;
+    job_t job;
+    open_job(m, &two_by_two, &job);
+    TT_EXPECT(m, compute(&job) == TUTTI_OK);
+    begin_lack(m, lack);
+    lack->statuses[m->rank] = tutti_optim_step(job.opt);
+    TT_EXPECT(m, lack->statuses[m->rank] >= 0 || tutti_last_error()[0] != 0);
+    end_lack(m, lack);
     close_job(&job);
 }
 
@@ -473,17 +484,9 @@ static void wrap_without_memory(tt_member_t *m)
     open_net(m, &job);
     TT_EXPECT(m, open_mesh(m->group, &two_by_two, &job.mesh) == TUTTI_OK);
     const tutti_ddp_options_t options = {.stage = 3, .units = {.kind = "linear"}, .mesh = job.mesh};
-    pthread_barrier_wait(m->start);
-    if (m->rank == 0) {
-        tt_alloc_fail_at(lack->nth);
-    }
+    begin_lack(m, lack);
     lack->statuses[m->rank] = tutti_ddp_create(job.ctx, job.net, m->group, &options, &job.ddp);
-    pthread_barrier_wait(m->start);
-    if (m->rank == 0) {
-        lack->has_failed = tt_alloc_has_failed();
-        tt_alloc_fail_at(0);
-    }
-    pthread_barrier_wait(m->start);
+    end_lack(m, lack);
     close_job(&job);
 }
 

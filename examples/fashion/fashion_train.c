@@ -54,6 +54,12 @@ static tutti_status_t share_loss(training_t *t)
     return TUTTI_OK;
 }
 
+/* A NaN's sign says nothing. */
+static double without_sign(double number)
+{
+    return isnan(number) ? (double)NAN : number;
+}
+
 /* --on-nan: whether the step is left out, on all ranks alike. */
 static tutti_status_t judge(training_t *t, double norm, bool *skips)
 {
@@ -68,12 +74,13 @@ static tutti_status_t judge(training_t *t, double norm, bool *skips)
                           "stops; checkpoints of before stay, and nothing else is saved. A lower "
                           "--lr may help; TUTTI_DETECT_ANOMALY=1 names the operation that began "
                           "it, --on-nan skip goes on",
-                          (long long)t->now.step, t->now.loss, norm);
+                          (long long)t->now.step, without_sign(t->now.loss), without_sign(norm));
     }
     *skips = policy == ON_NAN_SKIP;
     if (t->session->rank == 0 && (*skips || !t->has_warned)) {
         fprintf(stderr, "fashion: step %lld%s: its loss is %g, the norm of its gradient %g\n",
-                (long long)t->now.step, *skips ? " is skipped" : "", t->now.loss, norm);
+                (long long)t->now.step, *skips ? " is skipped" : "", without_sign(t->now.loss),
+                without_sign(norm));
     }
     t->has_warned = true;
     return TUTTI_OK;

@@ -7,8 +7,9 @@
 
 static const char *describe(double loss, double norm, char text[96])
 {
+    const double number = isfinite(loss) ? norm : loss; /* a NaN's sign says nothing */
     snprintf(text, 96, isfinite(loss) ? "the norm of its gradient is %g" : "its loss is %g",
-             isfinite(loss) ? norm : loss);
+             isnan(number) ? (double)NAN : number);
     return text;
 }
 

@@ -1,6 +1,7 @@
 """`fashion` as users run it, on a few pictures of noise, and on the real ones where they are."""
 import gzip
 import json
+import math
 import os
 import random
 import re
@@ -159,6 +160,39 @@ class Files(unittest.TestCase):
         self.assertEqual(json.loads(result)["digest"], digest)
         self.assertRegex(memory, r"^rank 0 stage 0 parameter_bytes \d+ gradient_bytes \d+ "
                                  r"optimizer_bytes \d+ sent_bytes 0$")
+
+
+class BadNumbers(unittest.TestCase):
+    """Weights of which one is NaN: so is each loss."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.weights = os.path.join(folder.name, "spoiled.safetensors")
+        train("--model", "mlp", "--save", cls.weights)
+        with open(cls.weights, "r+b") as file:
+            file.seek(-4, os.SEEK_END)
+            file.write(struct.pack("<f", math.nan))
+
+    def end(self, *options, **how):
+        return run("--model", "mlp", "--batch", "8", "--shards", "4", "--epochs", "1", "--threads",
+                   "1", "--load", self.weights, *options, check=False, **how)
+
+    def test_the_training_stops_and_saves_nothing(self):
+        saved = os.path.join(folder.name, "stopped")
+        for ranks in (1, 2):
+            done = self.end("--save", saved, ranks=ranks)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("step 0: its loss is nan, the norm of its gradient nan, so training "
+                          "stops", done.stderr)
+            self.assertFalse(os.path.exists(saved))
+
+    def test_steps_are_left_out(self):
+        saved = os.path.join(folder.name, "skipped")
+        done = self.end("--on-nan", "skip", "--save", saved, ranks=2)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(len(re.findall(r"step \d+ is skipped: its loss is nan", done.stderr)), 3)
+        with open(saved, "rb") as a, open(self.weights, "rb") as b:
+            self.assertEqual(a.read()[-40000:], b.read()[-40000:])
 
 
 class Mistakes(unittest.TestCase):

@@ -37,9 +37,9 @@ static tutti_status_t end_of(tutti_context_t *ctx, tutti_tensor_t *x, tt_reduce_
     }
     TT_TRY(tt_tensor_new(tt_memory_of(ctx, x), TUTTI_F64, shape, false, &one));
     const tt_strided_t out = tt_tensor_strided(one), in = tt_tensor_strided(x);
-    const tutti_status_t status = tt_reduce(tt_tensor_exec(ctx, x), kind, (tt_reduce_params_t){0},
-                                            &out, &in, (1u << shape.rank) - 1);
-    *end = status < 0 ? 0 : tutti_tensor_item(one);
+    tutti_status_t status = tt_reduce(tt_tensor_exec(ctx, x), kind, (tt_reduce_params_t){0}, &out,
+                                      &in, (1u << shape.rank) - 1);
+    status = status < 0 ? status : tt_tensor_read(one, end);
     tutti_tensor_release(one);
     return status;
 }

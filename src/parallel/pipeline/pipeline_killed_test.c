@@ -4,69 +4,23 @@
 
 #include <tutti/own_optimizer.h>
 
-#include <signal.h>
-#include <stdatomic.h>
-#include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include "comm/group/rank_testing.h"
-#include "comm/net/free_port_test.h"
 #include "comm/net/job_key_test.h"
-#include "core/base/clock.h"
+#include "parallel/pipeline/pipeline_killed_testing.h"
 
-enum { RANKS = 3, STEPS = 8, LAST_STEP = 2, GUARD_S = 60 };
-
-typedef struct {
-    _Atomic int64_t killed_ns, told_ns[RANKS];
-    int status[RANKS];
-    char errors[RANKS][1024];
-} report_t;
-
-/* Who dies, and where. */
-typedef struct {
-    int victim;
-    char action; /* 'F', 'B' (or I), 'W', 'S': a step inside a batch */
-    bool is_async;
-    int micro_batch; /* the how manyeth of the step */
-    report_t *report;
-    int step, seen;
-} death_t;
-
-static void die(death_t *death)
-{
-    if (death->step == LAST_STEP && death->seen++ == death->micro_batch) {
-        atomic_store(&death->report->killed_ns, tt_clock_ns());
-        (void)kill(getpid(), SIGKILL);
-    }
-}
-
-static tutti_status_t on_forward(tutti_scope_t *s, tutti_module_call_t *call, void *user)
-{
-    (void)s, (void)call;
-    die(user);
-    return TUTTI_OK;
-}
-
-static void on_weight(tutti_scope_t *s, tutti_tensor_t *leaf, void *user)
-{
-    (void)s, (void)leaf;
-    die(user);
-}
+enum { RANKS = 3 };
 
 /* On a linear of the victim's own stage: 0, 4 and 8 of the mlp's 9 parts. */
-static tutti_status_t arm(tutti_module_t *net, death_t *death)
+static tutti_status_t arm(tutti_module_t *net, tt_death_t *death)
 {
     char name[16];
     tutti_chain_link_t link;
     const int part = 4 * death->victim;
-    const tutti_module_hooks_t hooks = death->action == 'F'
-                                           ? (tutti_module_hooks_t){.before_forward = on_forward}
-                                           : (tutti_module_hooks_t){.before_backward = on_forward};
+    const tutti_module_hooks_t hooks =
+        death->action == 'F' ? (tutti_module_hooks_t){.before_forward = tt_die_in_module}
+                             : (tutti_module_hooks_t){.before_backward = tt_die_in_module};
     if (death->action == 'W') {
         snprintf(name, sizeof name, "%d.weight", part);
-        return tutti_tensor_on_accumulate(tutti_module_find(net, name), on_weight, death);
+        return tutti_tensor_on_accumulate(tutti_module_find(net, name), tt_die_at_weight, death);
     }
     return tutti_module_kind(net)->chain(net, part, &link)
                ? tutti_module_add_hooks(link.module, &hooks, death)
@@ -77,9 +31,9 @@ static const tt_training_t training = {.model = "mlp", .schedule = "zb-h1", .mic
 static const tt_async_t async = {
     .model = "mlp", .optimizer = "sgd", .ranks = RANKS, .micro_batches = 4, .rows = 9};
 
-static tutti_status_t train_until_failure(tt_trainer_t *t, death_t *death)
+static tutti_status_t train_until_failure(tt_trainer_t *t, tt_death_t *death)
 {
-    for (death->step = 0; death->step < STEPS; death->step++) {
+    for (death->step = 0; death->step < TT_KILLED_STEPS; death->step++) {
         double loss;
         TT_TRY(death->is_async ? tt_async_batch(t, &async, death->step, &loss)
                                : tt_train_step(t, &training, death->step, &loss));
@@ -87,18 +41,18 @@ static tutti_status_t train_until_failure(tt_trainer_t *t, death_t *death)
     return TUTTI_OK;
 }
 
-static death_t *stepping; /* of this process */
+static tt_death_t *stepping; /* of this process */
 
 static void step_or_die(const tutti_optim_piece_t *piece)
 {
     if (stepping->action == 'S') {
-        die(stepping);
+        tt_die(stepping);
     }
     tutti_sgd.update(piece);
 }
 
 /* The optimizer is one that may die. */
-static tutti_status_t open_async(tt_trainer_t *t, tutti_group_t *world, death_t *death)
+static tutti_status_t open_async(tt_trainer_t *t, tutti_group_t *world, tt_death_t *death)
 {
     static tutti_optim_ops_t kind;
     static tt_training_t of_async; /* the loss looks at it in each step */
@@ -114,76 +68,29 @@ static tutti_status_t open_async(tt_trainer_t *t, tutti_group_t *world, death_t 
     return tutti_pipeline_set_optimizer(t->pipeline, t->opt);
 }
 
-static tutti_status_t be_rank(int rank, int port, death_t *death)
+static tutti_status_t be_rank(tt_death_t *death, int rank)
 {
     tt_trainer_t t;
     tutti_group_t *world;
-    tt_be_rank(rank, RANKS, port);
-    TT_TRY(tutti_init(NULL, &world));
+    TT_TRY(tt_killed_join(death, rank, &world));
     TT_TRY(death->is_async ? open_async(&t, world, death) : tt_trainer_open(&t, &training, world));
     if (rank != death->victim) {
         death->action = 0;
     }
     TT_TRY(strchr("FBW", death->action) != NULL && death->action != 0 ? arm(t.net, death)
                                                                       : TUTTI_OK);
-    const tutti_status_t status = train_until_failure(&t, death);
-    atomic_store(&death->report->told_ns[rank], tt_clock_ns());
-    return status;
-}
-
-static void start(int rank, int port, death_t *death)
-{
-    alarm(GUARD_S);
-    report_t *report = death->report;
-    report->status[rank] = be_rank(rank, port, death);
-    snprintf(report->errors[rank], sizeof report->errors[rank], "%s", tutti_last_error());
-    _exit(1); /* without a goodbye */
-}
-
-static void expect_blame(const death_t *death, int rank)
-{
-    char here[64];
-    const char *said = death->report->errors[rank];
-    const int status = death->report->status[rank];
-    snprintf(here, sizeof here, "pipeline: rank %d, step %d, ", rank, LAST_STEP);
-    if ((status != TUTTI_ERR_PEER && status != TUTTI_ERR_ABORTED) || strstr(said, here) == NULL ||
-        strstr(said, "micro-batch ") == NULL || strstr(said, " of stage ") == NULL) {
-        fail_msg("rank %d died in %c %d; rank %d says (%d): %s", death->victim, death->action,
-                 death->micro_batch, rank, status, said);
-    }
+    return train_until_failure(&t, death);
 }
 
 static void kill_one(int victim, char action, int micro_batch, bool is_async)
 {
-    report_t *report =
-        mmap(NULL, sizeof *report, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_true(report != MAP_FAILED);
-    death_t death = {.victim = victim,
-                     .action = action,
-                     .micro_batch = micro_batch,
-                     .report = report,
-                     .is_async = is_async};
-    const int port = tt_free_port();
-    pid_t children[RANKS];
-    for (int rank = 0; rank < RANKS; rank++) {
-        children[rank] = fork();
-        if (children[rank] == 0) {
-            start(rank, port, &death);
-        }
-    }
-    for (int rank = 0; rank < RANKS; rank++) {
-        int ended;
-        assert_int_equal(waitpid(children[rank], &ended, 0), children[rank]);
-        assert_true(rank == victim ? WIFSIGNALED(ended) && WTERMSIG(ended) == SIGKILL
-                                   : WIFEXITED(ended));
-    }
-    for (int rank = 0; rank < RANKS; rank++) {
-        if (rank != victim) {
-            expect_blame(&death, rank);
-            assert_true(report->told_ns[rank] - report->killed_ns < 20 * TT_NS_PER_S);
-        }
-    }
-    munmap(report, sizeof *report);
+    tt_death_t death = {.ranks = RANKS,
+                        .victim = victim,
+                        .action = action,
+                        .micro_batch = micro_batch,
+                        .is_async = is_async,
+                        .be_rank = be_rank};
+    tt_kill_one(&death);
 }
 
 static void a_death_in_any_action_is_told_to_all(void **state)

@@ -159,7 +159,8 @@ class Files(unittest.TestCase):
         result, memory = out.splitlines()[-2:]
         self.assertEqual(json.loads(result)["digest"], digest)
         self.assertRegex(memory, r"^rank 0 stage 0 parameter_bytes \d+ gradient_bytes \d+ "
-                                 r"optimizer_bytes \d+ sent_bytes 0$")
+                                 r"optimizer_bytes \d+ sent_bytes 0 local_traffic 0 "
+                                 r"sharded_traffic 0$")
 
 
 class BadNumbers(unittest.TestCase):

@@ -194,8 +194,13 @@ int tutti_ddp_shards(const tutti_ddp_t *ddp)
 
 void tutti_ddp_local_shards(const tutti_ddp_t *ddp, int *first, int *count)
 {
-    *first = ddp->share.begin;
+    *first = ddp->hosted.first;
     *count = tt_ddp_shard_count(ddp);
+}
+
+int tutti_ddp_shard_stride(const tutti_ddp_t *ddp)
+{
+    return ddp->hosted.stride;
 }
 
 int tutti_ddp_bucket_count(const tutti_ddp_t *ddp)

@@ -62,7 +62,8 @@ typedef struct {
     int64_t finished;
     int next_shard;  /* shards begun */
     int64_t outside; /* the context's shard between steps */
-    int next_bucket; /* the next one to leave */
+    int next_bucket; /* the next one to leave, in this round */
+    int round;       /* buckets leave in each round (reducer.h); mostly there is one */
     int64_t weight;  /* of the shard under way, as has_backward: a gradient came */
     bool has_backward;
     bool end_is_queued; /* of the backward under way */
@@ -188,7 +189,7 @@ struct tutti_ddp {
     tutti_group_t *group;
     tutti_ddp_options_t options; /* ddp_options.c, as the next two */
     bool is_exact;
-    tt_leaves_t share;        /* shards of this rank */
+    tt_hosted_t hosted;       /* shards of this rank */
     tutti_idle_t idle;        /* moves the group's calls forward */
     int64_t sent_before;      /* by the group, when DDP began */
     int64_t uncanonical_sums; /* of the group, when DDP began */
@@ -346,7 +347,19 @@ void tt_ddp_progress(void *user); /* and what comes of them */
 
 static inline int tt_ddp_shard_count(const tutti_ddp_t *ddp)
 {
-    return ddp->share.end - ddp->share.begin;
+    return ddp->hosted.count;
+}
+
+static inline bool tt_ddp_is_sharded_sum(const tutti_ddp_t *ddp)
+{
+    return ddp->options.accumulate == TUTTI_DDP_SHARDED;
+}
+
+/* Whether ranks come to units together in each round, of which one may have less to compute. With a
+ * driver all units are there anyway. */
+static inline bool tt_ddp_rounds_are_told(const tutti_ddp_t *ddp)
+{
+    return tt_ddp_has_units(ddp) && ddp->order.announces && ddp->driver == NULL;
 }
 
 /* One of its units; who changes what of it, says ddp_units.h. */
@@ -358,7 +371,7 @@ static inline tt_unit_t *tt_ddp_unit(const tutti_ddp_t *ddp, int index)
 /* The shard under way. */
 static inline int tt_ddp_shard(const tutti_ddp_t *ddp)
 {
-    return ddp->share.begin + ddp->step.next_shard - 1;
+    return ddp->hosted.first + (ddp->step.next_shard - 1) * ddp->hosted.stride;
 }
 
 #endif

@@ -145,7 +145,9 @@ typedef struct tutti_ddp_options {
      *  alone, and no other ddp; borrowed, must outlive ddp. Its learning rate is set before the
      *  backward; its step, clipping and unscaling are STATE. Do not read
      *  parameters between backward and finish; after a failure some of them have been
-     *  stepped. NULL: none */
+     *  stepped. At stages 1 and 2 each rank steps its slice of a bucket, which is gathered at once;
+     *  in tutti_ddp_finish() where the kind measures whole parameters (LAMB, but see
+     * whole_slices), and at stage 3. NULL: none */
     tutti_optim_t *optimizer;
 
     /** ZeRO's stage. 0: every rank steps all parameters. 1: each rank steps slices of its own, with

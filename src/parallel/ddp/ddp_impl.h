@@ -105,8 +105,12 @@ typedef struct {
     tt_slicer_t slicer;
     tutti_tensor_t **values;    /* [bucket_count] parameters, at the places of their gradients */
     tutti_prepared_t **gathers; /* [bucket_count] of values */
-    tt_ddp_slice_t *slices;     /* [count] of the list, at stage 3 then of frozen parameters; NULL:
-                                   every rank steps all */
+    tutti_work_t **works;       /* [bucket_count] of gathers that a step has started */
+    int next;                   /* bucket whose gather starts next in the step */
+    tutti_group_t *group;   /* of the gathers, whose order is their own; NULL: ddp's (one rank, or
+                               they are made behind the step alone) */
+    tt_ddp_slice_t *slices; /* [count] of the list, at stage 3 then of frozen parameters; NULL:
+                               every rank steps all */
     int count;
 } tt_ddp_slices_t;
 
@@ -299,6 +303,14 @@ void tt_ddp_close_slices(tutti_ddp_t *ddp);
 tutti_status_t tt_ddp_check_slices(const tutti_ddp_t *ddp);
 void tt_ddp_slices_begin_step(tutti_ddp_t *ddp);
 void tt_ddp_slices_arrive(tutti_ddp_t *ddp);
+
+/* Where buckets of parameters are gathered as soon as they have been stepped: a group for that;
+ * collective. A bucket's averages are final: what is stepped; then it starts, in the order of
+ * buckets; at the end of the step all others do, and all have come back. */
+tutti_status_t tt_ddp_open_gathers(tutti_ddp_t *ddp);
+void tt_ddp_slices_show(const tutti_ddp_t *ddp, int bucket);
+tutti_status_t tt_ddp_start_gather(tutti_ddp_t *ddp, int bucket);
+tutti_status_t tt_ddp_end_gathers(tutti_ddp_t *ddp);
 int64_t tt_ddp_grain(const void *ddp, const tutti_tensor_t *param);
 
 /* ddp_mixed.c */
@@ -314,6 +326,7 @@ tutti_status_t tt_ddp_swap_to_f32(tutti_ddp_t *ddp);
  * nobody any more is stepped, and at the end all the rest. */
 tutti_status_t tt_ddp_attach_optimizer(tutti_ddp_t *ddp);
 void tt_ddp_detach_optimizer(tutti_ddp_t *ddp);
+bool tt_ddp_steps_buckets(const tutti_ddp_t *ddp); /* one after the other, not all at once */
 tutti_status_t tt_ddp_step_arrived(tutti_ddp_t *ddp);
 tutti_status_t tt_ddp_step_rest(tutti_ddp_t *ddp);
 

@@ -304,7 +304,8 @@ tutti_ddp_memory_t tutti_ddp_memory(const tutti_ddp_t *ddp, tutti_optim_t *opt)
                            (tt_ddp_has_units(ddp) ? sliced_parameters(ddp) : whole_parameters(ddp)),
         .local_traffic = tt_reducer_traffic(ddp->reducer, false),
         .sharded_traffic = tt_reducer_traffic(ddp->reducer, true),
-        .sent_bytes = tutti_group_sent_bytes(ddp->group, NULL) - ddp->sent_before};
+        .sent_bytes = tutti_group_sent_bytes(ddp->group, NULL) - ddp->sent_before +
+                      tutti_group_sent_bytes(ddp->slices.group, NULL)};
     for (int b = 0; b < ddp->reducer->plan.bucket_count; b++) {
         out.gradient_bytes += gradients_of(&ddp->reducer->buckets[b]);
     }

@@ -79,6 +79,10 @@ class Bits(unittest.TestCase):
         self.assertEqual(train("--dtype", "bf16", "--dropout", "0.5", ranks=2,
                                TUTTI_WIRES="tcp")["digest"], short)
 
+    def test_sums_that_stay_sharded_change_no_bit(self):
+        self.assertEqual(train("--stage", "2", "--accumulate-gradients", "sharded",
+                               ranks=3)["digest"], train()["digest"])
+
     def test_threads_change_no_bit(self):
         self.assertEqual(train("--threads", "3")["digest"], train()["digest"])
 

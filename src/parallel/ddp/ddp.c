@@ -112,7 +112,7 @@ static tutti_status_t build(tutti_ddp_t *ddp, const tutti_ddp_options_t *options
 {
     TT_TRY(tt_ddp_check_model(ddp, take_model(ddp, options)));
     TT_TRY(tt_ddp_choose_bucket_bytes(ddp));
-    TT_TRY(tt_ddp_open_gathers(ddp));
+    TT_TRY(tt_ddp_steps_buckets(ddp) ? tt_ddp_open_gathers(ddp) : TUTTI_OK);
     TT_TRY(tt_group_agree(ddp->group, open_parts(ddp)));
     TT_TRY(tt_ddp_broadcast_model(ddp));
     return tt_ddp_open_units(ddp);

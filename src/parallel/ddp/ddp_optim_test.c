@@ -323,8 +323,7 @@ static void hooks_are_waited_for(void **state)
     }
 }
 
-/* ---- a model, an optimizer and a ddp ----------------------------------------------------------
- */
+/* ---- a model, an optimizer and a ddp --------------------------------------------------------- */
 
 typedef struct {
     tutti_context_t *ctx;

@@ -408,7 +408,7 @@ void tt_ddp_slices_show(const tutti_ddp_t *ddp, int bucket)
 tutti_status_t tt_ddp_open_gathers(tutti_ddp_t *ddp)
 {
     const tutti_group_options_t options = {.name = "slices of ddp"};
-    if (!has_buckets(ddp) || !tt_ddp_steps_buckets(ddp) || tutti_group_size(ddp->group) == 1) {
+    if (!has_buckets(ddp) || tutti_group_size(ddp->group) == 1) {
         return TUTTI_OK;
     }
     const tutti_status_t status =

@@ -180,6 +180,40 @@ static void a_failure_behind_the_row_says_so(void **state)
     tt_team_expect_quietly(4, 8000, finish_early, NULL);
 }
 
+/* ---- sums that stay sharded ------------------------------------------------------------------ */
+
+typedef struct {
+    tt_mesh_training_t training;
+    tt_mesh_trained_t trained[4];
+} sharded_t;
+
+static void train_sharded(tt_member_t *m)
+{
+    sharded_t *sharded = m->user;
+    TT_EXPECT(m, tt_mesh_train(&sharded->training, m->group, &sharded->trained[m->rank]) == 0);
+}
+
+/* Three shards, of which one replica has two. */
+static void sums_of_replicas_may_stay_sharded(void **state)
+{
+    (void)state;
+    for (int stage = 2; stage <= 3; stage++) {
+        sharded_t one = {.training = plain};
+        one.training.shards = 3;
+        one.training.accumulates = stage == 2;
+        one.training.is_uneven = stage == 3;
+        sharded_t all = one;
+        one.training.dp = one.training.pp = 1;
+        all.training.stage = stage;
+        all.training.accumulate = TUTTI_DDP_SHARDED;
+        tt_team_expect(1, 0, train_sharded, &one);
+        tt_team_expect(4, 0, train_sharded, &all);
+        for (int rank = 0; rank < 4; rank++) {
+            assert_string_equal(all.trained[rank].digest, one.trained[0].digest);
+        }
+    }
+}
+
 /* ---- a step that fails ----------------------------------------------------------------------- */
 
 /* Of one rank: its row hears of it, and so do the other rows. Nothing has changed, so they try
@@ -331,6 +365,7 @@ int main(void)
         cmocka_unit_test(what_is_dealt_out_and_ignored_is_refused),
         cmocka_unit_test(a_summons_that_fails_is_told_and_ends_nothing),
         cmocka_unit_test(a_failure_behind_the_row_says_so),
+        cmocka_unit_test(sums_of_replicas_may_stay_sharded),
         cmocka_unit_test(a_step_that_fails_in_one_row_is_told_to_all),
         cmocka_unit_test(all_stages_see_the_same_end),
         cmocka_unit_test(a_frozen_stage_has_one_ranks_bits),

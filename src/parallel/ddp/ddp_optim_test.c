@@ -10,6 +10,7 @@
 #include <tutti/modes.h>
 #include <tutti/nn_layers.h>
 #include <tutti/op_loss.h>
+#include <tutti/offload.h>
 #include <tutti/op_math.h>
 #include <tutti/op_reduce.h>
 #include <tutti/op_shape.h>
@@ -18,6 +19,7 @@
 
 #include "comm/group/group_team.h"
 #include "core/base/log.h"
+#include "core/base/place_testing.h"
 
 enum { STEPS = 4, WIDE = 6, BATCH = 3, SHARDS = 3 };
 
@@ -29,6 +31,7 @@ typedef struct job {
     const tutti_ddp_hook_ops_t *hook;
     tutti_dtype_t dtype, autocast;
     bool recomputes, packs;
+    const char *folder; /* of the optimizer's state; NULL: it is in memory */
     int micro_batches; /* 0: one */
     int last_step;     /* shard 2 has no data from then on; 0: always has */
     tutti_tensor_t *(*loss)(tutti_scope_t *s, tutti_module_t *model, tutti_tensor_t *x);
@@ -204,6 +207,7 @@ static void train_member(tt_member_t *m)
     TT_EXPECT(m, make_model(ctx, job->dtype, job->recomputes, &model) == TUTTI_OK);
     TT_EXPECT(m, tutti_optim_create(ctx, job->optimizer, job->optimizer_options, &opt) == TUTTI_OK);
     TT_EXPECT(m, tutti_optim_add_module(opt, model, NULL, NULL) == TUTTI_OK);
+    TT_EXPECT(m, job->folder == NULL || tutti_optim_offload(opt, job->folder) == TUTTI_OK);
     tutti_ddp_options_t wanted = job->options;
     wanted.shards = SHARDS;
     wanted.bucket_bytes = wanted.bucket_bytes > 0 ? wanted.bucket_bytes : 64;
@@ -378,6 +382,15 @@ static void slices_are_stepped_and_gathered_under_backward(void **state)
     expect_the_same_bits_of_slices((job_t){.optimizer = &tutti_adamw, .options = mixed}, true);
 }
 
+static void state_of_slices_may_lie_on_a_disk(void **state)
+{
+    (void)state;
+    char folder[TT_PLACE_BYTES];
+    tt_place_make_quick(folder);
+    expect_the_same_bits_of_slices((job_t){.optimizer = &tutti_adamw, .folder = folder}, true);
+    tt_place_remove(folder);
+}
+
 static void slices_wait_for_whoever_reads_their_bucket(void **state)
 {
     (void)state;
@@ -528,6 +541,7 @@ int main(void)
         cmocka_unit_test(what_is_known_at_the_end_alone_is_stepped_there),
         cmocka_unit_test(hooks_are_waited_for),
         cmocka_unit_test(slices_are_stepped_and_gathered_under_backward),
+        cmocka_unit_test(state_of_slices_may_lie_on_a_disk),
         cmocka_unit_test(slices_wait_for_whoever_reads_their_bucket),
         cmocka_unit_test(kinds_that_measure_step_slices_at_the_end),
         cmocka_unit_test(sums_that_stay_sharded_are_stepped_in_the_last_round),

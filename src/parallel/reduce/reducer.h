@@ -142,7 +142,8 @@ typedef struct {
                                    average */
     bool is_weighted;           /* shards may weigh other than 1 */
     bool divides_late;          /* what to divide by is known when all buckets are back */
-    bool adds_locally;          /* not exact: one piece of each rank, whatever it hosts */
+    bool adds_locally;          /* not exact: one piece of each rank, whatever it hosts; without
+                                   rounds */
 
     bool is_transient;       /* buckets come and go; they are scattered */
     bool keeps_sums_sharded; /* of those: where there are more shards than ranks, which host them in

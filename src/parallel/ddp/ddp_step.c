@@ -97,15 +97,17 @@ static tutti_status_t end_round(tutti_ddp_t *ddp)
     return tt_ddp_units_end_round(ddp);
 }
 
-static tutti_status_t seal_shard(tutti_ddp_t *ddp)
+static tutti_status_t push_buckets(tutti_ddp_t *ddp)
 {
-    if (tt_reducer_has_rounds(ddp->reducer)) {
-        TT_TRY(end_round(ddp));
-    }
-    for (int b = 0; b < ddp->reducer->plan.bucket_count && !tt_reducer_has_rounds(ddp->reducer);
-         b++) {
+    for (int b = 0; b < ddp->reducer->plan.bucket_count; b++) {
         TT_TRY(push_bucket(ddp, b));
     }
+    return TUTTI_OK;
+}
+
+static tutti_status_t seal_shard(tutti_ddp_t *ddp)
+{
+    TT_TRY(tt_reducer_has_rounds(ddp->reducer) ? end_round(ddp) : push_buckets(ddp));
     weigh_shard(ddp); /* there may be no bucket */
     TT_TRY(tt_ddp_buffers_end_shard(ddp));
     return tt_ddp_note_shard(ddp);
@@ -244,8 +246,8 @@ void tt_ddp_progress(void *user)
 {
     tutti_ddp_t *ddp = user;
     tutti_group_progress(ddp->group);
-    if (ddp->step.next_bucket == 0 &&
-        ddp->step.round == 0) { /* none has left, or another model's backward runs */
+    if (ddp->step.next_bucket == 0 && ddp->step.round == 0) {
+        /* none has left, or another model's backward runs */
         return;
     }
     tt_ddp_time_arrivals(ddp);

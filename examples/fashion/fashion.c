@@ -10,6 +10,7 @@
 static const char *const models[] = {"mlp", "cnn", "resnet", NULL};
 static const char *const dtypes[] = {"f32", "bf16", NULL};
 static const char *const policies[] = {"stop", "skip", "warn", NULL};
+static const char *const accumulations[] = {"local", "sharded", NULL}; /* as the library's */
 static const char *const optimizers[] = {"adamw", "sgd", NULL};
 
 static const tutti_option_t table[] = {
@@ -59,6 +60,11 @@ static const tutti_option_t table[] = {
      .max = 3,
      .about = "of ZeRO; 1: each rank steps a part of the weights; 2: and has that part of "
               "gradients; 3: and of weights"},
+    {.name = "accumulate-gradients",
+     .kind = TUTTI_OPTION_CHOICE,
+     .offset = offsetof(settings_t, accumulation),
+     .choices = accumulations,
+     .about = "where the gradients of a rank's shards are added up at stage 2 and 3"},
     {.name = "unit",
      .kind = TUTTI_OPTION_TEXT,
      .offset = offsetof(settings_t, unit),
@@ -278,9 +284,10 @@ static tutti_status_t perform(session_t *session)
     if (session->settings.digest && !session->settings.evaluate) {
         const tutti_ddp_memory_t *m = &result.memory;
         printf("rank %d stage %d parameter_bytes %zu gradient_bytes %zu optimizer_bytes %zu "
-               "sent_bytes %lld\n",
+               "sent_bytes %lld local_traffic %lld sharded_traffic %lld\n",
                session->rank, m->stage, m->parameter_bytes, m->gradient_bytes, m->optimizer_bytes,
-               (long long)m->sent_bytes);
+               (long long)m->sent_bytes, (long long)m->local_traffic,
+               (long long)m->sharded_traffic);
     }
     return TUTTI_OK;
 }

@@ -18,7 +18,7 @@ typedef struct {
     const char *offload_parameters;
     int64_t epochs, steps, batch, shards, stage, seed, threads, every, keep, copies;
     double lr, dropout;
-    int model, dtype, optimizer, on_nan;
+    int model, dtype, optimizer, on_nan, accumulation;
     bool evaluate, digest, resume, whole, per_host;
 } settings_t;
 

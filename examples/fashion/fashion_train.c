@@ -224,7 +224,9 @@ static tutti_status_t open_loader(training_t *t)
                                                 .seed = (uint64_t)session->settings.seed,
                                                 .shards = tutti_ddp_shards(t->ddp),
                                                 .ranks = session->ranks,
-                                                .rank = session->rank};
+                                                .rank = session->rank,
+                                                .shards_in_turn =
+                                                    tutti_ddp_shard_stride(t->ddp) > 1};
     TUTTI_CHECK(fashion_open_data(session, false, &t->pictures));
     TUTTI_CHECK(fashion_open_data(session, true, &t->test));
     return tutti_dataloader_create(t->pictures, &options, &t->loader);
@@ -246,6 +248,7 @@ static tutti_status_t open_training(training_t *t)
         .shards = (int)session->settings.shards,
         .stage = (int)session->settings.stage,
         .units = {.kind = session->settings.stage == 3 ? session->settings.unit : NULL},
+        .accumulate = (tutti_ddp_accumulate_t)session->settings.accumulation,
         .mesh = session->rows,
         .offload = session->settings.offload_parameters,
         .uneven = TUTTI_DDP_WEIGHTED};

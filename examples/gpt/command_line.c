@@ -9,6 +9,7 @@
 
 static const char *const dtypes[] = {"f32", "bf16", NULL};
 static const char *const policies[] = {"stop", "skip", "warn", NULL};
+static const char *const accumulations[] = {"local", "sharded", NULL}; /* as the library's */
 static const char *const schedules[] = {"cosine", "constant", NULL};
 
 #define INT(field, option, letter, least, most, text)                                              \
@@ -72,6 +73,8 @@ static const tutti_option_t table[] = {
         "of ZeRO: each rank steps a part of the weights; 2: and has no more of gradients; 3: nor "
         "of "
         "weights"),
+    CHOICE(accumulation, "accumulate-gradients", accumulations,
+           "where the gradients of a rank's shards are added up at stage 2 and 3"),
     TEXT(unit, "unit", "KIND", "of modules that come and go together at stage 3: block"),
     TEXT(mesh, "mesh", "dp=D,tp=T,pp=P",
          "ranks that share the data, a layer, the layers; else all share the data. "

@@ -275,10 +275,11 @@ static tutti_status_t print_memory(const training_t *t, const tutti_ddp_memory_t
     const tutti_mesh_t *mesh = session->mesh;
     if (session->settings.digest && t->ddp != NULL) {
         printf("rank %d stage %d parameter_bytes %zu gradient_bytes %zu optimizer_bytes %zu "
-               "sent_bytes %lld dp %d tp %d pp %d\n",
+               "sent_bytes %lld local_traffic %lld sharded_traffic %lld dp %d tp %d pp %d\n",
                session->rank, m->stage, m->parameter_bytes, m->gradient_bytes, m->optimizer_bytes,
-               (long long)m->sent_bytes, tutti_mesh_coordinate(mesh, "dp"),
-               tutti_mesh_coordinate(mesh, "tp"), tutti_mesh_coordinate(mesh, "pp"));
+               (long long)m->sent_bytes, (long long)m->local_traffic, (long long)m->sharded_traffic,
+               tutti_mesh_coordinate(mesh, "dp"), tutti_mesh_coordinate(mesh, "tp"),
+               tutti_mesh_coordinate(mesh, "pp"));
     }
     return TUTTI_OK;
 }

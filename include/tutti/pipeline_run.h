@@ -197,7 +197,8 @@ TUTTI_API void tutti_pipeline_release(tutti_pipeline_t *pipeline);
  * @thread           the context's; blocks until every rank has called it
  * @errors           on every rank: STATE (the schedule steps at the end of a batch; somebody steps
  *                   the optimizer already), ARG (it has a parameter that is none of the module),
- *                   UNSUPPORTED (its state is on a disk); what failed before
+ *                   UNSUPPORTED (its state is on a disk), MISMATCH (some rank gives NULL: no rank
+ *                   has one then); what failed before
  * @source           Narayanan et al., "PipeDream" (2019)
  */
 TUTTI_API tutti_status_t tutti_pipeline_set_optimizer(tutti_pipeline_t *pipeline,

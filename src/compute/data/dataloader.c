@@ -86,9 +86,10 @@ static tutti_status_t build(tutti_dataloader_t *loader)
     const tutti_dataloader_options_t *o = &loader->options;
     TT_TRY(make_sampler(o, loader->dataset->info.count, &loader->sampler));
     TT_TRY(tt_dataloader_cut(loader));
-    const tt_leaves_t share = tt_tree_share(o->shards, o->ranks, o->rank);
-    loader->first_shard = share.begin;
-    loader->shard_count = share.end - share.begin;
+    const tt_hosted_t hosted = tt_tree_hosted(o->shards, o->ranks, o->rank, o->shards_in_turn);
+    loader->first_shard = hosted.first;
+    loader->shard_count = hosted.count;
+    loader->shard_stride = hosted.stride;
     const int64_t width = tutti_sampler_width(loader->sampler);
     const int64_t samples = width > 1 ? width : o->batch;
     loader->scratch = tt_alloc_array((size_t)width, sizeof *loader->scratch, "data loader");

@@ -318,7 +318,7 @@ static tutti_status_t step_all(tutti_optim_t *opt, double (*sums)[TUTTI_OPTIM_SU
 
 /* Others' slices come behind a step, which is no write by somebody: masters stay right, unless the
  * parameter was written before, and is not stepped now. */
-static void note_current(tutti_optim_t *opt)
+void tt_optim_note_current(tutti_optim_t *opt)
 {
     for (size_t i = 0; i < opt->slot_count; i++) {
         tt_optim_slot_t *slot = &opt->slots[i];
@@ -327,9 +327,9 @@ static void note_current(tutti_optim_t *opt)
     }
 }
 
-static void keep_current(tutti_optim_t *opt, tutti_status_t status)
+void tt_optim_keep_current(tutti_optim_t *opt)
 {
-    for (size_t i = 0; i < opt->slot_count && status >= 0; i++) {
+    for (size_t i = 0; i < opt->slot_count; i++) {
         tt_optim_slot_t *slot = &opt->slots[i];
         if (slot->is_current) {
             slot->version = tt_optim_weight(slot)->storage->version;
@@ -350,12 +350,14 @@ static tutti_status_t step_slices(tutti_optim_t *opt)
     if (sums != NULL && status >= 0) {
         status = tt_optim_offload_note(opt, tt_optim_measure_slices(opt, sums));
     }
-    note_current(opt);
+    tt_optim_note_current(opt);
     if (status >= 0) {
         status = tt_optim_begin_step(opt);
         status = tt_optim_end_step(opt, status < 0 ? status : step_all(opt, sums));
     }
-    keep_current(opt, status);
+    if (status >= 0) {
+        tt_optim_keep_current(opt);
+    }
     tt_free(sums);
     return status;
 }

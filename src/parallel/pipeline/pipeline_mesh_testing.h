@@ -37,6 +37,7 @@ typedef struct {
     int dp, tp, pp; /* 0: 1 */
     const char *schedule;
     int stage; /* of ZeRO */
+    tutti_ddp_accumulate_t accumulate;
     bool sequence, recompute;
     const char *const *cut;
     int cut_count;
@@ -170,6 +171,7 @@ static inline tutti_status_t tt_mesh_open_pipeline(tt_mesh_trainer_t *t)
                                          .uneven = training->is_uneven ? TUTTI_DDP_WEIGHTED
                                                                        : TUTTI_DDP_EVEN,
                                          .stage = training->stage,
+                                         .accumulate = training->accumulate,
                                          .bucket_bytes = 4096,
                                          .first_bucket_bytes = 1024,
                                          .units = {.kind = training->stage == 3 ? "block" : NULL}};

@@ -247,6 +247,11 @@ TUTTI_API int tutti_ddp_shards(const tutti_ddp_t *ddp);
  *  @thread any @errors none */
 TUTTI_API void tutti_ddp_local_shards(const tutti_ddp_t *ddp, int *first, int *count);
 
+/** The first shard that a rank hosts of `shards` on `ranks` ranks, before there is a ddp; `rank`
+ * may be `ranks`, so that a rank has as many as lie between it and the next. @thread any @errors
+ * none */
+TUTTI_API int tutti_ddp_first_shard(int shards, int ranks, int rank);
+
 /**
  * Go on to the next shard that this rank hosts: forgets the gradients and sets the context's
  * shard, until tutti_ddp_finish(). Buckets start to travel during the last one, as soon as their

@@ -248,7 +248,8 @@ typedef struct tutti_pipeline_shard {
  * pipeline fills and drains once in a step. plan.shards says how many they are.
  *
  *     tutti_pipeline_create(…, {.plan = {.micro_batches = 4, .shards = 2}}, &pipeline);
- *     tutti_ddp_create(ctx, net, tutti_mesh_group(mesh, "dp"), …, &ddp); // 2 shards of each rank
+ *     tutti_ddp_create(ctx, net, tutti_mesh_group(mesh, "dp"), …, &ddp); // 2 are this rank's:
+ *                                                                        // tutti_ddp_first_shard()
  *     tutti_pipeline_set_ddp(pipeline, ddp);
  *     …
  *     tutti_pipeline_step_shards(pipeline, shards, 2, losses);

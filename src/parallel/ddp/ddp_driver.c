@@ -47,12 +47,6 @@ void tt_ddp_note_data(tutti_ddp_t *ddp)
 
 /* ---- several shards at once ------------------------------------------------------------------ */
 
-int tt_ddp_shards_here(const tutti_ddp_t *ddp, int *first)
-{
-    *first = ddp->share.begin;
-    return tt_ddp_shard_count(ddp);
-}
-
 bool tt_ddp_is_in_step(const tutti_ddp_t *ddp)
 {
     return ddp->step.phase != TT_DDP_BETWEEN_STEPS;

@@ -36,9 +36,6 @@ bool tt_ddp_rounds(const tutti_ddp_t *ddp, const tutti_tensor_t *x);
 /* Whether the user said tutti_ddp_no_sync(): more is added to all gradients of the shard. */
 bool tt_ddp_is_held(const tutti_ddp_t *ddp);
 
-/* Shards of this rank, and the number of the first. */
-int tt_ddp_shards_here(const tutti_ddp_t *ddp, int *first);
-
 /* Whether a step is under way. */
 bool tt_ddp_is_in_step(const tutti_ddp_t *ddp);
 

@@ -81,8 +81,8 @@ static tutti_status_t check_rounding(const tutti_pipeline_t *p, const tutti_ddp_
 /* A plan of one goes through them one at a time. */
 static tutti_status_t check_shards(const tutti_pipeline_t *p, const tutti_ddp_t *ddp)
 {
-    int first;
-    const int here = tt_ddp_shards_here(ddp, &first);
+    int first, here;
+    tutti_ddp_local_shards(ddp, &first, &here);
     return p->shards == 1 || p->shards == here
                ? TUTTI_OK
                : TT_FAIL(TUTTI_ERR_ARG,

@@ -311,7 +311,7 @@ static tutti_status_t check_weights(const tutti_pipeline_t *p, const tutti_pipel
 static tutti_status_t check_shards(tutti_pipeline_t *p, const tutti_pipeline_shard_t *shards,
                                    int count)
 {
-    int first;
+    int first, here;
     if (p->ddp == NULL) {
         return TT_FAIL(TUTTI_ERR_STATE, "pipeline_step_shards: a ddp adds up shards, on one rank, "
                                         "too: tutti_pipeline_set_ddp() comes first");
@@ -325,7 +325,7 @@ static tutti_status_t check_shards(tutti_pipeline_t *p, const tutti_pipeline_sha
         return TT_FAIL(TUTTI_ERR_STATE, "pipeline_step_shards: tutti_ddp_no_sync() is on, and the "
                                         "call has all of each shard: take more micro-batches");
     }
-    const int here = tt_ddp_shards_here(p->ddp, &first);
+    tutti_ddp_local_shards(p->ddp, &first, &here);
     if (count != here || (count > 0 && count != p->shards)) {
         return TT_FAIL(TUTTI_ERR_ARG,
                        "pipeline_step_shards: %d shards; the ddp has %d on this rank, and "

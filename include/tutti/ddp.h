@@ -476,12 +476,13 @@ TUTTI_API const tutti_ddp_hook_ops_t *const *tutti_ddp_hooks(void);
  */
 
 /**
- * Replace each parameter by its average over the group's ranks.
+ * Replace each parameter by its average over the group's ranks. Of a module that a pipeline has
+ * cut, those of this rank's stages, over ranks that have the same.
  *
  * @param module  the same on every rank
  * @thread        the context's; blocks until it is done
  * @cost          an all_reduce of the parameters
- * @errors        as tutti_all_reduce
+ * @errors        MISMATCH (ranks have other stages), as tutti_all_reduce
  * @source        torch.distributed.algorithms.model_averaging.utils.average_parameters
  */
 TUTTI_API tutti_status_t tutti_average_parameters(tutti_module_t *module, tutti_group_t *group);

@@ -258,7 +258,7 @@ static tutti_status_t open_slice(tutti_pipeline_t *p, tt_pipeline_param_t *param
         return TT_FAIL(TUTTI_ERR_ARG, "pipeline: %s is not contiguous", param->name);
     }
     TT_TRY(open_row(p, x, x, param->owner == p->rank, &param->seen.values));
-    tt_slice_hang(x, &param->seen, &p->slicer);
+    TT_TRY(tt_slice_hang(x, &param->seen, &p->slicer));
     param->is_sliced = true;
     return TUTTI_OK;
 }

@@ -1,6 +1,6 @@
 /* Several shards in one row.
  *
- *     row        0B1 4B3 0B2 4B4 0B3 …      two stages, 4 micro-batches of a shard: 4B4 is shard 1's
+ *     row        0B1 4B3 0B2 4B4 0B3 …     two stages, 4 micro-batches a shard: 4B4 is shard 1's
  *     DDP        shard 0 ──────────── 1     takes one after the other: each has its turn
  *     waiting         stage 4, shard 1 ►    gradients whose shard's turn it is not, until it is
  *

@@ -4,13 +4,21 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+
+/* What a shard of a pipeline's row computes with. */
+typedef struct {
+    tutti_tensor_t *tokens, *targets;
+} row_batch_t;
 
 typedef struct {
     session_t *session;
     tutti_dataset_t *train, *validation;
     tutti_dataloader_t *loader;
-    tutti_pipeline_t *pipeline; /* NULL: the model is none */
-    tutti_ddp_t *ddp;           /* NULL: stages step inside a batch, and nothing is averaged */
+    tutti_pipeline_t *pipeline;     /* NULL: the model is none */
+    tutti_pipeline_shard_t *shards; /* of a pipeline's row, and what they have */
+    row_batch_t *batches;
+    tutti_ddp_t *ddp; /* NULL: stages step inside a batch, and nothing is averaged */
     tutti_optim_t *opt;
     report_t *report;
     tutti_tensor_t *clock;  /* [1] f64, rank 0's */
@@ -66,7 +74,7 @@ static tutti_status_t share_loss(training_t *t)
     return TUTTI_OK;
 }
 
-/* Stages pass it on to each other; the loss is known to all of them. */
+/* Of a shard, which stages pass on to each other; the loss is known to all of them. */
 static tutti_status_t train_stages(training_t *t, double *loss)
 {
     tutti_scope_t *s;
@@ -81,6 +89,40 @@ static tutti_status_t train_stages(training_t *t, double *loss)
     return status;
 }
 
+/* Of a shard; the pipeline names random numbers itself. */
+static void read_shard(training_t *t, tutti_scope_t *s, int shard, row_batch_t *batch)
+{
+    const int64_t outside = tutti_context_shard(t->session->ctx);
+    tutti_context_set_shard(t->session->ctx, shard);
+    windows(t, s, 0, &batch->tokens, &batch->targets);
+    tutti_context_set_shard(t->session->ctx, outside);
+}
+
+static tutti_status_t train_read(training_t *t, tutti_scope_t *s, double *losses)
+{
+    int first, count;
+    tutti_ddp_local_shards(t->ddp, &first, &count);
+    for (int i = 0; i < count; i++) {
+        row_batch_t *batch = &t->batches[i];
+        read_shard(t, s, first + i, batch);
+        t->shards[i] = (tutti_pipeline_shard_t){
+            .batch = {.inputs = &batch->tokens, 1, .targets = &batch->targets, 1}};
+    }
+    return tutti_scope_status(s) < 0
+               ? TUTTI_OK /* which closing the scope tells */
+               : tutti_pipeline_step_shards(t->pipeline, t->shards, count, &losses[first]);
+}
+
+/* All shards of this rank, in one schedule. */
+static tutti_status_t train_row(training_t *t, double *losses)
+{
+    tutti_scope_t *s;
+    TUTTI_CHECK(tutti_scope_open(t->session->ctx, &s));
+    const tutti_status_t status = train_read(t, s, losses);
+    TUTTI_CHECK(tutti_scope_close(s));
+    return status;
+}
+
 static tutti_status_t train_shards(training_t *t)
 {
     TUTTI_CHECK(tutti_tensor_fill(t->losses, 0));
@@ -88,10 +130,10 @@ static tutti_status_t train_shards(training_t *t)
     if (t->ddp == NULL) {
         return train_stages(t, losses);
     }
-    while (tutti_ddp_next_shard(t->ddp, t->session->ctx)) {
-        double *loss = &losses[tutti_context_shard(t->session->ctx)];
-        TUTTI_CHECK(t->pipeline != NULL ? train_stages(t, loss)
-                                        : gpt_shard(t->session, t->ddp, windows, t, loss));
+    TUTTI_CHECK(t->pipeline != NULL ? train_row(t, losses) : TUTTI_OK);
+    while (t->pipeline == NULL && tutti_ddp_next_shard(t->ddp, t->session->ctx)) {
+        TUTTI_CHECK(gpt_shard(t->session, t->ddp, windows, t,
+                              &losses[tutti_context_shard(t->session->ctx)]));
     }
     return tutti_ddp_finish(t->ddp);
 }
@@ -378,6 +420,15 @@ static tutti_status_t open_data(training_t *t)
     return tutti_dataloader_create(t->train, &options, &t->loader);
 }
 
+static tutti_status_t open_row(training_t *t)
+{
+    int first, count;
+    tutti_ddp_local_shards(t->ddp, &first, &count);
+    t->shards = calloc((size_t)count + 1, sizeof *t->shards);
+    t->batches = calloc((size_t)count + 1, sizeof *t->batches);
+    return t->shards != NULL && t->batches != NULL ? TUTTI_OK : TUTTI_ERR_NOMEM;
+}
+
 static tutti_status_t open_training(training_t *t)
 {
     session_t *session = t->session;
@@ -389,6 +440,7 @@ static tutti_status_t open_training(training_t *t)
     }
     if (t->pipeline != NULL && t->ddp != NULL) {
         TUTTI_CHECK(tutti_pipeline_set_ddp(t->pipeline, t->ddp));
+        TUTTI_CHECK(open_row(t));
     }
     TUTTI_CHECK(open_data(t));
     TUTTI_CHECK(open_optimizer(t));
@@ -418,6 +470,8 @@ static void close_training(training_t *t)
     tutti_dataset_release(t->validation);
     tutti_ddp_release(t->ddp);
     tutti_pipeline_release(t->pipeline);
+    free(t->shards);
+    free(t->batches);
 }
 
 tutti_status_t gpt_train(session_t *session)

@@ -391,12 +391,20 @@ tutti_status_t tt_run_advance(tt_run_t *run)
 tutti_status_t tt_run_finish(tt_run_t *run, tutti_status_t status)
 {
     const around_t around = enter(run);
+    tt_end_callback_t *kept = NULL, **end = &kept;
     while (run->end_callbacks != NULL) {
         tt_end_callback_t *callback = run->end_callbacks;
         run->end_callbacks = callback->next;
         const tutti_status_t result = callback->call(run->scope, status, callback->user);
         status = status < 0 ? status : result;
-        tt_free(callback);
+        if (callback->is_of_turns && run->defers && status >= 0) {
+            callback->next = NULL;
+            *end = callback;
+            end = &callback->next;
+        } else {
+            tt_free(callback);
+        }
     }
+    run->end_callbacks = kept;
     return leave(run, around, status);
 }

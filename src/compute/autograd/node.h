@@ -120,6 +120,10 @@ tutti_status_t tt_run_grad_hooks(tutti_scope_t *s, tt_hook_list_t *hooks, int ou
 tutti_status_t tt_run_accumulate_hooks(tutti_scope_t *s, tt_hook_list_t *hooks,
                                        tutti_tensor_t *leaf);
 
+/* As tutti_backward_on_end(), behind the second turn of a backward in two turns, too: called with
+ * each; not where the second is not wanted. */
+tutti_status_t tt_backward_on_turns(tutti_scope_t *s, tutti_backward_end_t callback, void *user);
+
 /* Whether what a context's backwards have still to do reads memory of these storages, which are
  * sorted here. */
 bool tt_backward_reads(const tutti_context_t *ctx, tt_storage_t **storages, size_t count);

@@ -21,7 +21,7 @@ typedef struct {
     const char *data, *save, *load, *log, *reference, *summary, *hook, *bucket_mb, *trace, *unit;
     const char *checkpoint, *device, *metrics, *mesh, *pipeline, *cut, *offload;
     const char *offload_parameters;
-    int64_t layers, width, heads, context, batch, shards, steps, threads, seed, sample;
+    int64_t layers, width, heads, kv_heads, context, batch, shards, steps, threads, seed, sample;
     int64_t warmup, validate_every, every, keep, copies, accumulate, stage;
     int64_t micro_batches, stages_per_rank, tp_shards;
     int64_t device_mib, device_launch_ns, device_copy_mb; /* zeros: as the device has it */

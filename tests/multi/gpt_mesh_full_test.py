@@ -11,9 +11,9 @@ BIN = os.path.join(os.environ["TUTTI_BINARY_DIR"], "bin")
 TUTTI, GPT = os.path.join(BIN, "tutti"), os.path.join(BIN, "gpt")
 DEADLINE = 300
 TEXT = ("In the beginning God created the heaven and the earth. " * 400).encode()
-SMALL = ["--layers", "4", "--width", "24", "--heads", "12", "--context", "24", "--batch", "3",
-         "--threads", "1", "--dropout", "0.1", "--schedule", "constant", "--warmup", "0",
-         "--shards", "4", "--tp-shards", "4", "--micro-batches", "2", "--digest"]
+SMALL = ["--layers", "4", "--width", "24", "--heads", "12", "--kv-heads", "4", "--context", "24",
+         "--batch", "3", "--threads", "1", "--dropout", "0.1", "--schedule", "constant", "--warmup",
+         "0", "--shards", "4", "--tp-shards", "4", "--micro-batches", "2", "--digest"]
 # Mesh, ranks, and what goes with it there.
 LAYOUTS = [("", 1), ("dp=4", 4, "--stage", "2"), ("tp=4", 4, "--sequence-parallel"),
            ("pp=4", 4, "--pipeline", "zb-h1"), ("dp=2,tp=2", 4, "--stage", "1"),

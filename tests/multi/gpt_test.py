@@ -76,7 +76,9 @@ class Bits(unittest.TestCase):
         for options, want in [(["--mesh", "dp=2,tq=1"], "--mesh dp=2,tq=1: want sizes such as"),
                               (["--mesh", "tp=2", "--sample", "9"], "want the whole model"),
                               (["--mesh", "tp=2", "--tp-shards", "3"],
-                               "4 units (heads) of 25 are not divisible by 3 shards")]:
+                               "4 units (heads) of 25 are not divisible by 3 shards"),
+                              (["--mesh", "tp=2", "--kv-heads", "1"],
+                               "1 heads of keys and values are not divisible by 2 shards")]:
             done = run("--data", text, *ODD, "--steps", "1", *options, ranks=2, check=False)
             self.assertNotEqual(done.returncode, 0)
             self.assertIn(want, done.stdout + done.stderr)
@@ -408,6 +410,10 @@ class BadInput(unittest.TestCase):
         done = run(*options, check=False)
         self.assertNotEqual(done.returncode, 0)
         self.assertRegex(done.stderr, pattern)
+
+    def test_heads_of_keys_must_divide_those_of_queries(self):
+        self.expect("3 heads of keys and values do not divide 4 heads", "--data", text, "--width",
+                    "100", "--heads", "4", "--kv-heads", "3")
 
     def test_heads_must_divide_the_width(self):
         self.expect("(?i)heads.*width|width.*heads", "--data", text, "--width", "100", "--heads",

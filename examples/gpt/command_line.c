@@ -156,26 +156,7 @@ static bool is_never_whole(const session_t *session)
            !session->is_cut && !gpt_is_pipeline(settings);
 }
 
-static tutti_status_t make_model(session_t *session, const tutti_gpt_options_t *options)
-{
-    tutti_device_t *meta;
-    tutti_context_t *plan;
-    if (!is_never_whole(session)) {
-        return tutti_module_create(session->ctx, &tutti_gpt_layer, options, &session->model);
-    }
-    TUTTI_CHECK(tutti_device_open("meta", NULL, &meta));
-    const tutti_context_options_t where = {
-        .threads = 1, .seed = tutti_context_seed(session->ctx), .device = meta};
-    tutti_status_t status = tutti_context_create(&where, &plan);
-    if (status >= 0) {
-        status = tutti_module_create(plan, &tutti_gpt_layer, options, &session->model);
-        tutti_context_release(plan);
-    }
-    tutti_device_release(meta);
-    return status;
-}
-
-static tutti_status_t open_model(session_t *session)
+tutti_status_t gpt_new_model(const session_t *session, tutti_context_t *ctx, tutti_module_t **out)
 {
     const settings_t *settings = &session->settings;
     const tutti_gpt_options_t options = {.layers = settings->layers,
@@ -186,7 +167,32 @@ static tutti_status_t open_model(session_t *session)
                                          .vocab = VOCAB,
                                          .dropout = (float)settings->dropout,
                                          .recompute = settings->recompute};
-    TUTTI_CHECK(make_model(session, &options));
+    return tutti_module_create(ctx, &tutti_gpt_layer, &options, out);
+}
+
+static tutti_status_t make_model(session_t *session)
+{
+    tutti_device_t *meta;
+    tutti_context_t *plan;
+    if (!is_never_whole(session)) {
+        return gpt_new_model(session, session->ctx, &session->model);
+    }
+    TUTTI_CHECK(tutti_device_open("meta", NULL, &meta));
+    const tutti_context_options_t where = {
+        .threads = 1, .seed = tutti_context_seed(session->ctx), .device = meta};
+    tutti_status_t status = tutti_context_create(&where, &plan);
+    if (status >= 0) {
+        status = gpt_new_model(session, plan, &session->model);
+        tutti_context_release(plan);
+    }
+    tutti_device_release(meta);
+    return status;
+}
+
+static tutti_status_t open_model(session_t *session)
+{
+    const settings_t *settings = &session->settings;
+    TUTTI_CHECK(make_model(session));
     session->params = tutti_module_numel(session->model);
     const char *weights = settings->load != NULL ? settings->load : settings->reference;
     /* What a training keeps beside them, and the masks in old files of Hugging Face's. */

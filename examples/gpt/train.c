@@ -12,6 +12,7 @@ typedef struct {
     tutti_pipeline_t *pipeline; /* NULL: the model is none */
     tutti_ddp_t *ddp;           /* NULL: stages step inside a batch, and nothing is averaged */
     tutti_optim_t *opt;
+    tutti_module_t *whole; /* the model at the end, with all weights on rank 0; NULL: not wanted */
     report_t *report;
     tutti_tensor_t *clock;  /* [1] f64, rank 0's */
     tutti_tensor_t *losses; /* [V] f64, a shard each */
@@ -313,12 +314,11 @@ static tutti_status_t finish(training_t *t)
     const tutti_ddp_memory_t memory =
         t->ddp == NULL ? (tutti_ddp_memory_t){0} : tutti_ddp_memory(t->ddp, t->opt);
     if (settings->save != NULL || settings->sample > 0) {
-        /* Rank 0 reads all weights. */
-        TUTTI_CHECK(tutti_ddp_unshard(t->ddp, NULL));
+        TUTTI_CHECK(gpt_gather(session, t->pipeline, t->ddp, &t->whole));
     }
     /* First the weights: nothing that goes wrong below may cost the training. */
     if (session->rank == 0 && settings->save != NULL) {
-        TUTTI_CHECK(tutti_module_save(session->model, settings->save, NULL, 0));
+        TUTTI_CHECK(tutti_module_save(t->whole, settings->save, NULL, 0));
     }
     report_t *report = t->report;
     t->report = NULL;
@@ -334,7 +334,7 @@ static tutti_status_t finish(training_t *t)
         printf("digest %s dp %d tp %d pp %d\n", digest, tutti_mesh_size(session->mesh, "dp"),
                tutti_mesh_size(session->mesh, "tp"), tutti_mesh_size(session->mesh, "pp"));
     }
-    TUTTI_CHECK(settings->sample > 0 ? gpt_sample(session, settings->sample) : TUTTI_OK);
+    TUTTI_CHECK(settings->sample > 0 ? gpt_sample(session, t->whole, settings->sample) : TUTTI_OK);
     return print_memory(t, &memory);
 }
 
@@ -409,6 +409,7 @@ static void close_training(training_t *t)
 {
     (void)report_close(t->report); /* still there after a failure only, which is reported */
     tutti_saver_release(t->saver);
+    tutti_module_release(t->whole);
     tutti_tensor_release(t->losses);
     tutti_tensor_release(t->clock);
     tutti_optim_release(t->opt);

@@ -47,6 +47,17 @@ class Meshes(unittest.TestCase):
         self.assertEqual(found[2], said)
         return found[1]
 
+    def save(self, layout, name):
+        file = os.path.join(self.folder.name, name)
+        self.train(layout, "--steps", "1", "--save", file)
+        with open(file, "rb") as saved:
+            return saved.read()
+
+    def test_every_mesh_saves_one_file(self):
+        expected = self.save(LAYOUTS[0], "alone")
+        for layout in LAYOUTS[1:]:
+            self.assertEqual(self.save(layout, "mesh"), expected, layout)
+
     def test_every_mesh_has_one_digest(self):
         expected = self.train(LAYOUTS[0], "--steps", "2")
         for layout in LAYOUTS[1:]:

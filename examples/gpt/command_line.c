@@ -57,6 +57,8 @@ static const tutti_option_t table[] = {
     INT(accumulate, "accumulate", "A", 1, 65536, "micro-batches of B sequences per shard and step"),
     REAL(clip, "clip", -1, 1e9,
          "largest norm of the gradient; 0: any; -1: 1, and none with pipedream and 2bw"),
+    REAL(ema, "ema", 0, 0.999999999,
+         "decay of averages of the weights, which are validated, saved and sampled; 0: none"),
     CHOICE(on_nan, "on-nan", policies,
            "a step whose loss or gradient is no number: end, leave it out, go on"),
     INT(seed, "seed", "K", 0, 1e15, "of initial weights and of the order of samples"),
@@ -196,9 +198,10 @@ static tutti_status_t open_model(session_t *session)
     session->params = tutti_module_numel(session->model);
     const char *weights = settings->load != NULL ? settings->load : settings->reference;
     /* What a training keeps beside them, and the masks in old files of Hugging Face's. */
-    static const char *const others[] = {"optim.*", "seconds", "losses", "*.attn.bias",
-                                         "*.attn.masked_bias"};
-    tutti_load_options_t loading = {.exclude = others, .exclude_count = 5, .cast = true};
+    static const char *const others[] = {"optim.*", "averaged.*",  "seconds",
+                                         "losses",  "*.attn.bias", "*.attn.masked_bias"};
+    tutti_load_options_t loading = {
+        .exclude = others, .exclude_count = sizeof others / sizeof *others, .cast = true};
     loading.rules = tutti_gpt2_rules(&loading.rule_count);
     const tutti_checkpoint_t checkpoint = {.group = session->world, .module = session->model};
     return weights == NULL ? TUTTI_OK : tutti_checkpoint_load_from(&checkpoint, weights, &loading);

@@ -26,7 +26,7 @@ typedef struct {
     int64_t warmup, validate_every, every, keep, copies, accumulate, stage;
     int64_t micro_batches, stages_per_rank, tp_shards;
     int64_t device_mib, device_launch_ns, device_copy_mb; /* zeros: as the device has it */
-    double seconds, lr, weight_decay, clip, dropout;
+    double seconds, lr, weight_decay, clip, dropout, ema;
     int dtype, schedule, on_nan;
     bool evaluate, digest, bench, no_overlap, recompute, resume, whole, per_host;
     bool sequence_parallel, vertical_sync;

@@ -12,6 +12,7 @@ typedef struct {
     tutti_pipeline_t *pipeline; /* NULL: the model is none */
     tutti_ddp_t *ddp;           /* NULL: stages step inside a batch, and nothing is averaged */
     tutti_optim_t *opt;
+    tutti_averaged_t *average; /* NULL: none */
     tutti_module_t *whole; /* the model at the end, with all weights on rank 0; NULL: not wanted */
     report_t *report;
     tutti_tensor_t *clock;  /* [1] f64, rank 0's */
@@ -116,13 +117,12 @@ static tutti_status_t train_step(training_t *t)
     TUTTI_CHECK(share_loss(t));
     TUTTI_CHECK(has_stepped ? TUTTI_OK : clip(t, &norm));
     TUTTI_CHECK(gpt_judge(session, t->step, t->loss, norm, &skips));
-    if (has_stepped || skips) {
-        return TUTTI_OK;
+    if (!has_stepped && !skips) {
+        const int64_t begin = tutti_trace_now();
+        TUTTI_CHECK(tutti_optim_step(t->opt));
+        tutti_trace_event(session->trace, "compute", "optimizer", begin, tutti_trace_now());
     }
-    const int64_t begin = tutti_trace_now();
-    TUTTI_CHECK(tutti_optim_step(t->opt));
-    tutti_trace_event(session->trace, "compute", "optimizer", begin, tutti_trace_now());
-    return TUTTI_OK;
+    return t->average == NULL || skips ? TUTTI_OK : tutti_averaged_update(t->average);
 }
 
 /* ---- when ---------------------------------------------------------------------------------- */
@@ -185,6 +185,17 @@ static void report_progress(const training_t *t)
     }
 }
 
+/* The averages, if there are any: until use_own(). */
+static tutti_status_t use_average(training_t *t)
+{
+    return tutti_averaged_count(t->average) > 0 ? tutti_averaged_swap_in(t->average) : TUTTI_OK;
+}
+
+static tutti_status_t use_own(training_t *t)
+{
+    return tutti_averaged_count(t->average) > 0 ? tutti_averaged_swap_out(t->average) : TUTTI_OK;
+}
+
 static tutti_status_t validate(training_t *t, int64_t windows_max, double *loss)
 {
     TUTTI_CHECK(gpt_evaluate(t->session, t->validation, windows_max, loss));
@@ -206,6 +217,7 @@ static void describe_checkpoint(training_t *t)
                                          .group = t->session->world,
                                          .module = t->session->model,
                                          .optim = t->opt,
+                                         .averaged = t->average,
                                          .slices = t->extra,
                                          .slice_count = 2,
                                          .keep = (int)settings->keep,
@@ -261,7 +273,9 @@ static tutti_status_t train_all(training_t *t)
         report_progress(t);
         TUTTI_CHECK(save_checkpoint(t));
         if (every > 0 && t->step % every == 0) {
+            TUTTI_CHECK(use_average(t));
             TUTTI_CHECK(validate(t, VALIDATION_WINDOWS, &loss));
+            TUTTI_CHECK(use_own(t));
         }
     }
     return t->saver != NULL ? tutti_saver_wait(t->saver) : TUTTI_OK;
@@ -307,6 +321,7 @@ static tutti_status_t finish(training_t *t)
                          .tokens_per_second = tokens_per_second(t),
                          .train_loss = t->loss,
                          .digest = digest};
+    TUTTI_CHECK(use_average(t)); /* they are the result */
     TUTTI_CHECK(make_digest(t, digest));
     if (settings->summary != NULL) {
         TUTTI_CHECK(validate(t, 0, &summary.val_loss));
@@ -359,7 +374,11 @@ static tutti_status_t open_optimizer(training_t *t)
     options.no_weight_decay = true;
     TUTTI_CHECK(tutti_optim_add_group(t->opt, &options, &group));
     TUTTI_CHECK(tutti_optim_add_module(t->opt, t->session->model, choose_group, NULL));
-    return gpt_offload(t->session, t->opt);
+    TUTTI_CHECK(gpt_offload(t->session, t->opt));
+    const tutti_averaged_options_t average = {.decay = settings->ema};
+    return settings->ema == 0
+               ? TUTTI_OK
+               : tutti_averaged_create(t->session->ctx, t->session->model, &average, &t->average);
 }
 
 /* Windows begin at any byte, in an order that is a permutation for each epoch. */
@@ -412,6 +431,7 @@ static void close_training(training_t *t)
     tutti_module_release(t->whole);
     tutti_tensor_release(t->losses);
     tutti_tensor_release(t->clock);
+    tutti_averaged_release(t->average);
     tutti_optim_release(t->opt);
     tutti_dataloader_release(t->loader);
     tutti_dataset_release(t->train);

@@ -47,6 +47,17 @@ class Meshes(unittest.TestCase):
         self.assertEqual(found[2], said)
         return found[1]
 
+    def test_averages_go_on_on_another_mesh(self):
+        average = ("--ema", "0.6", "--lr", "0.01")
+        expected = self.train(LAYOUTS[0], "--steps", "2", *average)
+        self.assertNotEqual(self.train(LAYOUTS[0], "--steps", "2", *average[2:]), expected)
+        for i, layout in enumerate(LAYOUTS):
+            after = LAYOUTS[(i + 5) % len(LAYOUTS)]
+            checkpoint = ["--checkpoint", os.path.join(self.folder.name, f"averages-{i}")]
+            self.train(layout, "--steps", "1", *checkpoint, "--every", "1", *average)
+            self.assertEqual(self.train(after, "--steps", "2", *checkpoint, "--resume", *average),
+                             expected, (layout, after))
+
     def save(self, layout, name):
         file = os.path.join(self.folder.name, name)
         self.train(layout, "--steps", "1", "--save", file)

@@ -67,6 +67,20 @@ class Bits(unittest.TestCase):
                                       (4, "dp=2,tp=2", "--stage", "3", "--unit", "block")]:
             self.assertEqual(train(*cut, "--mesh", mesh, *options, ranks=ranks), expected, mesh)
 
+    def test_averages_of_weights_have_the_same_bits(self):
+        """Kept in slices and parts, in checkpoints, and put aside for a validation."""
+        plain = ("--shards", "2", "--tp-shards", "2", "--context", "88", "--schedule", "constant",
+                 "--warmup", "0")
+        average = (*plain, "--ema", "0.6")
+        expected = train(*average, "--validate-every", "1", steps=3)
+        self.assertEqual(train(*average, steps=3), expected)
+        self.assertNotEqual(train(*plain, steps=3), expected)
+        for i, more in enumerate((("--stage", "3"), ("--mesh", "tp=2"))):
+            kept = ("--checkpoint", path(f"averages-{i}"), "--every", "1")
+            train(*average, *kept, *more, "--validate-every", "1", ranks=2)
+            self.assertEqual(train(*average, *kept, *more, "--resume", steps=3, ranks=2), expected)
+        self.assertEqual(train(*average, *kept, "--resume", steps=3), expected)
+
     def test_rows_of_ranks_change_no_bit(self):
         expected = train("--shards", "4")
         self.assertEqual(train("--shards", "4", "--stage", "3", "--unit", "block", "--mesh",

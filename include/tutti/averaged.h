@@ -24,6 +24,7 @@
 #define TUTTI_AVERAGED_H
 
 #include <tutti/nn.h>
+#include <tutti/optim.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -105,6 +106,24 @@ TUTTI_API tutti_status_t tutti_averaged_swap_out(tutti_averaged_t *average);
  *  averages are swapped in) */
 TUTTI_API tutti_status_t tutti_averaged_each_state(tutti_averaged_t *average,
                                                    tutti_tensor_visit_t visit, void *user);
+
+/* ---- learning rates -------------------------------------------------------------------------- */
+
+/** Another schedule until SWA begins; then its rate goes over to a constant one. */
+typedef struct tutti_swa_schedule {
+    tutti_schedule_t before;
+    int64_t start;        /**< the first step whose weights are averaged */
+    int64_t anneal_steps; /**< from before's rate at the start to lr; 0: at once */
+    double lr;            /**< constant from then on */
+    bool linear;          /**< along a line; else along half a cosine */
+} tutti_swa_schedule_t;
+
+/** Whether it makes sense. @thread any @errors ARG (names the value and its range) */
+TUTTI_API tutti_status_t tutti_swa_check(const tutti_swa_schedule_t *schedule);
+
+/** The learning rate of a step, a pure function. @param step from 0 on @thread any @errors none;
+ *  NaN if tutti_swa_check() fails @source torch.optim.swa_utils.SWALR */
+TUTTI_API double tutti_swa_lr(const tutti_swa_schedule_t *schedule, int64_t step);
 
 /* ---- running statistics ---------------------------------------------------------------------- */
 

@@ -254,6 +254,34 @@ static void statistics_are_made_again(void **state)
     tutti_module_release(net);
 }
 
+/* ---- learning rates -------------------------------------------------------------------------- */
+
+/* Rates that torch.optim.swa_utils.SWALR gives behind a constant 1, by its formula. */
+static void rates_go_over_to_a_constant_one(void **state)
+{
+    (void)state;
+    tutti_swa_schedule_t s = {
+        .before = {.lr = 1}, .start = 3, .anneal_steps = 4, .lr = 0.2, .linear = true};
+    const double line[] = {1, 1, 1, 1, 0.8, 0.6, 0.4, 0.2, 0.2};
+    for (int64_t i = 0; i < 9; i++) {
+        assert_true(fabs(tutti_swa_lr(&s, i) - line[i]) < 1e-12);
+    }
+    s.linear = false;
+    for (int64_t i = 3; i < 9; i++) {
+        const double t = i < 7 ? (double)(i - 3) / 4 : 1,
+                     alpha = (1 - cos(3.14159265358979 * t)) / 2;
+        assert_true(fabs(tutti_swa_lr(&s, i) - (0.2 * alpha + (1 - alpha))) < 1e-12);
+    }
+    s.anneal_steps = 0;
+    assert_true(tutti_swa_lr(&s, 2) == 1 && tutti_swa_lr(&s, 3) == 0.2);
+    s.lr = NAN;
+    assert_true(isnan(tutti_swa_lr(&s, 0)));
+    assert_int_equal(tutti_swa_check(&s), TUTTI_ERR_ARG);
+    s = (tutti_swa_schedule_t){.before = {.lr = 1}, .start = -1};
+    assert_int_equal(tutti_swa_check(&s), TUTTI_ERR_ARG);
+    assert_non_null(strstr(tutti_last_error(), "schedule swa: start is -1"));
+}
+
 /* ---- what is refused ------------------------------------------------------------------------- */
 
 static void expect(tutti_status_t got, tutti_status_t want, const char *text)
@@ -332,6 +360,7 @@ int main(void)
         TEST(swapping_changes_no_bit_of_a_training),
         TEST(buffers_are_the_last_ones_or_averages),
         TEST(statistics_are_made_again),
+        TEST(rates_go_over_to_a_constant_one),
         TEST(what_is_wrong_is_said),
         TEST(any_allocation_may_fail),
     };

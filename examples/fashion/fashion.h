@@ -17,7 +17,8 @@ typedef struct {
     const char *data, *save, *load, *log, *checkpoint, *metrics, *unit, *offload, *mesh;
     const char *offload_parameters;
     int64_t epochs, steps, batch, shards, stage, seed, threads, every, keep, copies;
-    double lr, dropout;
+    int64_t swa;
+    double lr, dropout, ema, swa_lr;
     int model, dtype, optimizer, on_nan, accumulation;
     bool evaluate, digest, resume, whole, per_host;
 } settings_t;

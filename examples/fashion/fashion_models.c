@@ -160,8 +160,9 @@ tutti_status_t fashion_open_net(session_t *session)
                                                                  stack_resnet};
     TUTTI_CHECK(tutti_module_create(session->ctx, &tutti_sequential_layer, NULL, &session->net));
     TUTTI_CHECK(stacks[settings->model](session->net, (float)settings->dropout));
-    static const char *const others = "optim.*"; /* what a training keeps beside weights */
-    const tutti_load_options_t loading = {.exclude = &others, .exclude_count = 1, .cast = true};
+    /* What a training keeps beside weights. */
+    static const char *const others[] = {"optim.*", "averaged.*"};
+    const tutti_load_options_t loading = {.exclude = others, .exclude_count = 2, .cast = true};
     const tutti_checkpoint_t checkpoint = {.group = session->world, .module = session->net};
     return settings->load == NULL
                ? TUTTI_OK

@@ -43,6 +43,8 @@ static const tutti_option_t table[] = {
     INT(layers, "layers", "L", 1, 1000, "transformer blocks"),
     INT(width, "width", "C", 1, 65536, "size of a position's vector"),
     INT(heads, "heads", "H", 1, 1024, "attention heads; they divide the width"),
+    INT(kv_heads, "kv-heads", "H", 0, 1024,
+        "heads of keys and values, which divide the others; 1: multi-query; 0: as many"),
     INT(context, "context", "T", 1, 65536, "bytes that the model sees at once"),
     INT(batch, "batch", "B", 1, 65536, "sequences per shard and step"),
     INT(shards, "shards", "V", 0, 65536, "shards per step, on any number of ranks; 0: the ranks"),
@@ -56,6 +58,8 @@ static const tutti_option_t table[] = {
     INT(accumulate, "accumulate", "A", 1, 65536, "micro-batches of B sequences per shard and step"),
     REAL(clip, "clip", -1, 1e9,
          "largest norm of the gradient; 0: any; -1: 1, and none with pipedream and 2bw"),
+    REAL(ema, "ema", 0, 0.999999999,
+         "decay of averages of the weights, which are validated, saved and sampled; 0: none"),
     CHOICE(on_nan, "on-nan", policies,
            "a step whose loss or gradient is no number: end, leave it out, go on"),
     INT(seed, "seed", "K", 0, 1e15, "of initial weights and of the order of samples"),
@@ -157,19 +161,33 @@ static bool is_never_whole(const session_t *session)
            !session->is_cut && !gpt_is_pipeline(settings);
 }
 
-static tutti_status_t make_model(session_t *session, const tutti_gpt_options_t *options)
+tutti_status_t gpt_new_model(const session_t *session, tutti_context_t *ctx, tutti_module_t **out)
+{
+    const settings_t *settings = &session->settings;
+    const tutti_gpt_options_t options = {.layers = settings->layers,
+                                         .width = settings->width,
+                                         .heads = settings->heads,
+                                         .kv_heads = settings->kv_heads,
+                                         .context = settings->context,
+                                         .vocab = VOCAB,
+                                         .dropout = (float)settings->dropout,
+                                         .recompute = settings->recompute};
+    return tutti_module_create(ctx, &tutti_gpt_layer, &options, out);
+}
+
+static tutti_status_t make_model(session_t *session)
 {
     tutti_device_t *meta;
     tutti_context_t *plan;
     if (!is_never_whole(session)) {
-        return tutti_module_create(session->ctx, &tutti_gpt_layer, options, &session->model);
+        return gpt_new_model(session, session->ctx, &session->model);
     }
     TUTTI_CHECK(tutti_device_open("meta", NULL, &meta));
     const tutti_context_options_t where = {
         .threads = 1, .seed = tutti_context_seed(session->ctx), .device = meta};
     tutti_status_t status = tutti_context_create(&where, &plan);
     if (status >= 0) {
-        status = tutti_module_create(plan, &tutti_gpt_layer, options, &session->model);
+        status = gpt_new_model(session, plan, &session->model);
         tutti_context_release(plan);
     }
     tutti_device_release(meta);
@@ -179,20 +197,14 @@ static tutti_status_t make_model(session_t *session, const tutti_gpt_options_t *
 static tutti_status_t open_model(session_t *session)
 {
     const settings_t *settings = &session->settings;
-    const tutti_gpt_options_t options = {.layers = settings->layers,
-                                         .width = settings->width,
-                                         .heads = settings->heads,
-                                         .context = settings->context,
-                                         .vocab = VOCAB,
-                                         .dropout = (float)settings->dropout,
-                                         .recompute = settings->recompute};
-    TUTTI_CHECK(make_model(session, &options));
+    TUTTI_CHECK(make_model(session));
     session->params = tutti_module_numel(session->model);
     const char *weights = settings->load != NULL ? settings->load : settings->reference;
     /* What a training keeps beside them, and the masks in old files of Hugging Face's. */
-    static const char *const others[] = {"optim.*", "seconds", "losses", "*.attn.bias",
-                                         "*.attn.masked_bias"};
-    tutti_load_options_t loading = {.exclude = others, .exclude_count = 5, .cast = true};
+    static const char *const others[] = {"optim.*", "averaged.*",  "seconds",
+                                         "losses",  "*.attn.bias", "*.attn.masked_bias"};
+    tutti_load_options_t loading = {
+        .exclude = others, .exclude_count = sizeof others / sizeof *others, .cast = true};
     loading.rules = tutti_gpt2_rules(&loading.rule_count);
     const tutti_checkpoint_t checkpoint = {.group = session->world, .module = session->model};
     return weights == NULL ? TUTTI_OK : tutti_checkpoint_load_from(&checkpoint, weights, &loading);

@@ -74,11 +74,11 @@ const char *gpt_check_pipeline(const settings_t *settings)
     if (settings->hook != NULL) {
         return "gpt: gradients of a pipeline's replicas are averaged as they are: no --hook";
     }
-    if (settings->save != NULL || settings->summary != NULL || settings->sample > 0 ||
-        settings->validate_every > 0 || settings->evaluate || settings->bench) {
-        return "gpt: a pipeline is trained, and a checkpoint of it is written: no --save, "
-               "--summary, --sample, --validate-every, --evaluate, --bench; go on from the "
-               "checkpoint (--load DIR) without --mesh pp and --micro-batches for those";
+    if (settings->summary != NULL || settings->validate_every > 0 || settings->evaluate ||
+        settings->bench) {
+        return "gpt: a pipeline is trained, saved and sampled: no --summary, --validate-every, "
+               "--evaluate, --bench; --load what it saved (--save FILE, --checkpoint DIR) without "
+               "--mesh pp and --micro-batches for those";
     }
     return NULL;
 }

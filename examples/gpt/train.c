@@ -20,6 +20,8 @@ typedef struct {
     row_batch_t *batches;
     tutti_ddp_t *ddp; /* NULL: stages step inside a batch, and nothing is averaged */
     tutti_optim_t *opt;
+    tutti_averaged_t *average; /* NULL: none */
+    tutti_module_t *whole; /* the model at the end, with all weights on rank 0; NULL: not wanted */
     report_t *report;
     tutti_tensor_t *clock;  /* [1] f64, rank 0's */
     tutti_tensor_t *losses; /* [V] f64, a shard each */
@@ -157,13 +159,12 @@ static tutti_status_t train_step(training_t *t)
     TUTTI_CHECK(share_loss(t));
     TUTTI_CHECK(has_stepped ? TUTTI_OK : clip(t, &norm));
     TUTTI_CHECK(gpt_judge(session, t->step, t->loss, norm, &skips));
-    if (has_stepped || skips) {
-        return TUTTI_OK;
+    if (!has_stepped && !skips) {
+        const int64_t begin = tutti_trace_now();
+        TUTTI_CHECK(tutti_optim_step(t->opt));
+        tutti_trace_event(session->trace, "compute", "optimizer", begin, tutti_trace_now());
     }
-    const int64_t begin = tutti_trace_now();
-    TUTTI_CHECK(tutti_optim_step(t->opt));
-    tutti_trace_event(session->trace, "compute", "optimizer", begin, tutti_trace_now());
-    return TUTTI_OK;
+    return t->average == NULL || skips ? TUTTI_OK : tutti_averaged_update(t->average);
 }
 
 /* ---- when ---------------------------------------------------------------------------------- */
@@ -226,6 +227,17 @@ static void report_progress(const training_t *t)
     }
 }
 
+/* The averages, if there are any: until use_own(). */
+static tutti_status_t use_average(training_t *t)
+{
+    return tutti_averaged_count(t->average) > 0 ? tutti_averaged_swap_in(t->average) : TUTTI_OK;
+}
+
+static tutti_status_t use_own(training_t *t)
+{
+    return tutti_averaged_count(t->average) > 0 ? tutti_averaged_swap_out(t->average) : TUTTI_OK;
+}
+
 static tutti_status_t validate(training_t *t, int64_t windows_max, double *loss)
 {
     TUTTI_CHECK(gpt_evaluate(t->session, t->validation, windows_max, loss));
@@ -247,6 +259,7 @@ static void describe_checkpoint(training_t *t)
                                          .group = t->session->world,
                                          .module = t->session->model,
                                          .optim = t->opt,
+                                         .averaged = t->average,
                                          .slices = t->extra,
                                          .slice_count = 2,
                                          .keep = (int)settings->keep,
@@ -302,7 +315,9 @@ static tutti_status_t train_all(training_t *t)
         report_progress(t);
         TUTTI_CHECK(save_checkpoint(t));
         if (every > 0 && t->step % every == 0) {
+            TUTTI_CHECK(use_average(t));
             TUTTI_CHECK(validate(t, VALIDATION_WINDOWS, &loss));
+            TUTTI_CHECK(use_own(t));
         }
     }
     return t->saver != NULL ? tutti_saver_wait(t->saver) : TUTTI_OK;
@@ -349,6 +364,7 @@ static tutti_status_t finish(training_t *t)
                          .tokens_per_second = tokens_per_second(t),
                          .train_loss = t->loss,
                          .digest = digest};
+    TUTTI_CHECK(use_average(t)); /* they are the result */
     TUTTI_CHECK(make_digest(t, digest));
     if (settings->summary != NULL) {
         TUTTI_CHECK(validate(t, 0, &summary.val_loss));
@@ -356,12 +372,11 @@ static tutti_status_t finish(training_t *t)
     const tutti_ddp_memory_t memory =
         t->ddp == NULL ? (tutti_ddp_memory_t){0} : tutti_ddp_memory(t->ddp, t->opt);
     if (settings->save != NULL || settings->sample > 0) {
-        /* Rank 0 reads all weights. */
-        TUTTI_CHECK(tutti_ddp_unshard(t->ddp, NULL));
+        TUTTI_CHECK(gpt_gather(session, t->pipeline, t->ddp, &t->whole));
     }
     /* First the weights: nothing that goes wrong below may cost the training. */
     if (session->rank == 0 && settings->save != NULL) {
-        TUTTI_CHECK(tutti_module_save(session->model, settings->save, NULL, 0));
+        TUTTI_CHECK(tutti_module_save(t->whole, settings->save, NULL, 0));
     }
     report_t *report = t->report;
     t->report = NULL;
@@ -377,7 +392,7 @@ static tutti_status_t finish(training_t *t)
         printf("digest %s dp %d tp %d pp %d\n", digest, tutti_mesh_size(session->mesh, "dp"),
                tutti_mesh_size(session->mesh, "tp"), tutti_mesh_size(session->mesh, "pp"));
     }
-    TUTTI_CHECK(settings->sample > 0 ? gpt_sample(session, settings->sample) : TUTTI_OK);
+    TUTTI_CHECK(settings->sample > 0 ? gpt_sample(session, t->whole, settings->sample) : TUTTI_OK);
     return print_memory(t, &memory);
 }
 
@@ -402,7 +417,11 @@ static tutti_status_t open_optimizer(training_t *t)
     options.no_weight_decay = true;
     TUTTI_CHECK(tutti_optim_add_group(t->opt, &options, &group));
     TUTTI_CHECK(tutti_optim_add_module(t->opt, t->session->model, choose_group, NULL));
-    return gpt_offload(t->session, t->opt);
+    TUTTI_CHECK(gpt_offload(t->session, t->opt));
+    const tutti_averaged_options_t average = {.decay = settings->ema};
+    return settings->ema == 0
+               ? TUTTI_OK
+               : tutti_averaged_create(t->session->ctx, t->session->model, &average, &t->average);
 }
 
 /* Windows begin at any byte, in an order that is a permutation for each epoch. */
@@ -462,8 +481,10 @@ static void close_training(training_t *t)
 {
     (void)report_close(t->report); /* still there after a failure only, which is reported */
     tutti_saver_release(t->saver);
+    tutti_module_release(t->whole);
     tutti_tensor_release(t->losses);
     tutti_tensor_release(t->clock);
+    tutti_averaged_release(t->average);
     tutti_optim_release(t->opt);
     tutti_dataloader_release(t->loader);
     tutti_dataset_release(t->train);

@@ -10,6 +10,7 @@
 #define TUTTI_TUTTI_H
 
 #include <tutti/autograd.h>
+#include <tutti/averaged.h>
 #include <tutti/bench.h>
 #include <tutti/checkpoint.h>
 #include <tutti/checkpoint_files.h>

@@ -363,6 +363,12 @@ tutti_status_t tt_pipeline_summon(tutti_pipeline_t *p);
  */
 tutti_status_t tt_pipeline_dismiss(tutti_pipeline_t *p, tutti_status_t status);
 
+/* ---- pipeline_collect.c ---------------------------------------------------------------------- */
+
+/* The first `count` of params, whole and of the host, one at a time on every rank. */
+tutti_status_t tt_pipeline_each_whole(tutti_pipeline_t *p, int count, tutti_tensor_visit_t visit,
+                                      void *user);
+
 /* ---- pipeline_fail.c ------------------------------------------------------------------------- */
 
 /* The first failure, whose text is tutti_last_error(), is kept with the place of the step, and ends

@@ -179,15 +179,15 @@ typedef struct {
     const char *text;
 } refused_t;
 
-static void try_rules(tt_member_t *m)
+static void expect_refused(tt_member_t *m, const refused_t *r,
+                           const tutti_transformer_block_options_t *block)
 {
-    const refused_t *r = m->user;
     place_t p = {0};
     char before[TUTTI_DIGEST_BYTES], after[TUTTI_DIGEST_BYTES];
     const tutti_parallel_options_t options = {.shards = r->shards,
                                               .rules = r->rule_count > 0 ? r->rules : NULL,
                                               .rule_count = r->rule_count};
-    TT_EXPECT(m, open_place(&p, &tutti_transformer_block_layer, &block_options) == TUTTI_OK);
+    TT_EXPECT(m, open_place(&p, &tutti_transformer_block_layer, block) == TUTTI_OK);
     TT_EXPECT(m, tutti_module_digest(p.net, before) == TUTTI_OK);
     TT_EXPECT(m, tutti_parallelize(p.net, m->group, &options) == r->status);
     if (strstr(tutti_last_error(), r->text) == NULL) {
@@ -198,6 +198,30 @@ static void try_rules(tt_member_t *m)
     TT_EXPECT(m, tutti_tensor_status(tutti_forward(p.s, p.net, x)) == TUTTI_OK);
     TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_OK); /* the group is as it was, too */
     TT_EXPECT(m, close_place(&p) == TUTTI_OK);
+}
+
+static void try_rules(tt_member_t *m)
+{
+    expect_refused(m, m->user, &block_options);
+}
+
+/* Six heads, of which each two share keys: half a group is no shard. */
+static void try_groups(tt_member_t *m)
+{
+    tutti_transformer_block_options_t block = block_options;
+    block.kv_heads = 3;
+    expect_refused(m, m->user, &block);
+}
+
+static void groups_of_heads_are_not_cut(void **state)
+{
+    (void)state;
+    refused_t r = {.shards = 2,
+                   .status = TUTTI_ERR_ARG,
+                   .text = "3 heads of keys and values are not divisible by 2 shards: choose "
+                           "shards that divide them (3 at most), or a number of them that is a "
+                           "multiple of 2"};
+    tt_team_expect_quietly(2, 20000, try_groups, &r);
 }
 
 static void bad_plans_are_named_and_change_nothing(void **state)
@@ -578,6 +602,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_style_sends_what_its_formula_says),
+        cmocka_unit_test(groups_of_heads_are_not_cut),
         cmocka_unit_test(bad_plans_are_named_and_change_nothing),
         cmocka_unit_test(ranks_with_other_values_are_told),
         cmocka_unit_test(ranks_with_other_rules_are_told),

@@ -157,6 +157,43 @@ static void uses_are_added_in_the_order_of_forward(void **state)
     tutti_context_release(ctx);
 }
 
+/* ---- how deep a chain is taken apart ---------------------------------------------------------- */
+
+/* A chain in a chain, `depth` times; the innermost is two linears. */
+static tutti_status_t fill_deep(tutti_module_t *all, int depth)
+{
+    for (int i = 0; i < depth; i++) {
+        TT_TRY(tutti_sequential_add(all, &tutti_sequential_layer, NULL, &all));
+    }
+    TT_TRY(tt_add_linear(all, TT_PIPELINE_WIDTH, TT_PIPELINE_WIDTH));
+    return tt_add_linear(all, TT_PIPELINE_WIDTH, TT_PIPELINE_CLASSES);
+}
+
+static int count_parts(int depth)
+{
+    tutti_context_t *ctx;
+    tutti_module_t *net;
+    tutti_pipeline_t *pipeline;
+    const tutti_pipeline_run_options_t options = {.loss = tt_pipeline_loss};
+    assert_int_equal(tutti_context_create(NULL, &ctx), 0);
+    assert_int_equal(tutti_module_create(ctx, &tutti_sequential_layer, NULL, &net), 0);
+    assert_int_equal(fill_deep(net, depth), 0);
+    assert_int_equal(tutti_pipeline_create(ctx, net, NULL, &options, &pipeline), 0);
+    const int parts = tutti_pipeline_stats(pipeline).parts;
+    tutti_pipeline_release(pipeline);
+    tutti_module_release(net);
+    tutti_context_release(ctx);
+    return parts;
+}
+
+static void chains_are_taken_apart_as_deep_as_they_are(void **state)
+{
+    (void)state;
+    assert_int_equal(count_parts(0), 2);
+    assert_int_equal(count_parts(31), 2);
+    assert_int_equal(count_parts(32), 1); /* what is deeper stays whole */
+}
+
 /* ---- recomputation, evaluation --------------------------------------------------------------- */
 
 typedef struct {
@@ -323,6 +360,15 @@ static void a_schedule_of_ones_own_runs(void **state)
     run_own("0F0,0F1,0B0,0I1,0W1\n1F0,1I0,1F1,1B1,1W0\n", train_own); /* not canonical there */
 }
 
+/* Letters are taken by name, in whatever order the rows receive them. */
+static void receives_may_be_in_another_order_than_their_uses(void **state)
+{
+    (void)state;
+    run_own("0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B1,0RECV_B0,0B0,0B1\n"
+            "1RECV_F1,1RECV_F0,1F0,1F1,1B0,1SEND_B0,1B1,1SEND_B1\n",
+            train_own);
+}
+
 static void a_tied_weight_that_nobody_reduces_is_refused(void **state)
 {
     (void)state;
@@ -465,6 +511,8 @@ int main(void)
         cmocka_unit_test(ranks_may_be_devices_of_a_process),
         cmocka_unit_test(stages_skip_a_step_together),
         cmocka_unit_test(a_schedule_of_ones_own_runs),
+        cmocka_unit_test(receives_may_be_in_another_order_than_their_uses),
+        cmocka_unit_test(chains_are_taken_apart_as_deep_as_they_are),
         cmocka_unit_test(a_tied_weight_that_nobody_reduces_is_refused),
         cmocka_unit_test(a_failure_in_a_step_ends_it_everywhere),
     };

@@ -322,6 +322,62 @@ static void stages_skip_a_step_together(void **state)
     tt_team_expect(3, 0, train_scaled_member, &want);
 }
 
+/* ---- memory of a gradient --------------------------------------------------------------------- */
+
+typedef struct {
+    tutti_tensor_t *grad;
+    bool is_alone;
+} kept_grad_t;
+
+static tutti_status_t look_at_holders(tutti_scope_t *s, tutti_module_call_t *call, void *user)
+{
+    (void)s;
+    (void)call;
+    kept_grad_t *kept = user;
+    kept->is_alone = tt_ref_is_unique(&kept->grad->storage->ref);
+    return TUTTI_OK;
+}
+
+static tutti_status_t run_step(tt_trainer_t *t, const tt_training_t *training, int step)
+{
+    double loss;
+    tutti_scope_t *s;
+    tutti_tensor_t *x, *y;
+    TT_TRY(tutti_scope_open(t->ctx, &s));
+    tt_make_batch(s, training, step, &x, &y);
+    TT_TRY(tutti_pipeline_step(t->pipeline, &(tutti_pipeline_batch_t){&x, 1, &y, 1}, &loss));
+    return tutti_scope_close(s);
+}
+
+/* Rank 0 has the first parameter. */
+static void step_behind_a_gradient(tt_member_t *m)
+{
+    tt_trainer_t t;
+    tutti_chain_link_t link;
+    kept_grad_t kept = {0};
+    const tutti_module_hooks_t hooks = {.before_forward = look_at_holders};
+    const tt_training_t training = {.model = "mlp", .micro_batches = 2};
+    TT_EXPECT(m, tt_trainer_open(&t, &training, m->group) == TUTTI_OK);
+    TT_EXPECT(m, run_step(&t, &training, 0) == TUTTI_OK);
+    TT_EXPECT(m, tutti_optim_step(t.opt) == TUTTI_OK);
+    if (m->rank == 0) {
+        kept.grad = tutti_tensor_retain(tutti_tensor_grad(tutti_module_find(t.net, "0.weight")));
+        TT_EXPECT(m, tutti_module_kind(t.net)->chain(t.net, 0, &link));
+        TT_EXPECT(m, tutti_module_add_hooks(link.module, &hooks, &kept) == TUTTI_OK);
+    }
+    tutti_optim_zero_grad(t.opt);
+    TT_EXPECT(m, run_step(&t, &training, 1) == TUTTI_OK);
+    TT_EXPECT(m, kept.is_alone == (m->rank == 0)); /* this test has it */
+    tutti_tensor_release(kept.grad);
+    tt_trainer_close(&t);
+}
+
+static void a_gradient_that_was_dropped_is_not_kept_for_the_next_step(void **state)
+{
+    (void)state;
+    tt_team_expect(2, 0, step_behind_a_gradient, NULL);
+}
+
 /* ---- a schedule of one's own ----------------------------------------------------------------- */
 
 static void train_own(tt_member_t *m)
@@ -510,6 +566,7 @@ int main(void)
         cmocka_unit_test(an_evaluation_is_a_forward_in_evaluation_mode),
         cmocka_unit_test(ranks_may_be_devices_of_a_process),
         cmocka_unit_test(stages_skip_a_step_together),
+        cmocka_unit_test(a_gradient_that_was_dropped_is_not_kept_for_the_next_step),
         cmocka_unit_test(a_schedule_of_ones_own_runs),
         cmocka_unit_test(receives_may_be_in_another_order_than_their_uses),
         cmocka_unit_test(chains_are_taken_apart_as_deep_as_they_are),

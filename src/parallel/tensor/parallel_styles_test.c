@@ -209,7 +209,18 @@ static void bad_plans_are_named_and_change_nothing(void **state)
          2,
          TUTTI_ERR_NOT_FOUND,
          "no module is called \"qvk\"; the nearest names are \"qkv\""},
+        {{{.pattern = "dwon"}},
+         1,
+         2,
+         TUTTI_ERR_NOT_FOUND,
+         "the nearest names are \"down\", \"proj\", \"ln1\""},
         {{{.pattern = "ln*"}}, 1, 2, TUTTI_ERR_UNSUPPORTED, "ln1, a layer_norm"},
+        {{{.pattern = "ln?", .style = TUTTI_PARALLEL_INPUT},
+          {.pattern = "ln2", .style = TUTTI_PARALLEL_INPUT}},
+         2,
+         2,
+         TUTTI_ERR_ARG,
+         "two rules are for ln2: input and input"},
         {{{.pattern = "up"}, {.pattern = "u?", .style = TUTTI_PARALLEL_ROW}},
          2,
          2,
@@ -284,6 +295,8 @@ static void try_other_rules(tt_member_t *m)
         {.pattern = "up", .parts = 2},
         {.pattern = "up", .unit = 5},
         {.pattern = "up", .part_sizes = {8, 12}, .parts = 2},
+        {.pattern = "up", .part_sizes = {8, 6, 6}, .parts = 3},
+        {.pattern = "up", .part_sizes = {8, 4, 8}, .parts = 3},
         {.pattern = "up"},
         {.pattern = "down", .style = TUTTI_PARALLEL_ROW},
         {.pattern = "", .style = TUTTI_PARALLEL_INPUT, .how = {.grad = tutti_partial(TUTTI_SUM)}},
@@ -504,13 +517,13 @@ static void nobody_waits_for_a_rank_that_cannot_look(void **state)
 }
 
 /* Every allocation of a step on one rank, and of cutting the module, fails once. */
-static void fail_allocations(tt_member_t *m)
+static void fail_allocations_of(tt_member_t *m, const tutti_module_ops_t *kind, const void *with)
 {
     bool has_failed = true;
     for (size_t n = 1; has_failed && m->failure[0] == 0; n++) {
         const tutti_parallel_options_t options = {.shards = 3, .sequence = n % 2 == 0};
         place_t p = {0};
-        TT_EXPECT(m, open_place(&p, &tutti_mlp_layer, &mlp_options) == TUTTI_OK);
+        TT_EXPECT(m, open_place(&p, kind, with) == TUTTI_OK);
         tutti_tensor_t *x = tutti_ones(p.s, TUTTI_F32, TUTTI_SHAPE(BATCH, 6, WIDTH));
         (void)tutti_tensor_set_requires_grad(x, true);
         tt_alloc_fail_at(n);
@@ -526,10 +539,59 @@ static void fail_allocations(tt_member_t *m)
     }
 }
 
+static void fail_allocations(tt_member_t *m)
+{
+    fail_allocations_of(m, &tutti_mlp_layer, &mlp_options);
+    fail_allocations_of(m, &tutti_transformer_block_layer, &block_options);
+}
+
 static void no_allocation_that_fails_is_lost(void **state)
 {
     (void)state;
     tt_team_expect(1, 20000, fail_allocations, NULL);
+}
+
+typedef struct {
+    size_t nth;
+    pthread_barrier_t both;
+    tutti_status_t statuses[2];
+} torture_t;
+
+static void cut_without_memory(tt_member_t *m)
+{
+    torture_t *torture = m->user;
+    place_t p = {0};
+    TT_EXPECT(m, open_place(&p, &tutti_mlp_layer, &mlp_options) == TUTTI_OK);
+    (void)pthread_barrier_wait(&torture->both);
+    if (m->rank == 0) {
+        tt_alloc_fail_at(torture->nth);
+    }
+    (void)pthread_barrier_wait(&torture->both);
+    torture->statuses[m->rank] = tutti_parallelize(p.net, m->group, NULL);
+    (void)pthread_barrier_wait(&torture->both); /* nobody leaves the group before */
+    TT_EXPECT(m, close_place(&p) == TUTTI_OK);
+}
+
+/* Memory that is missing on one rank is no difference between the ranks. */
+static void a_cut_without_memory_says_so_on_all_ranks(void **state)
+{
+    (void)state;
+    bool has_failed = true;
+    torture_t torture = {.nth = 0};
+    assert_int_equal(pthread_barrier_init(&torture.both, NULL, 2), 0);
+    while (has_failed) {
+        torture.nth++;
+        tt_team_expect_quietly(2, 20000, cut_without_memory, &torture);
+        has_failed = tt_alloc_has_failed();
+        tt_alloc_fail_at(0);
+        const tutti_status_t *got = torture.statuses;
+        const bool one_lacks = got[0] == TUTTI_ERR_NOMEM || got[1] == TUTTI_ERR_NOMEM;
+        if ((got[0] < 0 || got[1] < 0) && (got[0] >= 0 || got[1] >= 0 || !one_lacks)) {
+            fail_msg("allocation %zu: %d and %d", torture.nth, (int)got[0], (int)got[1]);
+        }
+    }
+    assert_true(torture.nth > 20);
+    pthread_barrier_destroy(&torture.both);
 }
 
 int main(void)
@@ -545,6 +607,7 @@ int main(void)
         cmocka_unit_test(nobody_waits_for_a_rank_without_an_input),
         cmocka_unit_test(nobody_waits_for_a_rank_that_cannot_look),
         cmocka_unit_test(no_allocation_that_fails_is_lost),
+        cmocka_unit_test(a_cut_without_memory_says_so_on_all_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -12,10 +12,12 @@
 #include <tutti/autograd.h>
 #include <tutti/context.h>
 #include <tutti/diagnose.h>
+#include <tutti/modes.h>
 #include <tutti/nn_layers.h>
 #include <tutti/op_math.h>
 #include <tutti/op_reduce.h>
 #include <tutti/op_shape.h>
+#include <tutti/optim.h>
 #include <tutti/tensor_parallel.h>
 
 #include "compute/nn/module_impl.h"
@@ -551,47 +553,95 @@ static void no_allocation_that_fails_is_lost(void **state)
     tt_team_expect(1, 20000, fail_allocations, NULL);
 }
 
+/* ---- memory that is missing on one rank ------------------------------------------------------- */
+
+typedef enum { CUT, SCALE, LACKS } lack_t;
+
 typedef struct {
+    lack_t what;
     size_t nth;
     pthread_barrier_t both;
     tutti_status_t statuses[2];
 } torture_t;
 
-static void cut_without_memory(tt_member_t *m)
+typedef struct {
+    place_t place;
+    tutti_optim_t *opt;
+    tutti_scaler_t *scaler;
+} trainer_t;
+
+static tutti_status_t open_trainer(trainer_t *t, tt_member_t *m, lack_t what)
 {
+    place_t *p = &t->place;
+    const tutti_scaler_options_t options = {.group = m->group};
+    TUTTI_CHECK(open_place(p, &tutti_mlp_layer, &mlp_options));
+    TUTTI_CHECK(tutti_scaler_create(&options, &t->scaler));
+    TUTTI_CHECK(tutti_optim_create(p->ctx, &tutti_sgd, NULL, &t->opt));
+    TUTTI_CHECK(tutti_optim_add_module(t->opt, p->net, NULL, NULL));
+    if (what == CUT) {
+        return TUTTI_OK;
+    }
+    TUTTI_CHECK(tutti_parallelize(p->net, m->group, NULL));
+    tutti_tensor_t *x = tutti_ones(p->s, TUTTI_F32, TUTTI_SHAPE(BATCH, LENGTH, WIDTH));
+    return tutti_backward(p->s, tutti_sum(p->s, tutti_forward(p->s, p->net, x)));
+}
+
+static tutti_status_t act(trainer_t *t, tt_member_t *m, lack_t what)
+{
+    if (what == CUT) {
+        return tutti_parallelize(t->place.net, m->group, NULL);
+    }
+    TUTTI_CHECK(tutti_clip_grad_norm(t->opt, 1, 2, NULL));
+    return tutti_scaler_unscale(t->scaler, t->opt);
+}
+
+static void act_without_memory(tt_member_t *m)
+{
+    trainer_t t = {0};
     torture_t *torture = m->user;
-    place_t p = {0};
-    TT_EXPECT(m, open_place(&p, &tutti_mlp_layer, &mlp_options) == TUTTI_OK);
+    TT_EXPECT(m, open_trainer(&t, m, torture->what) == TUTTI_OK);
     (void)pthread_barrier_wait(&torture->both);
     if (m->rank == 0) {
         tt_alloc_fail_at(torture->nth);
     }
     (void)pthread_barrier_wait(&torture->both);
-    torture->statuses[m->rank] = tutti_parallelize(p.net, m->group, NULL);
+    const tutti_status_t status = act(&t, m, torture->what);
+    torture->statuses[m->rank] = status;
+    TT_EXPECT(m, status < 0 || tutti_barrier(m->group, NULL) == TUTTI_OK); /* as it was */
     (void)pthread_barrier_wait(&torture->both); /* nobody leaves the group before */
-    TT_EXPECT(m, close_place(&p) == TUTTI_OK);
+    tutti_optim_release(t.opt);
+    tutti_scaler_release(t.scaler);
+    TT_EXPECT(m, close_place(&t.place) == TUTTI_OK);
 }
 
-/* Memory that is missing on one rank is no difference between the ranks. */
-static void a_cut_without_memory_says_so_on_all_ranks(void **state)
+/* All ranks say so, none takes it for a difference between ranks. */
+static void lack_each_allocation(lack_t what)
 {
-    (void)state;
     bool has_failed = true;
-    torture_t torture = {.nth = 0};
+    torture_t torture = {.what = what};
     assert_int_equal(pthread_barrier_init(&torture.both, NULL, 2), 0);
     while (has_failed) {
         torture.nth++;
-        tt_team_expect_quietly(2, 20000, cut_without_memory, &torture);
+        tt_team_expect_quietly(2, 20000, act_without_memory, &torture);
         has_failed = tt_alloc_has_failed();
         tt_alloc_fail_at(0);
         const tutti_status_t *got = torture.statuses;
         const bool one_lacks = got[0] == TUTTI_ERR_NOMEM || got[1] == TUTTI_ERR_NOMEM;
         if ((got[0] < 0 || got[1] < 0) && (got[0] >= 0 || got[1] >= 0 || !one_lacks)) {
-            fail_msg("allocation %zu: %d and %d", torture.nth, (int)got[0], (int)got[1]);
+            fail_msg("%d, allocation %zu: %d and %d", (int)what, torture.nth, (int)got[0],
+                     (int)got[1]);
         }
     }
     assert_true(torture.nth > 20);
     pthread_barrier_destroy(&torture.both);
+}
+
+static void memory_that_one_rank_lacks_is_told_on_all(void **state)
+{
+    (void)state;
+    for (int what = CUT; what < LACKS; what++) {
+        lack_each_allocation((lack_t)what);
+    }
 }
 
 int main(void)
@@ -607,7 +657,7 @@ int main(void)
         cmocka_unit_test(nobody_waits_for_a_rank_without_an_input),
         cmocka_unit_test(nobody_waits_for_a_rank_that_cannot_look),
         cmocka_unit_test(no_allocation_that_fails_is_lost),
-        cmocka_unit_test(a_cut_without_memory_says_so_on_all_ranks),
+        cmocka_unit_test(memory_that_one_rank_lacks_is_told_on_all),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -249,6 +249,7 @@ static void finish_early(tt_member_t *m)
     tt_member_await(m, 4);
     const tutti_status_t status = tutti_ddp_finish(t.ddp);
     TT_EXPECT(m, status < 0 && strstr(tutti_last_error(), ", behind B of stage ") != NULL);
+    TT_EXPECT(m, strstr(tutti_last_error(), ", with rank ") == NULL); /* nobody is waited for */
     tt_mesh_close(&t);
 }
 

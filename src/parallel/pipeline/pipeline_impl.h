@@ -31,7 +31,7 @@ typedef struct {
     tutti_module_t *module; /* borrowed from the chain */
     int outputs;
     bool is_recomputed;
-    int depth, parent; /* of the chain that it is a link of: how deep, and which */
+    int parent; /* the chain that it is a link of */
     int stage;
     bool begins_segment; /* its inputs are leaves of a graph of their own */
 } tt_part_t;

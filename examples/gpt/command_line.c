@@ -111,6 +111,7 @@ static const tutti_option_t table[] = {
     TEXT(metrics, "metrics", "DIR", "numbers of each step, for TensorBoard, as JSON and as CSV"),
     PATH(summary, "summary", "write the result as JSON; validates at the end"),
     FLAG(evaluate, "evaluate", "only print the loss over --data, in windows of T"),
+    FLAG(modules, "modules", "print the model's parts, with what a batch of them takes, and end"),
     FLAG(digest, "digest", "print a digest of the weights at the end"),
     FLAG(bench, "bench", "train on random tokens and print the time of a step"),
     {0},
@@ -173,16 +174,21 @@ static tutti_status_t make_model(session_t *session, const tutti_gpt_options_t *
     return status;
 }
 
+static tutti_gpt_options_t model_options(const settings_t *settings)
+{
+    return (tutti_gpt_options_t){.layers = settings->layers,
+                                 .width = settings->width,
+                                 .heads = settings->heads,
+                                 .context = settings->context,
+                                 .vocab = VOCAB,
+                                 .dropout = (float)settings->dropout,
+                                 .recompute = settings->recompute};
+}
+
 static tutti_status_t open_model(session_t *session)
 {
     const settings_t *settings = &session->settings;
-    const tutti_gpt_options_t options = {.layers = settings->layers,
-                                         .width = settings->width,
-                                         .heads = settings->heads,
-                                         .context = settings->context,
-                                         .vocab = VOCAB,
-                                         .dropout = (float)settings->dropout,
-                                         .recompute = settings->recompute};
+    const tutti_gpt_options_t options = model_options(settings);
     TUTTI_CHECK(make_model(session, &options));
     session->params = tutti_module_numel(session->model);
     const char *weights = settings->load != NULL ? settings->load : settings->reference;
@@ -275,6 +281,10 @@ static tutti_status_t evaluate_only(session_t *session)
 
 static tutti_status_t perform(session_t *session)
 {
+    if (session->settings.modules) {
+        const tutti_gpt_options_t options = model_options(&session->settings);
+        return gpt_print_modules(session, &options);
+    }
     TUTTI_CHECK(open_session(session));
     TUTTI_CHECK(session->settings.bench      ? gpt_measure(session)
                 : session->settings.evaluate ? evaluate_only(session)
@@ -288,6 +298,9 @@ static tutti_status_t perform(session_t *session)
 /* What the table of options cannot say. */
 static const char *find_contradiction(const settings_t *settings)
 {
+    if (settings->modules) {
+        return NULL; /* all else is left alone */
+    }
     if (settings->data == NULL && !settings->bench) {
         return "gpt: --data FILE is missing: give a text to train on";
     }

@@ -2,10 +2,9 @@
  * many operations were counted (profiler.h) while it ran. On meta nothing is computed, and counts
  * are the same.
  *
- *     module                   output              parameters        bytes      FLOPs      outputs
- *     gpt                      f32[2, 8, 256]         107,008     428032 B     2.1 M       65 KiB
- *       blocks
- *         0: block             f32[2, 8, 32]           12,704 …
+ *     module                         first output              parameters     FLOPs     outputs
+ *     gpt                            f32[4, 64, 256]               136960      63 M   256.0 KiB
+ *       gpt_embedding                f32[4, 64, 64]                 20480      33 k    64.0 KiB
  *
  * Source: torchinfo.
  */
@@ -15,7 +14,6 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "compute/nn/module_impl.h"
 #include "core/base/alloc.h"
@@ -28,7 +26,8 @@ enum { TITLE_COLUMNS = 36, OUTPUT_COLUMNS = 24 };
 /* A module, as often as it was called. */
 typedef struct {
     tutti_module_t *module;
-    char *name;
+    const char *name; /* as its parent calls it; borrowed */
+    int depth;
     uint64_t calls, output_bytes; /* bytes: of all calls */
     double flops, before;
     char output[96]; /* of the last call */
@@ -38,31 +37,33 @@ typedef struct {
 
 typedef struct {
     seen_t *modules;
-    size_t count, capacity;
+    size_t count;
     char *text; /* NULL: its length is asked for */
     size_t bytes, length;
 } summary_t;
 
 /* ---- the modules ----------------------------------------------------------------------------- */
 
-static tutti_status_t count_one(void *user, const char *name, tutti_module_t *m)
+static size_t count_below(const tutti_module_t *m)
 {
-    (void)name;
-    (void)m;
-    ((summary_t *)user)->capacity++;
-    return TUTTI_OK;
+    size_t count = 1;
+    for (size_t i = 0; i < m->child_count; i++) {
+        count += count_below(m->children[i].module);
+    }
+    return count;
 }
 
-static tutti_status_t add_one(void *user, const char *name, tutti_module_t *m)
+/* Parents first. A child without a name is told by its kind alone. */
+static void add_below(summary_t *summary, tutti_module_t *m, const char *name, int depth)
 {
-    summary_t *summary = user;
     seen_t *seen = &summary->modules[summary->count++];
-    *seen = (seen_t){.module = m, .name = tt_strdup(name, "summary"), .is_first = true};
-    TT_TRY_ALLOC(seen->name);
+    *seen = (seen_t){.module = m, .name = name, .depth = depth, .is_first = true};
     for (const seen_t *before = summary->modules; before < seen; before++) {
         seen->is_first = seen->is_first && before->module != m;
     }
-    return TUTTI_OK;
+    for (size_t i = 0; i < m->child_count; i++) {
+        add_below(summary, m->children[i].module, m->children[i].name, depth + 1);
+    }
 }
 
 static tutti_status_t note_before(tutti_scope_t *s, tutti_module_call_t *call, void *user)
@@ -109,7 +110,6 @@ static void free_modules(summary_t *summary)
         if (seen->is_hooked) {
             tutti_module_remove_hooks(seen->module, seen);
         }
-        tt_free(seen->name);
     }
     tt_free(summary->modules);
 }
@@ -180,22 +180,11 @@ static const char *count_text(double count, char text[TT_UNITS_TEXT_BYTES])
     return text;
 }
 
-static int depth_of(const char *name)
-{
-    int depth = name[0] == 0 ? 0 : 1;
-    for (; *name != 0; name++) {
-        depth += *name == '.';
-    }
-    return depth;
-}
-
 static void print_line(summary_t *summary, const seen_t *seen)
 {
     char title[128], flops[TT_UNITS_TEXT_BYTES], outputs[TT_UNITS_TEXT_BYTES];
-    const char *dot = strrchr(seen->name, '.');
-    snprintf(title, sizeof title, "%*s%s%s%s", 2 * depth_of(seen->name), "",
-             dot == NULL ? seen->name : dot + 1, seen->name[0] == 0 ? "" : ": ",
-             seen->module->ops->name);
+    snprintf(title, sizeof title, "%*s%s%s%s", 2 * seen->depth, "", seen->name,
+             seen->name[0] == 0 ? "" : ": ", seen->module->ops->name);
     print(summary, "%-*s ", TITLE_COLUMNS, title);
     if (!seen->is_first) {
         print(summary, "as above\n");
@@ -266,10 +255,9 @@ static tutti_status_t print_all(summary_t *summary, tutti_module_t *m)
 static tutti_status_t summarize(summary_t *summary, tutti_module_t *m,
                                 const tutti_summary_options_t *options)
 {
-    TT_TRY(tutti_module_apply(m, count_one, summary));
-    summary->modules = tt_alloc_array(summary->capacity, sizeof *summary->modules, "summary");
+    summary->modules = tt_alloc_array(count_below(m), sizeof *summary->modules, "summary");
     TT_TRY_ALLOC(summary->modules);
-    TT_TRY(tutti_module_apply(m, add_one, summary));
+    add_below(summary, m, "", 0);
     if (options->input_count > 0) {
         TT_TRY(add_hooks(summary));
         TT_TRY(look(m, options));

@@ -197,6 +197,9 @@ static const tutti_option_t table[] = {
     {.name = "evaluate",
      .offset = offsetof(settings_t, evaluate),
      .about = "only test, do not train"},
+    {.name = "modules",
+     .offset = offsetof(settings_t, modules),
+     .about = "print the network's parts, with what a batch of them takes, and end"},
     {.name = "digest",
      .offset = offsetof(settings_t, digest),
      .about = "print a digest of the weights on a line of its own, too"},
@@ -264,12 +267,14 @@ static tutti_status_t open_rows(session_t *session)
 static tutti_status_t open_session(session_t *session)
 {
     const settings_t *settings = &session->settings;
-    const tutti_context_options_t options = {.threads = (int)settings->threads,
-                                             .seed = (uint64_t)settings->seed};
     TUTTI_CHECK(tutti_init(NULL, &session->world));
     session->rank = tutti_group_rank(session->world);
     session->ranks = tutti_group_size(session->world);
-    TUTTI_CHECK(open_rows(session));
+    TUTTI_CHECK(settings->modules ? tutti_device_open("meta", NULL, &session->meta)
+                                  : open_rows(session));
+    const tutti_context_options_t options = {.threads = (int)settings->threads,
+                                             .seed = (uint64_t)settings->seed,
+                                             .device = session->meta};
     TUTTI_CHECK(tutti_context_create(&options, &session->ctx));
     (void)tutti_context_set_autocast(session->ctx,
                                      settings->dtype == DTYPE_BF16 ? TUTTI_BF16 : TUTTI_F32);
@@ -293,6 +298,9 @@ static tutti_status_t perform(session_t *session)
     char digest[TUTTI_DIGEST_BYTES];
     result_t result;
     TUTTI_CHECK(open_session(session));
+    if (session->settings.modules) {
+        return fashion_print_modules(session);
+    }
     TUTTI_CHECK(session->settings.evaluate ? test_only(session, &result)
                                            : fashion_train(session, &result));
     TUTTI_CHECK(tutti_module_digest(session->net, digest));
@@ -337,6 +345,7 @@ int main(int argc, char **argv)
     }
     tutti_module_release(session.net);
     tutti_context_release(session.ctx);
+    tutti_device_release(session.meta);
     tutti_mesh_release(session.rows);
     tutti_group_release(session.world);
     return status < 0 ? EXIT_FAILURE : EXIT_SUCCESS;

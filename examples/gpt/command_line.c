@@ -118,6 +118,7 @@ static const tutti_option_t table[] = {
     TEXT(metrics, "metrics", "DIR", "numbers of each step, for TensorBoard, as JSON and as CSV"),
     PATH(summary, "summary", "write the result as JSON; validates at the end"),
     FLAG(evaluate, "evaluate", "only print the loss over --data, in windows of T"),
+    FLAG(modules, "modules", "print the model's parts, with what a batch of them takes, and end"),
     FLAG(digest, "digest", "print a digest of the weights at the end"),
     FLAG(bench, "bench", "train on random tokens and print the time of a step"),
     {0},
@@ -290,6 +291,9 @@ static tutti_status_t evaluate_only(session_t *session)
 
 static tutti_status_t perform(session_t *session)
 {
+    if (session->settings.modules) {
+        return gpt_print_modules(session);
+    }
     TUTTI_CHECK(open_session(session));
     TUTTI_CHECK(session->settings.bench      ? gpt_measure(session)
                 : session->settings.evaluate ? evaluate_only(session)
@@ -303,6 +307,9 @@ static tutti_status_t perform(session_t *session)
 /* What the table of options cannot say. */
 static const char *find_contradiction(const settings_t *settings)
 {
+    if (settings->modules) {
+        return NULL; /* all else is left alone */
+    }
     if (settings->data == NULL && !settings->bench) {
         return "gpt: --data FILE is missing: give a text to train on";
     }

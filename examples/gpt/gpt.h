@@ -10,6 +10,7 @@
  *     evaluate.c  mean loss over a text, in windows that do not overlap, spread over the ranks
  *     whole.c     all weights on rank 0, whoever has them
  *     sample.c    text from the model, byte by byte
+ *     modules.c   --modules: what the model is made of
  *     measure.c   --bench: the time of a step on random tokens
  *     report.c    progress line, log, summary
  */
@@ -28,7 +29,7 @@ typedef struct {
     int64_t device_mib, device_launch_ns, device_copy_mb; /* zeros: as the device has it */
     double seconds, lr, weight_decay, clip, dropout, ema;
     int dtype, schedule, on_nan, accumulation;
-    bool evaluate, digest, bench, no_overlap, recompute, resume, whole, per_host;
+    bool evaluate, digest, bench, modules, no_overlap, recompute, resume, whole, per_host;
     bool sequence_parallel, vertical_sync;
 } settings_t;
 
@@ -59,6 +60,10 @@ tutti_status_t gpt_open_text(const session_t *session, double from, double to, i
                              tutti_dataset_t **out);
 
 tutti_status_t gpt_train(session_t *session);
+
+/* --modules: the model's tree, with what a batch takes in each part; on meta, so that any size
+ * will do. */
+tutti_status_t gpt_print_modules(session_t *session);
 tutti_status_t gpt_measure(session_t *session);
 
 /* Mean nats per byte over at most `windows_max` windows (0: all), the same on every rank. */

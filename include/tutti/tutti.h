@@ -58,6 +58,8 @@
 #include <tutti/pipeline_run.h>
 #include <tutti/placement.h>
 #include <tutti/prepared.h>
+#include <tutti/profile.h>
+#include <tutti/progress.h>
 #include <tutti/safetensors.h>
 #include <tutti/sharded.h>
 #include <tutti/status.h>

@@ -8,6 +8,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include <tutti/data_files.h>
+
 #include "compute/data/dataset.h"
 #include "compute/data/inflate.h"
 #include "core/base/alloc.h"

@@ -1,6 +1,6 @@
 /**
  * @file data_files.h
- * Data sets of files: texts, tokens, IDX.
+ * Data sets of files: texts, tokens, IDX, NumPy's .npy, CSV.
  *
  * Example:
  *
@@ -8,6 +8,18 @@
  *     const tutti_text_options_t first_part = {.path = "bible.txt", .length = 128, .to = 0.95};
  *     TUTTI_CHECK(tutti_dataset_create(&tutti_text_dataset, &first_part, &text));
  *     tutti_dataset_release(text);
+ *
+ *     // sepals,petals,kind
+ *     // 5.1,1.4,setosa
+ *     static const char *const sizes[] = {"sepals", "petals"}, *const kind[] = {"kind"};
+ *     static const char *const kinds[] = {"setosa", "versicolor", "virginica"};
+ *     static const tutti_csv_field_t fields[] = {
+ *         {.columns = sizes, .column_count = 2, .dtype = TUTTI_F32},
+ *         {.columns = kind, .column_count = 1, .dtype = TUTTI_I64,
+ *          .classes = kinds, .class_count = 3}};
+ *     tutti_dataset_t *flowers;
+ *     TUTTI_CHECK(tutti_dataset_create(&tutti_csv_dataset, &(tutti_csv_options_t){
+ *         .path = "iris.csv", .fields = fields, .field_count = 2}, &flowers));
  */
 #ifndef TUTTI_DATA_FILES_H
 #define TUTTI_DATA_FILES_H
@@ -65,6 +77,70 @@ TUTTI_API tutti_status_t tutti_idx_read(const char *path, tutti_tensor_t **out);
  *  @errors FORMAT, UNSUPPORTED, NOMEM */
 TUTTI_API tutti_status_t tutti_idx_parse(const char *name, tutti_bytes_t data,
                                          tutti_tensor_t **out);
+
+/* ---- .npy ------------------------------------------------------------------------------------ */
+
+/**
+ * Read a .npy file, of version 1 to 3, in C or Fortran order, of either byte order.
+ *
+ * @param out  owned by the caller: f32 f64 f16 i64 i32 i8 u8 or bool, contiguous, of the file's
+ *             shape
+ * @thread     any
+ * @errors     IO, FORMAT (file, offset, what was expected), UNSUPPORTED (other dtypes, records,
+ *             Python's objects, more than eight dimensions), NOMEM
+ * @source     numpy.lib.format; numpy.load
+ */
+TUTTI_API tutti_status_t tutti_npy_read(const char *path, tutti_tensor_t **out);
+
+/** The same from bytes in memory. @param name stands for the path in messages @thread any
+ *  @errors FORMAT, UNSUPPORTED, NOMEM */
+TUTTI_API tutti_status_t tutti_npy_parse(const char *name, tutti_bytes_t data,
+                                         tutti_tensor_t **out);
+
+/**
+ * Write a .npy file, of version 1, in C order.
+ *
+ * @param x  contiguous, of the host; any dtype but bf16, which NumPy does not have
+ * @thread   any
+ * @errors   UNSUPPORTED (bf16: copy it to f32 before), SHAPE, IO, NOMEM
+ * @source   numpy.save
+ */
+TUTTI_API tutti_status_t tutti_npy_write(const char *path, const tutti_tensor_t *x);
+
+typedef struct tutti_npy_options {
+    const char *const *paths; /**< [path_count] a file for each field, [N, ...] */
+    int path_count;
+} tutti_npy_options_t;
+
+/** Rows of .npy files, read when they are asked for; files in Fortran order are read into memory.
+ *  @source numpy.load(mmap_mode="r") */
+TUTTI_API extern const tutti_dataset_ops_t tutti_npy_dataset;
+
+/* ---- CSV ------------------------------------------------------------------------------------- */
+
+/** Columns that are one field: of several, a field of [column_count]; of one, a scalar. */
+typedef struct tutti_csv_field {
+    const char *const *columns; /**< [column_count] names, or without a header numbers: "1" … */
+    int column_count;
+    tutti_dtype_t dtype;
+    bool is_text;               /**< u8 [TUTTI_ANY] instead: the bytes of one column */
+    const char *const *classes; /**< [class_count] texts that stand for 0, 1, …; NULL: numbers */
+    int64_t class_count;
+} tutti_csv_field_t;
+
+typedef struct tutti_csv_options {
+    const char *path;
+    tutti_bytes_t data; /**< instead of the file; the path then stands for it in messages */
+    const tutti_csv_field_t *fields; /**< [field_count] */
+    int field_count;
+    char separator; /**< 0: a comma */
+    bool no_header; /**< the first line is a sample too */
+} tutti_csv_options_t;
+
+/** Lines of a CSV file, read into memory. Texts may stand in double quotes, and there hold
+ *  separators, ends of lines, and quotes, which are doubled. Empty lines are passed by. What is no
+ *  number of its dtype is an error that names line and column. @source RFC 4180 */
+TUTTI_API extern const tutti_dataset_ops_t tutti_csv_dataset;
 
 #ifdef __cplusplus
 }

@@ -66,5 +66,6 @@
 #include <tutti/store.h>
 #include <tutti/tensor.h>
 #include <tutti/tensor_parallel.h>
+#include <tutti/transforms.h>
 
 #endif

@@ -1,6 +1,7 @@
 /* The list of kinds of data sets, as a table. */
 #include <tutti/data_files.h>
 #include <tutti/pictures.h>
+#include <tutti/transforms.h>
 
 #include "compute/data/dataset.h"
 

@@ -14,9 +14,11 @@
 #include <tutti/bench.h>
 #include <tutti/checkpoint.h>
 #include <tutti/checkpoint_files.h>
+#include <tutti/collate.h>
 #include <tutti/collectives.h>
 #include <tutti/context.h>
 #include <tutti/data.h>
+#include <tutti/data_files.h>
 #include <tutti/data_parallel.h>
 #include <tutti/dataloader.h>
 #include <tutti/ddp.h>
@@ -52,6 +54,7 @@
 #include <tutti/optim.h>
 #include <tutti/options.h>
 #include <tutti/own_optimizer.h>
+#include <tutti/pictures.h>
 #include <tutti/pipeline.h>
 #include <tutti/pipeline_measure.h>
 #include <tutti/pipeline_partition.h>
@@ -66,5 +69,6 @@
 #include <tutti/store.h>
 #include <tutti/tensor.h>
 #include <tutti/tensor_parallel.h>
+#include <tutti/transforms.h>
 
 #endif

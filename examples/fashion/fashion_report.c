@@ -13,6 +13,7 @@ struct report {
     const char *log_path;
     tutti_metrics_t *metrics; /* NULL: none */
     bool is_live;             /* somebody watches: one line, written again and again */
+    bool has_line;            /* it stands there, without an end */
     double last_line;         /* when it was written */
 };
 
@@ -69,6 +70,7 @@ void report_step(report_t *report, const progress_t *p)
         return;
     }
     report->last_line = p->seconds;
+    report->has_line = report->is_live;
     printf("%sepoch %lld/%lld  step %lld/%lld  loss %.4f  lr %.2e  %.0f samples/s  %.0f s left%s",
            report->is_live ? "\r\033[K" : "", (long long)p->epoch + 1, (long long)p->epochs,
            (long long)p->step, (long long)p->steps, p->loss, p->lr, p->samples_per_second,
@@ -85,6 +87,7 @@ void report_test(report_t *report, const progress_t *p, double accuracy)
     if (report->metrics != NULL) {
         (void)tutti_metrics_scalar(report->metrics, "accuracy/test", p->step, accuracy);
     }
+    report->has_line = false;
     printf("%sepoch %lld/%lld  loss %.4f  test accuracy %.2f %%\n",
            report->is_live ? "\r\033[K" : "", (long long)p->epoch + 1, (long long)p->epochs,
            p->loss, 100 * accuracy);
@@ -96,6 +99,9 @@ tutti_status_t report_close(report_t *report)
     bool is_whole = true;
     if (report == NULL) {
         return TUTTI_OK;
+    }
+    if (report->has_line) {
+        putchar('\n');
     }
     if (report->log != NULL) {
         is_whole = ferror(report->log) == 0;

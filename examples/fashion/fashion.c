@@ -264,12 +264,30 @@ static tutti_status_t open_rows(session_t *session)
     return tutti_mesh_create(session->world, 2, sizes, names, &session->rows);
 }
 
+/* Before the training, not behind it. */
+static tutti_status_t check_outputs(const session_t *session)
+{
+    const settings_t *settings = &session->settings;
+    const output_t outputs[] = {
+        {"save", settings->save, OUTPUT_FILE, false},
+        {"log", settings->log, OUTPUT_FILE, false},
+        {"metrics", settings->metrics, OUTPUT_FOLDER, false},
+        {"checkpoint", settings->every > 0 ? settings->checkpoint : NULL, OUTPUT_FOLDER, true},
+        {"offload", settings->offload, OUTPUT_FOLDER, true},
+        {"offload-parameters", settings->offload_parameters, OUTPUT_FOLDER, true}};
+    return settings->evaluate || settings->modules
+               ? TUTTI_OK
+               : outputs_check(session->world, "fashion", outputs,
+                               sizeof outputs / sizeof outputs[0]);
+}
+
 static tutti_status_t open_session(session_t *session)
 {
     const settings_t *settings = &session->settings;
     TUTTI_CHECK(tutti_init(NULL, &session->world));
     session->rank = tutti_group_rank(session->world);
     session->ranks = tutti_group_size(session->world);
+    TUTTI_CHECK(check_outputs(session));
     TUTTI_CHECK(settings->modules ? tutti_device_open("meta", NULL, &session->meta)
                                   : open_rows(session));
     const tutti_context_options_t options = {.threads = (int)settings->threads,
@@ -308,7 +326,9 @@ static tutti_status_t perform(session_t *session)
         if (session->settings.digest) {
             printf("digest %s\n", digest);
         }
-        report_result(&result, digest);
+        if (session->stop_signal == 0) {
+            report_result(&result, digest);
+        }
     }
     if (session->settings.digest && !session->settings.evaluate) {
         const tutti_ddp_memory_t *m = &result.memory;
@@ -348,5 +368,7 @@ int main(int argc, char **argv)
     tutti_device_release(session.meta);
     tutti_mesh_release(session.rows);
     tutti_group_release(session.world);
-    return status < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+    return status < 0                 ? EXIT_FAILURE
+           : session.stop_signal != 0 ? 128 + session.stop_signal
+                                      : EXIT_SUCCESS;
 }

@@ -11,6 +11,8 @@
 
 #include <tutti/tutti.h>
 
+#include "../common/common.h"
+
 enum { ON_NAN_STOP, ON_NAN_SKIP, ON_NAN_WARN };
 
 typedef struct {
@@ -37,6 +39,7 @@ typedef struct {
     tutti_context_t *ctx;
     tutti_module_t *net; /* [N, 1, 28, 28] -> logits [N, KINDS] */
     int rank, ranks;
+    int stop_signal; /* that ended the training, on all ranks; 0: none */
 } session_t;
 
 /* What is known in the end, on every rank. */

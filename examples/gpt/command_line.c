@@ -231,6 +231,24 @@ static void print_device(const session_t *session)
            (unsigned long long)stats.copied_bytes);
 }
 
+/* Before the training, not behind it. */
+static tutti_status_t check_outputs(const session_t *session)
+{
+    const settings_t *settings = &session->settings;
+    const output_t outputs[] = {
+        {"save", settings->save, OUTPUT_FILE, false},
+        {"log", settings->log, OUTPUT_FILE, false},
+        {"summary", settings->summary, OUTPUT_FILE, false},
+        {"metrics", settings->metrics, OUTPUT_FOLDER, false},
+        {"trace", settings->trace, OUTPUT_FILE, true},
+        {"checkpoint", settings->every > 0 ? settings->checkpoint : NULL, OUTPUT_FOLDER, true},
+        {"offload", settings->offload, OUTPUT_FOLDER, true},
+        {"offload-parameters", settings->offload_parameters, OUTPUT_FOLDER, true}};
+    return settings->evaluate
+               ? TUTTI_OK
+               : outputs_check(session->world, "gpt", outputs, sizeof outputs / sizeof outputs[0]);
+}
+
 static tutti_status_t open_session(session_t *session)
 {
     const settings_t *settings = &session->settings;
@@ -241,6 +259,7 @@ static tutti_status_t open_session(session_t *session)
     TUTTI_CHECK(tutti_init(NULL, &session->world));
     session->rank = tutti_group_rank(session->world);
     session->ranks = tutti_group_size(session->world);
+    TUTTI_CHECK(check_outputs(session));
     TUTTI_CHECK(tutti_context_create(&options, &session->ctx));
     (void)tutti_context_set_autocast(session->ctx,
                                      settings->dtype == DTYPE_BF16 ? TUTTI_BF16 : TUTTI_F32);
@@ -344,5 +363,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "gpt: rank %d: %s\n", session.rank, tutti_last_error());
     }
     const bool is_written = close_session(&session);
-    return status < 0 || !is_written ? EXIT_FAILURE : EXIT_SUCCESS;
+    return status < 0 || !is_written  ? EXIT_FAILURE
+           : session.stop_signal != 0 ? 128 + session.stop_signal
+                                      : EXIT_SUCCESS;
 }

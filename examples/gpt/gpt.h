@@ -19,6 +19,8 @@
 
 #include <tutti/tutti.h>
 
+#include "../common/common.h"
+
 typedef struct {
     const char *data, *save, *load, *log, *reference, *summary, *hook, *bucket_mb, *trace, *unit;
     const char *checkpoint, *device, *metrics, *mesh, *pipeline, *cut, *offload;
@@ -52,6 +54,7 @@ typedef struct {
     tutti_trace_t *trace;   /* NULL: none */
     tutti_device_t *device; /* NULL: the host */
     int rank, ranks;
+    int stop_signal; /* that ended the training, on all ranks; 0: none */
     bool has_warned; /* of a loss that is no number */
 } session_t;
 

@@ -24,6 +24,7 @@ typedef struct {
     tutti_module_t *whole; /* the model at the end, with all weights on rank 0; NULL: not wanted */
     report_t *report;
     tutti_tensor_t *clock;  /* [1] f64, rank 0's */
+    tutti_tensor_t *word;   /* [2] f64: rank 0's clock, and the signal to stop */
     tutti_tensor_t *losses; /* [V] f64, a shard each */
     double begin;           /* when training began */
     double seconds;         /* trained so far, by rank 0's clock */
@@ -194,13 +195,18 @@ static double learning_rate(const training_t *t)
                : tutti_schedule_lr(&cosine, (int64_t)(part_done(t) * RESOLUTION));
 }
 
-/* Everybody takes rank 0's time. Without --seconds nothing depends on it. */
+/* Everybody takes rank 0's time, without --seconds nothing depends on it; and a signal that any
+ * rank has got, so that all end behind the same step. */
 static tutti_status_t share_clock(training_t *t)
 {
-    *(double *)tutti_tensor_data(t->clock) = seconds_now() - t->begin;
-    TUTTI_CHECK(tutti_broadcast(t->session->world, t->clock, 0, NULL));
-    t->seconds = tutti_tensor_item(t->clock);
-    return TUTTI_OK;
+    session_t *session = t->session;
+    double *word = tutti_tensor_data(t->word);
+    word[0] = session->rank == 0 ? seconds_now() - t->begin : 0;
+    word[1] = stopping_noted();
+    TUTTI_CHECK(tutti_all_reduce(session->world, t->word, TUTTI_MAX, NULL));
+    t->seconds = tutti_tensor_at(t->word, 0);
+    session->stop_signal = (int)tutti_tensor_at(t->word, 1);
+    return tutti_tensor_fill(t->clock, t->seconds);
 }
 
 /* ---- reports ------------------------------------------------------------------------------- */
@@ -272,8 +278,8 @@ static void describe_checkpoint(training_t *t)
 /* In the background, while steps go on. */
 static tutti_status_t save_checkpoint(training_t *t)
 {
-    const bool is_due =
-        t->saver != NULL && (t->step % t->session->settings.every == 0 || part_done(t) >= 1);
+    const bool is_due = t->saver != NULL && (t->step % t->session->settings.every == 0 ||
+                                             part_done(t) >= 1 || t->session->stop_signal != 0);
     return is_due ? tutti_saver_save(t->saver, t->step) : TUTTI_OK;
 }
 
@@ -307,14 +313,14 @@ static tutti_status_t train_all(training_t *t)
     const int64_t every = t->session->settings.validate_every;
     double loss;
     t->begin = seconds_now() - t->seconds;
-    while (part_done(t) < 1) {
+    while (part_done(t) < 1 && t->session->stop_signal == 0) {
         t->lr = learning_rate(t);
         TUTTI_CHECK(train_step(t));
         t->step++;
         TUTTI_CHECK(share_clock(t));
         report_progress(t);
         TUTTI_CHECK(save_checkpoint(t));
-        if (every > 0 && t->step % every == 0) {
+        if (every > 0 && t->step % every == 0 && t->session->stop_signal == 0) {
             TUTTI_CHECK(use_average(t));
             TUTTI_CHECK(validate(t, VALIDATION_WINDOWS, &loss));
             TUTTI_CHECK(use_own(t));
@@ -354,10 +360,23 @@ static tutti_status_t make_digest(const training_t *t, char digest[TUTTI_DIGEST_
     return tutti_ddp_dismiss(t->ddp);
 }
 
+/* A training that was stopped saves, and leaves out what else comes at the end. */
+static void tell_stop(const training_t *t)
+{
+    if (t->session->rank == 0) {
+        fprintf(stderr, "gpt: stopped by %s behind step %lld%s\n",
+                stopping_name(t->session->stop_signal), (long long)t->step,
+                t->saver != NULL ? "; --resume goes on from there" : "");
+    }
+}
+
 static tutti_status_t finish(training_t *t)
 {
     session_t *session = t->session;
     const settings_t *settings = &session->settings;
+    const bool is_stopped = session->stop_signal != 0;
+    const char *summary_path = is_stopped ? NULL : settings->summary;
+    const int64_t sample = is_stopped ? 0 : settings->sample;
     char digest[TUTTI_DIGEST_BYTES];
     summary_t summary = {.steps = t->step,
                          .seconds = t->seconds,
@@ -366,12 +385,12 @@ static tutti_status_t finish(training_t *t)
                          .digest = digest};
     TUTTI_CHECK(use_average(t)); /* they are the result */
     TUTTI_CHECK(make_digest(t, digest));
-    if (settings->summary != NULL) {
+    if (summary_path != NULL) {
         TUTTI_CHECK(validate(t, 0, &summary.val_loss));
     }
     const tutti_ddp_memory_t memory =
         t->ddp == NULL ? (tutti_ddp_memory_t){0} : tutti_ddp_memory(t->ddp, t->opt);
-    if (settings->save != NULL || settings->sample > 0) {
+    if (settings->save != NULL || sample > 0) {
         TUTTI_CHECK(gpt_gather(session, t->pipeline, t->ddp, &t->whole));
     }
     /* First the weights: nothing that goes wrong below may cost the training. */
@@ -381,10 +400,13 @@ static tutti_status_t finish(training_t *t)
     report_t *report = t->report;
     t->report = NULL;
     TUTTI_CHECK(report_close(report));
+    if (is_stopped) {
+        tell_stop(t);
+    }
     if (session->rank != 0) {
         return print_memory(t, &memory);
     }
-    if (settings->summary != NULL) {
+    if (summary_path != NULL) {
         printf("validation loss %.4f nats per byte\n", summary.val_loss);
         TUTTI_CHECK(report_summary(session, &summary));
     }
@@ -392,7 +414,7 @@ static tutti_status_t finish(training_t *t)
         printf("digest %s dp %d tp %d pp %d\n", digest, tutti_mesh_size(session->mesh, "dp"),
                tutti_mesh_size(session->mesh, "tp"), tutti_mesh_size(session->mesh, "pp"));
     }
-    TUTTI_CHECK(settings->sample > 0 ? gpt_sample(session, t->whole, settings->sample) : TUTTI_OK);
+    TUTTI_CHECK(sample > 0 ? gpt_sample(session, t->whole, sample) : TUTTI_OK);
     return print_memory(t, &memory);
 }
 
@@ -469,6 +491,7 @@ static tutti_status_t open_training(training_t *t)
     TUTTI_CHECK(tutti_group_tensor(session->world, TUTTI_F64, TUTTI_SHAPE(1), &t->clock));
     TUTTI_CHECK(
         tutti_group_tensor(session->world, TUTTI_F64, TUTTI_SHAPE(shards_of(t)), &t->losses));
+    TUTTI_CHECK(tutti_group_tensor(session->world, TUTTI_F64, TUTTI_SHAPE(2), &t->word));
     describe_checkpoint(t);
     TUTTI_CHECK(load_checkpoint(t));
     if (session->settings.every > 0) {
@@ -483,6 +506,7 @@ static void close_training(training_t *t)
     tutti_saver_release(t->saver);
     tutti_module_release(t->whole);
     tutti_tensor_release(t->losses);
+    tutti_tensor_release(t->word);
     tutti_tensor_release(t->clock);
     tutti_averaged_release(t->average);
     tutti_optim_release(t->opt);
@@ -500,11 +524,15 @@ tutti_status_t gpt_train(session_t *session)
     training_t t = {.session = session};
     tutti_status_t status = open_training(&t);
     if (status >= 0) {
+        stopping_begin();
         status = train_all(&t);
+    }
+    if (status >= 0 && session->stop_signal == 0) {
+        stopping_end(); /* nothing asks for signals any more */
     }
     if (status >= 0) {
         status = finish(&t);
     }
     close_training(&t);
-    return status;
+    return status >= 0 && session->stop_signal != 0 ? stopping_leave(session->world) : status;
 }

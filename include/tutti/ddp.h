@@ -267,6 +267,12 @@ TUTTI_API void tutti_ddp_local_shards(const tutti_ddp_t *ddp, int *first, int *c
  *  (options.accumulate). @thread any @errors none */
 TUTTI_API int tutti_ddp_shard_stride(const tutti_ddp_t *ddp);
 
+/** The first shard that a rank hosts of `shards` on `ranks` ranks, before there is a ddp; `rank`
+ *  may be `ranks`, so that a rank has as many as lie between it and the next. Where shards are
+ *  hosted in turn (options.accumulate), rank r has r, r + ranks, … instead. @thread any @errors
+ *  none */
+TUTTI_API int tutti_ddp_first_shard(int shards, int ranks, int rank);
+
 /**
  * Go on to the next shard that this rank hosts: forgets the gradients and sets the context's
  * shard, until tutti_ddp_finish(). Buckets start to travel during the last one, as soon as their
@@ -491,12 +497,13 @@ TUTTI_API const tutti_ddp_hook_ops_t *const *tutti_ddp_hooks(void);
  */
 
 /**
- * Replace each parameter by its average over the group's ranks.
+ * Replace each parameter by its average over the group's ranks. Of a module that a pipeline has
+ * cut, those of this rank's stages, over ranks that have the same.
  *
  * @param module  the same on every rank
  * @thread        the context's; blocks until it is done
  * @cost          an all_reduce of the parameters
- * @errors        as tutti_all_reduce
+ * @errors        MISMATCH (ranks have other stages), as tutti_all_reduce
  * @source        torch.distributed.algorithms.model_averaging.utils.average_parameters
  */
 TUTTI_API tutti_status_t tutti_average_parameters(tutti_module_t *module, tutti_group_t *group);

@@ -72,6 +72,20 @@ class Bits(unittest.TestCase):
         digests = {self.expect_alike("--model", model) for model in ("mlp", "cnn", "resnet")}
         self.assertEqual(len(digests), 3)
 
+    def test_averages_are_alike_on_any_number_of_ranks(self):
+        """And in the middle of a training, which goes on with its own weights and statistics."""
+        model = ("--model", "resnet", "--epochs", "2")
+        kept = ("--checkpoint", os.path.join(folder.name, "averages"))
+        mean = train(*model, "--swa", "2")
+        train(*model, "--swa", "2", *kept, "--every", "4", "--stage", "3", ranks=2)
+        shutil.rmtree(os.path.join(kept[1], "step-000000000006"))
+        other = train(*model, "--swa", "2", *kept, "--resume", "--stage", "1", ranks=2)
+        self.assertEqual((other["digest"], other["test_accuracy"]),
+                         (mean["digest"], mean["test_accuracy"]))
+        recent = train("--ema", "0.5")["digest"]
+        self.assertEqual(train("--ema", "0.5", ranks=2)["digest"], recent)
+        self.assertNotEqual(train()["digest"], recent)
+
     def test_optimizers_dtypes_and_wires_change_no_bit_between_ranks(self):
         plain = self.expect_alike("--optimizer", "sgd", "--lr", "0.05")
         short = self.expect_alike("--dtype", "bf16", "--dropout", "0.5")

@@ -118,7 +118,7 @@ static tutti_status_t make_field(tt_device_t *device, const tutti_field_t *field
                                  tutti_tensor_t **out)
 {
     tutti_shape_t shape;
-    TT_TRY(tt_batch_shape(field, size, &shape));
+    TT_TRY(tt_batch_shape(field->shape, size, &shape));
     return tt_tensor_new(device, field->dtype, shape, false, out);
 }
 
@@ -130,8 +130,12 @@ tutti_status_t tt_dataloader_prepare(tutti_dataloader_t *loader, tutti_batch_pla
                                  .step = place.step,
                                  .shard = place.shard,
                                  .micro_batch = place.micro_batch};
+    job->batch.field_count = info->field_count;
     TT_TRY(deal(loader, place, job));
-    TT_TRY(make_field(device, &info->input, job->batch.size, &job->batch.input));
-    return info->has_target ? make_field(device, &info->target, job->batch.size, &job->batch.target)
-                            : TUTTI_OK;
+    for (int i = 0; i < info->field_count; i++) {
+        if (loader->reader.is_placed[i]) {
+            TT_TRY(make_field(device, &info->fields[i], job->batch.size, &job->batch.fields[i]));
+        }
+    }
+    return TUTTI_OK;
 }

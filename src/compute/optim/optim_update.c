@@ -7,6 +7,7 @@
 #include "compute/optim/optimizer.h"
 #include "core/base/alloc.h"
 #include "core/base/integers.h"
+#include "core/base/profiler.h"
 
 typedef struct {
     const tutti_optim_ops_t *ops;
@@ -362,13 +363,23 @@ static tutti_status_t step_slices(tutti_optim_t *opt)
     return status;
 }
 
-tutti_status_t tt_optim_step_all(tutti_optim_t *opt)
+static tutti_status_t step_all_or_slices(tutti_optim_t *opt)
 {
     if (tt_optim_has_slices(opt)) {
         return step_slices(opt);
     }
     TT_TRY(prepare_all(opt));
     return step_all(opt, NULL);
+}
+
+tutti_status_t tt_optim_step_all(tutti_optim_t *opt)
+{
+    const bool is_profiled = tt_profile_begin(TT_PROFILE_REGION, "optimizer step", 0);
+    const tutti_status_t status = step_all_or_slices(opt);
+    if (is_profiled) {
+        tt_profile_end((tt_profile_end_t){0});
+    }
+    return status;
 }
 
 tutti_status_t tutti_optim_step(tutti_optim_t *opt)

@@ -193,6 +193,11 @@ int tutti_ddp_shards(const tutti_ddp_t *ddp)
     return ddp->options.shards;
 }
 
+int tutti_ddp_first_shard(int shards, int ranks, int rank)
+{
+    return tt_tree_first_leaf(shards, ranks, rank);
+}
+
 void tutti_ddp_local_shards(const tutti_ddp_t *ddp, int *first, int *count)
 {
     *first = ddp->hosted.first;

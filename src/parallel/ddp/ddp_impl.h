@@ -207,6 +207,7 @@ struct tutti_ddp {
     bool has_others; /* some parameters are another stage's, perhaps all that need a gradient */
 
     tt_ddp_driver_t *driver;          /* ddp_driver.c; NULL: the user runs backward */
+    bool looks_away;                  /* ddp_driver.c: gradients that come are not its shard's */
     tt_reducer_t *reducer;            /* ddp_layout.c */
     bool is_rebuilt;                  /* ddp_layout.c */
     tt_ddp_step_t step;               /* ddp_step.c */

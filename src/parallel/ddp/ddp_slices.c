@@ -231,9 +231,9 @@ static tutti_status_t open_grad(tutti_ddp_t *ddp, int index)
                      &ddp->slices.slices[index].grad);
 }
 
-static void hang(tutti_ddp_t *ddp, tutti_tensor_t *x, tt_ddp_slice_t *slice)
+static tutti_status_t hang(tutti_ddp_t *ddp, tutti_tensor_t *x, tt_ddp_slice_t *slice)
 {
-    tt_slice_hang(x, &slice->seen, &ddp->slices.slicer);
+    return tt_slice_hang(x, &slice->seen, &ddp->slices.slicer);
 }
 
 static tutti_status_t open_slice(tutti_ddp_t *ddp, int index)
@@ -245,8 +245,7 @@ static tutti_status_t open_slice(tutti_ddp_t *ddp, int index)
     share.begin = share.first; /* the whole is there */
     TT_TRY(open_part(x, x, share, &slice->seen.values));
     TT_TRY(open_grad(ddp, index));
-    hang(ddp, x, slice);
-    return TUTTI_OK;
+    return hang(ddp, x, slice);
 }
 
 static tutti_status_t open_unit_slice(tutti_ddp_t *ddp, int index)
@@ -264,8 +263,7 @@ static tutti_status_t open_unit_slice(tutti_ddp_t *ddp, int index)
                                                  share, &slice->stored_grad)
                                      : TUTTI_OK);
     }
-    hang(ddp, param->tensor, slice);
-    return TUTTI_OK;
+    return hang(ddp, param->tensor, slice);
 }
 
 tutti_status_t tt_ddp_open_unit_slices(tutti_ddp_t *ddp)

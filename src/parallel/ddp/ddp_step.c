@@ -191,8 +191,8 @@ tutti_status_t tt_ddp_take_gradient(tutti_ddp_t *ddp, const tt_ddp_param_t *para
 /* Gradients of it are added up by the driver. */
 static bool is_elsewhere(const tutti_ddp_t *ddp, const tt_ddp_param_t *param)
 {
-    return param->is_gathered &&
-           tt_autograd_of(param->tensor)->grad != ddp->reducer->slots[param->index].grad;
+    return ddp->looks_away || (param->is_gathered && tt_autograd_of(param->tensor)->grad !=
+                                                         ddp->reducer->slots[param->index].grad);
 }
 
 /* At stage 2 and 3: a gradient has come, and wants its bucket. */
@@ -334,13 +334,22 @@ void tutti_ddp_no_sync(tutti_ddp_t *ddp, bool is_on)
     ddp->step.no_sync = is_on;
 }
 
-static tutti_status_t check_weight(const tutti_ddp_t *ddp, int64_t weight)
+tutti_status_t tt_ddp_check_weight(const tutti_ddp_t *ddp, int64_t weight)
 {
     const bool is_flag = ddp->options.uneven != TUTTI_DDP_WEIGHTED;
     if (ddp->options.uneven == TUTTI_DDP_EVEN) {
         return TT_FAIL(TUTTI_ERR_STATE, "ddp: set_weight: options.uneven is TUTTI_DDP_EVEN, under "
                                         "which all shards weigh the same");
     }
+    if (weight < 0 || weight >= WEIGHT_MAX || (is_flag && weight > 1)) {
+        return TT_FAIL(TUTTI_ERR_ARG, "ddp: set_weight: %lld; want 0 to %d", (long long)weight,
+                       is_flag ? 1 : WEIGHT_MAX - 1);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t check_time(const tutti_ddp_t *ddp)
+{
     if (ddp->step.next_shard == 0) { /* as between steps */
         return TT_FAIL(TUTTI_ERR_STATE, "ddp: set_weight: no shard is under way");
     }
@@ -352,16 +361,13 @@ static tutti_status_t check_weight(const tutti_ddp_t *ddp, int64_t weight)
                            ddp->params[i].name);
         }
     }
-    if (weight < 0 || weight >= WEIGHT_MAX || (is_flag && weight > 1)) {
-        return TT_FAIL(TUTTI_ERR_ARG, "ddp: set_weight: %lld; want 0 to %d", (long long)weight,
-                       is_flag ? 1 : WEIGHT_MAX - 1);
-    }
     return TUTTI_OK;
 }
 
 tutti_status_t tutti_ddp_set_weight(tutti_ddp_t *ddp, int64_t weight)
 {
-    TT_TRY(check_weight(ddp, weight));
+    TT_TRY(tt_ddp_check_weight(ddp, weight));
+    TT_TRY(check_time(ddp));
     ddp->step.weight = weight;
     return TUTTI_OK;
 }

@@ -391,6 +391,29 @@ static tutti_status_t train_once(const tt_async_t *a, double *loss)
     return status;
 }
 
+/* Who takes the optimizer back has it, and hears of another rank's mistake in the same call. */
+static void take_back_while_another_errs(tt_member_t *m)
+{
+    tt_trainer_t t;
+    tutti_optim_t *empty;
+    const tt_training_t training = tt_training_of(&plain);
+    TT_EXPECT(m, tt_async_open(&t, &plain, &training, m->group) == 0);
+    TT_EXPECT(m, tutti_optim_create(t.ctx, &tutti_sgd, NULL, &empty) == 0);
+    empty->driver = "ddp";
+    expect_text(m, tutti_pipeline_set_optimizer(t.pipeline, m->rank == 1 ? empty : NULL),
+                TUTTI_ERR_STATE, "the optimizer is stepped by ddp already");
+    TT_EXPECT(m, (t.opt->driver == NULL) == (m->rank == 0));
+    empty->driver = NULL;
+    tutti_optim_release(empty);
+    tt_trainer_close(&t);
+}
+
+static void who_takes_an_optimizer_back_hears_of_the_others(void **state)
+{
+    (void)state;
+    tt_team_expect_quietly(2, 20000, take_back_while_another_errs, NULL);
+}
+
 /* Whatever allocation fails; a random share of them (TUTTI_TEST_SHARE, TUTTI_SEED). */
 static void memory_that_is_missing_is_told(void **state)
 {
@@ -431,6 +454,7 @@ int main(void)
         cmocka_unit_test(memory_is_that_of_the_versions),
         cmocka_unit_test(a_batch_ends_where_a_checkpoint_may_be),
         cmocka_unit_test(a_step_that_fails_ends_the_batch_on_all),
+        cmocka_unit_test(who_takes_an_optimizer_back_hears_of_the_others),
         cmocka_unit_test(memory_that_is_missing_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

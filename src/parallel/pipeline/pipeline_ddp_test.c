@@ -49,6 +49,85 @@ static void a_ddp_is_made_behind_the_pipeline(void **state)
     tt_team_expect(4, 0, make_ddp_first, NULL);
 }
 
+/* ---- one of all of it ------------------------------------------------------------------------ */
+
+static void deal_out_twice(tt_member_t *m)
+{
+    tt_mesh_trainer_t t;
+    tutti_ddp_t *other = NULL;
+    char before[TUTTI_DIGEST_BYTES], digest[TUTTI_DIGEST_BYTES];
+    TT_EXPECT(m, tt_mesh_open(&t, &plain, m->group) == TUTTI_OK);
+    tutti_ddp_release(t.ddp);
+    t.ddp = NULL;
+    /* each rank has a block of its stage, and the other replica has the same */
+    const char *const name = tutti_mesh_coordinate(t.mesh, "pp") == 0 ? "0" : "2";
+    tutti_module_t *block = NULL, *rest = NULL;
+    tutti_group_t *data = tutti_mesh_group(t.mesh, "dp");
+    for (size_t i = 0; i < t.net->child_count; i++) {
+        tutti_module_t *child = t.net->children[i].module;
+        for (size_t k = 0; k < child->child_count; k++) {
+            block = strcmp(child->children[k].name, name) == 0 ? child->children[k].module : block;
+            rest = child->children[k].name[0] == name[0] + 1 ? child->children[k].module : rest;
+        }
+    }
+    const tutti_ddp_options_t o = {.stage = 1, .shards = 2};
+    TT_EXPECT(m, tutti_ddp_create(t.ctx, block, data, &o, &t.ddp) == TUTTI_OK);
+    TT_EXPECT(m, tutti_pipeline_digest(t.pipeline, before) == TUTTI_OK);
+    expect_text(m, tutti_ddp_create(t.ctx, rest, data, &o, &other), TUTTI_ERR_STATE,
+                "dealt out by another DDP: release that first");
+    TT_EXPECT(m, tutti_pipeline_digest(t.pipeline, digest) == TUTTI_OK);
+    TT_EXPECT(m, strcmp(digest, before) == 0);
+    tutti_ddp_release(t.ddp);
+    TT_EXPECT(m, tutti_ddp_create(t.ctx, rest, data, &o, &t.ddp) == TUTTI_OK);
+    tt_mesh_close(&t);
+}
+
+static void a_second_ddp_deals_nothing_out(void **state)
+{
+    (void)state;
+    tt_team_expect(4, 0, deal_out_twice, NULL);
+}
+
+/* ---- averages of parameters ------------------------------------------------------------------ */
+
+static tutti_status_t set_values(void *user, const char *name, tutti_tensor_t *x)
+{
+    (void)name;
+    return tt_device_has_values(x->storage->device) ? tutti_tensor_fill(x, *(double *)user)
+                                                    : TUTTI_OK;
+}
+
+static tutti_status_t expect_two(void *user, const char *name, tutti_tensor_t *x)
+{
+    (void)user;
+    return !tt_device_has_values(x->storage->device) || tutti_tensor_at(x, 0) == 2
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_STATE, "%s is %g", name, tutti_tensor_at(x, 0));
+}
+
+/* Replicas have 1 and 3; with a tied weight, which two stages have. */
+static void average(tt_member_t *m)
+{
+    tt_mesh_trainer_t t;
+    tt_mesh_training_t training = plain;
+    training.is_tied = true;
+    TT_EXPECT(m, tt_mesh_open(&t, &training, m->group) == TUTTI_OK);
+    double value = 1 + 2 * tutti_mesh_coordinate(t.mesh, "dp");
+    TT_EXPECT(m, tutti_module_each_parameter(t.net, set_values, &value) == TUTTI_OK);
+    tutti_group_t *row = tutti_mesh_group(t.mesh, "pp"), *data = tutti_mesh_group(t.mesh, "dp");
+    expect_text(m, tutti_average_parameters(t.net, row), TUTTI_ERR_MISMATCH,
+                "rank 1 of the group has other stages of the pipeline than rank 0");
+    TT_EXPECT(m, tutti_average_parameters(t.net, data) == TUTTI_OK);
+    TT_EXPECT(m, tutti_module_each_parameter(t.net, expect_two, NULL) == TUTTI_OK);
+    tt_mesh_close(&t);
+}
+
+static void parameters_are_averaged_over_the_same_stages(void **state)
+{
+    (void)state;
+    tt_team_expect(4, 0, average, NULL);
+}
+
 /* ---- a weight of two stages in 16 bits ------------------------------------------------------- */
 
 static tutti_status_t set_ddp(const tt_mesh_trainer_t *t, const tutti_ddp_options_t *options)
@@ -170,6 +249,7 @@ static void finish_early(tt_member_t *m)
     tt_member_await(m, 4);
     const tutti_status_t status = tutti_ddp_finish(t.ddp);
     TT_EXPECT(m, status < 0 && strstr(tutti_last_error(), ", behind B of stage ") != NULL);
+    TT_EXPECT(m, strstr(tutti_last_error(), ", with rank ") == NULL); /* nobody is waited for */
     tt_mesh_close(&t);
 }
 
@@ -361,6 +441,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_ddp_is_made_behind_the_pipeline),
+        cmocka_unit_test(a_second_ddp_deals_nothing_out),
+        cmocka_unit_test(parameters_are_averaged_over_the_same_stages),
         cmocka_unit_test(a_weight_of_two_ranks_is_not_rounded_on_one),
         cmocka_unit_test(what_is_dealt_out_and_ignored_is_refused),
         cmocka_unit_test(a_summons_that_fails_is_told_and_ends_nothing),

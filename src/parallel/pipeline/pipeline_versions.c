@@ -173,7 +173,7 @@ static tutti_status_t show_own(tutti_pipeline_t *p)
 
 tutti_status_t tt_versions_step(tutti_pipeline_t *p, int64_t index)
 {
-    TT_TRY(tt_ties_end_step(p)); /* each is one stage's */
+    TT_TRY(tt_ties_end_shard(p, 0, false)); /* each is one stage's */
     TT_TRY((p->versions->marks[index] & TT_VERSION_KEEP) != 0 ? keep_newest(p) : TUTTI_OK);
     TT_TRY(show_own(p));
     TT_TRY(step_alone(p));

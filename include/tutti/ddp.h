@@ -190,7 +190,8 @@ typedef struct tutti_ddp_options {
 
     bool whole_slices;    /**< a slice has whole parameters: for optimizers that look at those
                                (Adafactor); so is one that is in options.optimizer */
-    tutti_trace_t *trace; /**< retained; gets an event for each bucket's way. NULL: none */
+    tutti_trace_t *trace; /**< retained; gets an event for each bucket's way, and for each
+                                unit's. NULL: none */
 } tutti_ddp_options_t;
 
 /**

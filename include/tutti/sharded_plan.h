@@ -141,7 +141,9 @@ TUTTI_API void tutti_sharded_plan_release(tutti_sharded_plan_t *plan);
 
 /**
  * What the next step of this rank will do, if it calls units as the last one did. Costs of units
- * are 0. Of the other ranks: if they do in a shard what this one does.
+ * are 0. Of the other ranks: if they do in a shard what this one does. Ranks that gather once for
+ * their host (tutti_ddp_stats_t.unit_source is "host") start the same units; a simulation counts
+ * bytes and memory as if each gathered for itself, which is more.
  *
  * @param ddp  behind a step at stage 3
  * @param out  owned by the caller: tutti_sharded_plan_release()

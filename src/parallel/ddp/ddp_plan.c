@@ -41,7 +41,7 @@ static tutti_sharded_options_t options_of(const tutti_ddp_t *ddp)
                                      .keep_after_backward = o->keep_after_backward,
                                      .holds_all = ddp->driver != NULL,
                                      .is_first = order->turns.now.count == 0,
-                                     .is_shared = ddp->units.source.ops->is_common,
+                                     .is_shared = ddp->units.source.ops->is_local,
                                      .calls = order->before.actions,
                                      .call_count = order->before.count};
 }

@@ -113,21 +113,33 @@ void tt_ddp_unhook_units(tutti_ddp_t *ddp)
     }
 }
 
-tutti_status_t tt_ddp_units_end_step(tutti_ddp_t *ddp)
+/* Those that are held stay, and small ones; between steps no 16-bit copies. */
+static tutti_status_t let_all_go(tutti_ddp_t *ddp, bool is_between_steps)
 {
     tutti_status_t status = TUTTI_OK;
     if (!tt_ddp_has_units(ddp)) {
         return TUTTI_OK;
     }
-    tt_unit_turns_end_step(&ddp->order.turns);
+    tt_unit_turns_rest(&ddp->order.turns, !is_between_steps);
     for (int u = 0; u < ddp->units.count; u++) {
         for (tt_unit_kind_t kind = TT_UNIT_FULL; kind < TT_UNIT_KINDS; kind++) {
-            const bool stays = kind == TT_UNIT_FULL && tt_unit_turns_stays(&ddp->order.turns, u);
+            const bool stays = (kind == TT_UNIT_FULL || !is_between_steps) &&
+                               tt_unit_turns_stays(&ddp->order.turns, u);
             const tutti_status_t one = stays ? TUTTI_OK : tt_ddp_unit_leave(ddp, u, kind);
             status = status < 0 ? status : one;
         }
     }
     return status;
+}
+
+tutti_status_t tt_ddp_units_end_step(tutti_ddp_t *ddp)
+{
+    return let_all_go(ddp, true);
+}
+
+tutti_status_t tt_ddp_units_end_round(tutti_ddp_t *ddp)
+{
+    return tt_ddp_rounds_are_told(ddp) ? let_all_go(ddp, false) : TUTTI_OK;
 }
 
 /* ---- by the user ----------------------------------------------------------------------------- */

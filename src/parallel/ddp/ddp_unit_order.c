@@ -9,6 +9,10 @@
  *     …
  *     all follow  the maximum is 0: the step has no more starts
  *
+ * Where buckets leave in rounds (options.accumulate), all follow at the end of each of them, and
+ * let go of all units: what a rank has kept or started early in a round in which others had no data
+ * would be announced in the next one by those alone.
+ *
  * Where a start is each rank's own business (unit_source.h), nothing is announced.
  *
  * Which units start, also early, unit_turns.h says. If what was started early was wanted by nobody,
@@ -81,6 +85,17 @@ static tutti_status_t start(tutti_ddp_t *ddp, int code)
     return start_announced(ddp, code);
 }
 
+/* Another rank wants it. */
+static tutti_status_t follow_start(tutti_ddp_t *ddp, int code)
+{
+    const int unit = code / TT_UNIT_KINDS;
+    const tt_unit_kind_t kind = (tt_unit_kind_t)(code % TT_UNIT_KINDS);
+    TT_TRY(tt_ddp_unit_leave(ddp, unit, kind)); /* what is ahead here is wanted again there */
+    TT_TRY(start_announced(ddp, code));
+    TT_TRY(tt_ddp_unit_wait(ddp, unit, kind));
+    return tt_ddp_unit_leave(ddp, unit, kind);
+}
+
 static tutti_status_t follow(tutti_ddp_t *ddp)
 {
     bool has_followed = false;
@@ -94,12 +109,7 @@ static tutti_status_t follow(tutti_ddp_t *ddp)
             }
             return TUTTI_OK;
         }
-        const int code = (int)(word - FIRST_WORD), unit = code / TT_UNIT_KINDS;
-        const tt_unit_kind_t kind = (tt_unit_kind_t)(code % TT_UNIT_KINDS);
-        TT_TRY(tt_ddp_unit_leave(ddp, unit, kind)); /* what is ahead here is wanted again there */
-        TT_TRY(start_announced(ddp, code));
-        TT_TRY(tt_ddp_unit_wait(ddp, unit, kind));
-        TT_TRY(tt_ddp_unit_leave(ddp, unit, kind));
+        TT_TRY(follow_start(ddp, (int)(word - FIRST_WORD)));
         has_followed = true;
     }
 }
@@ -116,6 +126,26 @@ tutti_status_t tt_ddp_order_follow(tutti_ddp_t *ddp)
         tt_unit_turns_forget(&ddp->order.turns);
     }
     return TUTTI_OK;
+}
+
+tutti_status_t tt_ddp_order_end_round(tutti_ddp_t *ddp)
+{
+    tt_unit_turns_t *turns = &ddp->order.turns;
+    if (!tt_ddp_rounds_are_told(ddp)) {
+        return TUTTI_OK;
+    }
+    for (;;) {
+        int64_t word = 0;
+        set_tag(ddp, 0);
+        TT_TRY(announce(ddp, &word));
+        if (word < FIRST_WORD) {
+            break;
+        }
+        tt_unit_turns_pass(turns, (int)(word - FIRST_WORD) / TT_UNIT_KINDS);
+        TT_TRY(follow_start(ddp, (int)(word - FIRST_WORD)));
+    }
+    tt_unit_turns_pass(turns, TT_UNIT_ROUND_END);
+    return tt_unit_turns_record(turns, TT_UNIT_ROUND_END);
 }
 
 /* ---- what becomes of a unit ------------------------------------------------------------------ */
@@ -164,7 +194,8 @@ static void tell_of_change(void *user, int unit)
         tt_log(TT_LOG_INFO,
                "ddp: units come in another order than in the step before, first %s: nothing is "
                "gathered early in such a step",
-               name_of(ddp, code_of(unit, TT_UNIT_FULL) + FIRST_WORD));
+               unit == TT_UNIT_ROUND_END ? "the end of a round"
+                                         : name_of(ddp, code_of(unit, TT_UNIT_FULL) + FIRST_WORD));
     }
 }
 

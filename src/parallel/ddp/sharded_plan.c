@@ -286,7 +286,7 @@ static tutti_status_t plan_end(planner_t *p)
     if (p->order == NULL && p->turns.ahead > 0) {
         tt_unit_turns_forget(&p->turns);
     }
-    tt_unit_turns_end_step(&p->turns);
+    tt_unit_turns_rest(&p->turns, false);
     TT_TRY(leave_all(p, false));
     TT_TRY(put(p, TUTTI_SHARDED_FINISH, 0));
     TT_TRY(put(p, TUTTI_SHARDED_STEP, 0));

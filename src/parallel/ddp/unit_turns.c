@@ -43,7 +43,7 @@ static bool is_away(const tt_unit_turns_t *turns, int unit)
 }
 
 /* A start that nobody foresaw, or the next one of the order. */
-static void pass(tt_unit_turns_t *turns, int unit)
+void tt_unit_turns_pass(tt_unit_turns_t *turns, int unit)
 {
     if (!turns->is_in_step || turns->last.count == 0 || turns->has_changed) {
         return;
@@ -63,7 +63,7 @@ static tutti_status_t start_ahead(tt_unit_turns_t *turns)
     while (turns->is_in_step && !turns->has_changed && turns->cursor < turns->last.count &&
            turns->ahead < turns->most_ahead) {
         const int next = turns->last.actions[turns->cursor].index;
-        if (!is_away(turns, next)) {
+        if (next == TT_UNIT_ROUND_END || !is_away(turns, next)) {
             break; /* it is used now, and will come again */
         }
         turns->cursor++;
@@ -78,7 +78,7 @@ tutti_status_t tt_unit_turns_want(tt_unit_turns_t *turns, int index)
 {
     tt_unit_turn_t *unit = &turns->units[index];
     if (is_away(turns, index)) {
-        pass(turns, index);
+        tt_unit_turns_pass(turns, index);
         TT_TRY(turns->actor->start(turns->user, index));
     }
     turns->ahead -= unit->is_ahead;
@@ -105,7 +105,7 @@ tutti_status_t tt_unit_turns_begin_step(tt_unit_turns_t *turns)
     return TUTTI_OK;
 }
 
-void tt_unit_turns_end_step(tt_unit_turns_t *turns)
+void tt_unit_turns_rest(tt_unit_turns_t *turns, bool stays_in_step)
 {
     for (int u = 0; u < turns->count; u++) {
         tt_unit_turn_t *unit = &turns->units[u];
@@ -113,7 +113,7 @@ void tt_unit_turns_end_step(tt_unit_turns_t *turns)
         unit->waits_for_backward = unit->is_ahead = false;
     }
     turns->ahead = 0;
-    turns->is_in_step = false;
+    turns->is_in_step &= stays_in_step;
 }
 
 void tt_unit_turns_let_go(tt_unit_turns_t *turns)

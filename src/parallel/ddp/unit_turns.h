@@ -76,12 +76,19 @@ tutti_status_t tt_unit_turns_take(tt_unit_turns_t *turns, const tutti_sharded_ac
 /* It is there when this returns; others may have been started. */
 tutti_status_t tt_unit_turns_want(tt_unit_turns_t *turns, int unit);
 
+/* Among starts: nothing is started early beyond it (ddp_unit_order.c). */
+enum { TT_UNIT_ROUND_END = -1 };
+
+/* A start has been made by others, or a round has ended: it was foreseen, or the order has changed.
+ */
+void tt_unit_turns_pass(tt_unit_turns_t *turns, int unit);
+
 /* The next start of the step is this one's. */
 tutti_status_t tt_unit_turns_record(tt_unit_turns_t *turns, int unit);
 
 /* Nothing of a step is wanted any more; nothing is held any more; whether a unit stays between
  * steps. */
-void tt_unit_turns_end_step(tt_unit_turns_t *turns);
+void tt_unit_turns_rest(tt_unit_turns_t *turns, bool stays_in_step);
 void tt_unit_turns_let_go(tt_unit_turns_t *turns);
 bool tt_unit_turns_stays(const tt_unit_turns_t *turns, int unit);
 

@@ -65,6 +65,7 @@
 #include <tutti/progress.h>
 #include <tutti/safetensors.h>
 #include <tutti/sharded.h>
+#include <tutti/sharded_plan.h>
 #include <tutti/status.h>
 #include <tutti/store.h>
 #include <tutti/tensor.h>

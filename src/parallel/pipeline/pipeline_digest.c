@@ -61,6 +61,7 @@ tutti_status_t tutti_pipeline_digest(tutti_pipeline_t *p, char text[TUTTI_DIGEST
 {
     TT_WANT("pipeline_digest", p);
     TT_WANT("pipeline_digest", text);
+    TT_TRY(tt_validation_settle(p));
     p->place = (tt_pipeline_place_t){.peer = -1}; /* between steps */
     XXH3_state_t state;
     XXH3_INITSTATE(&state);

@@ -84,11 +84,11 @@ const char *gpt_check_pipeline(const settings_t *settings)
     if (settings->hook != NULL) {
         return "gpt: gradients of a pipeline's replicas are averaged as they are: no --hook";
     }
-    if (settings->save != NULL || settings->summary != NULL || settings->sample > 0 ||
-        settings->validate_every > 0 || settings->evaluate || settings->bench) {
-        return "gpt: a pipeline is trained, and a checkpoint of it is written: no --save, "
-               "--summary, --sample, --validate-every, --evaluate, --bench; go on from the "
-               "checkpoint (--load DIR) without --mesh pp and --micro-batches for those";
+    if (settings->summary != NULL || settings->validate_every > 0 || settings->evaluate ||
+        settings->bench) {
+        return "gpt: a pipeline is trained, saved and sampled: no --summary, --validate-every, "
+               "--evaluate, --bench; --load what it saved (--save FILE, --checkpoint DIR) without "
+               "--mesh pp and --micro-batches for those";
     }
     return NULL;
 }
@@ -122,8 +122,10 @@ static int shards_of_row(const session_t *session)
 {
     const int rank = tutti_group_rank(session->data), ranks = tutti_group_size(session->data),
               shards = session->settings.shards > 0 ? (int)session->settings.shards : ranks;
-    const int count =
-        tutti_ddp_first_shard(shards, ranks, rank + 1) - tutti_ddp_first_shard(shards, ranks, rank);
+    const int count = session->settings.accumulation == TUTTI_DDP_SHARDED
+                          ? (shards - rank + ranks - 1) / ranks /* in turn */
+                          : tutti_ddp_first_shard(shards, ranks, rank + 1) -
+                                tutti_ddp_first_shard(shards, ranks, rank);
     return gpt_steps_inside(&session->settings) || count == 0 ? 1 : count;
 }
 

@@ -200,7 +200,8 @@ TUTTI_API void tutti_pipeline_release(tutti_pipeline_t *pipeline);
  * @thread           the context's; blocks until every rank has called it
  * @errors           on every rank: STATE (the schedule steps at the end of a batch; somebody steps
  *                   the optimizer already), ARG (it has a parameter that is none of the module),
- *                   UNSUPPORTED (its state is on a disk); what failed before
+ *                   UNSUPPORTED (its state is on a disk), MISMATCH (some rank gives NULL: no rank
+ *                   has one then); what failed before
  * @source           Narayanan et al., "PipeDream" (2019)
  */
 TUTTI_API tutti_status_t tutti_pipeline_set_optimizer(tutti_pipeline_t *pipeline,
@@ -359,6 +360,21 @@ TUTTI_API tutti_status_t tutti_pipeline_evaluate(tutti_pipeline_t *pipeline,
  *  every rank, one at a time @errors NOMEM; as tutti_pipeline_step */
 TUTTI_API tutti_status_t tutti_pipeline_digest(tutti_pipeline_t *pipeline,
                                                char text[TUTTI_DIGEST_BYTES]);
+
+/**
+ * The whole module, a tensor at a time, as one rank alone would have it: parameters, then buffers,
+ * in the order of registration; with the names, shapes and bits of the module that is not cut. To
+ * write one file, or to fill a module that generates.
+ *
+ * @param to     of 0 … ranks - 1, the same on every rank: the one that is shown them
+ * @param visit  on rank `to`, others may give NULL; the tensor is of the host, and let go behind it
+ * @thread       the context's; every rank calls it, between steps, and so does every row of a mesh
+ * @cost         every tensor travels to every rank, one at a time
+ * @errors       ARG, NOMEM; what visit returns, on every rank (PEER on others); as
+ *               tutti_pipeline_step
+ */
+TUTTI_API tutti_status_t tutti_pipeline_collect(tutti_pipeline_t *pipeline, int to,
+                                                tutti_tensor_visit_t visit, void *user);
 
 /** The group that the messages go through, of this pipeline alone; NULL: it has one rank. Borrowed.
  *  @thread the context's @errors none */

@@ -44,7 +44,8 @@ struct tt_node {
     void *params;     /* NULL: none */
     bool owns_params; /* what they point to is retained */
     tt_hook_list_t hooks;
-    char *module; /* whose forward made it; NULL: none, or nobody asked (anomaly.h) */
+    uint32_t profiled; /* the number of the module whose forward made it, in a profile; 0: none */
+    char *module;      /* whose forward made it; NULL: none, or nobody asked (anomaly.h) */
 
     tt_visit_t *visits; /* by the backwards under way (visit.h) */
     tt_node_t *freed;   /* the next of those that go together */

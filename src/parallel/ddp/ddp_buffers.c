@@ -174,7 +174,8 @@ tutti_status_t tt_ddp_put_kept_buffer(tutti_ddp_t *ddp, tutti_tensor_t *x)
 static tutti_status_t send_from(tutti_ddp_t *ddp, int shard)
 {
     tt_ddp_buffers_t *buffers = &ddp->buffers;
-    const int owner = tt_tree_owner(ddp->options.shards, tutti_group_size(ddp->group), shard);
+    const int owner = tt_tree_host(ddp->options.shards, tutti_group_size(ddp->group), shard,
+                                   tt_ddp_is_sharded_sum(ddp));
     return tutti_broadcast(ddp->group, buffers->result, owner, &buffers->work);
 }
 

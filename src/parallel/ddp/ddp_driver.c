@@ -30,6 +30,11 @@ tutti_status_t tt_ddp_check_ranks(const tutti_ddp_t *ddp)
     return tt_group_check(ddp->group);
 }
 
+tutti_status_t tt_ddp_agree(const tutti_ddp_t *ddp, tutti_status_t status)
+{
+    return tt_group_agree(ddp->group, status);
+}
+
 bool tt_ddp_rounds(const tutti_ddp_t *ddp, const tutti_tensor_t *x)
 {
     return ddp->options.param_dtype != TUTTI_F32 && !tt_ddp_stays_f32(ddp, x);

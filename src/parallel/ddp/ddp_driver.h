@@ -30,6 +30,9 @@ bool tt_ddp_has(const tutti_tensor_t *x);
 /* Whether other replicas go on, as far as is known; does not wait. */
 tutti_status_t tt_ddp_check_ranks(const tutti_ddp_t *ddp);
 
+/* How this rank's step has fared, and those of its replicas: the same failure on all of them. */
+tutti_status_t tt_ddp_agree(const tutti_ddp_t *ddp, tutti_status_t status);
+
 /* Whether shards compute with a 16-bit copy of x, a parameter of the module. */
 bool tt_ddp_rounds(const tutti_ddp_t *ddp, const tutti_tensor_t *x);
 

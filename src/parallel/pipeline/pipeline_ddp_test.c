@@ -2,6 +2,8 @@
  * the whole row, and ranks agree where a stage has nothing to average. */
 #include "parallel/pipeline/pipeline_mesh_testing.h"
 
+#include <math.h>
+
 #include <tutti/op_nn.h>
 #include <tutti/sharded.h>
 
@@ -247,6 +249,7 @@ static void finish_early(tt_member_t *m)
     tt_member_await(m, 4);
     const tutti_status_t status = tutti_ddp_finish(t.ddp);
     TT_EXPECT(m, status < 0 && strstr(tutti_last_error(), ", behind B of stage ") != NULL);
+    TT_EXPECT(m, strstr(tutti_last_error(), ", with rank ") == NULL); /* nobody is waited for */
     tt_mesh_close(&t);
 }
 
@@ -255,6 +258,68 @@ static void a_failure_behind_the_row_says_so(void **state)
 {
     (void)state;
     tt_team_expect_quietly(4, 8000, finish_early, NULL);
+}
+
+/* ---- sums that stay sharded ------------------------------------------------------------------ */
+
+typedef struct {
+    tt_mesh_training_t training;
+    tt_mesh_trained_t trained[4];
+} sharded_t;
+
+static void train_sharded(tt_member_t *m)
+{
+    sharded_t *sharded = m->user;
+    TT_EXPECT(m, tt_mesh_train(&sharded->training, m->group, &sharded->trained[m->rank]) == 0);
+}
+
+/* Three shards, of which one replica has two. */
+static void sums_of_replicas_may_stay_sharded(void **state)
+{
+    (void)state;
+    for (int stage = 2; stage <= 3; stage++) {
+        sharded_t one = {.training = plain};
+        one.training.shards = 3;
+        one.training.accumulates = stage == 2;
+        one.training.is_uneven = stage == 3;
+        sharded_t all = one;
+        one.training.dp = one.training.pp = 1;
+        all.training.stage = stage;
+        all.training.accumulate = TUTTI_DDP_SHARDED;
+        tt_team_expect(1, 0, train_sharded, &one);
+        tt_team_expect(4, 0, train_sharded, &all);
+        for (int rank = 0; rank < 4; rank++) {
+            assert_string_equal(all.trained[rank].digest, one.trained[0].digest);
+        }
+    }
+}
+
+/* ---- a step that fails ----------------------------------------------------------------------- */
+
+/* Of one rank: its row hears of it, and so do the other rows. Nothing has changed, so they try
+ * again. */
+static void step_in_vain(tt_member_t *m)
+{
+    tt_mesh_trainer_t t;
+    double losses[TT_MESH_SHARDS_MAX];
+    TT_EXPECT(m, tt_mesh_open(&t, m->user, m->group) == TUTTI_OK);
+    TT_EXPECT(m, tt_mesh_step(&t, 0, losses) == TUTTI_OK);
+    tutti_optim_set_lr(t.opt, m->rank == 3 ? NAN : 0.1);
+    expect_text(m, tt_mesh_step(&t, 1, losses), TUTTI_ERR_ARG, "the learning rate of group 0 is");
+    tutti_optim_set_lr(t.opt, 0.1);
+    TT_EXPECT(m, tutti_optim_step(t.opt) == TUTTI_OK);
+    TT_EXPECT(m, tt_mesh_step(&t, 2, losses) == TUTTI_OK);
+    tt_mesh_close(&t);
+}
+
+static void a_step_that_fails_in_one_row_is_told_to_all(void **state)
+{
+    (void)state;
+    for (int stage = 0; stage < 2; stage++) {
+        tt_mesh_training_t training = plain;
+        training.stage = stage;
+        tt_team_expect_quietly(4, 60000, step_in_vain, &training);
+    }
 }
 
 /* ---- a stage without parameters -------------------------------------------------------------- */
@@ -382,6 +447,8 @@ int main(void)
         cmocka_unit_test(what_is_dealt_out_and_ignored_is_refused),
         cmocka_unit_test(a_summons_that_fails_is_told_and_ends_nothing),
         cmocka_unit_test(a_failure_behind_the_row_says_so),
+        cmocka_unit_test(sums_of_replicas_may_stay_sharded),
+        cmocka_unit_test(a_step_that_fails_in_one_row_is_told_to_all),
         cmocka_unit_test(all_stages_see_the_same_end),
         cmocka_unit_test(a_frozen_stage_has_one_ranks_bits),
     };

@@ -32,7 +32,7 @@ typedef struct {
     tutti_module_t *module; /* borrowed from the chain */
     int outputs;
     bool is_recomputed;
-    int depth, parent; /* of the chain that it is a link of: how deep, and which */
+    int parent; /* the chain that it is a link of */
     int stage;
     bool begins_segment; /* its inputs are leaves of a graph of their own */
 } tt_part_t;
@@ -381,6 +381,12 @@ tutti_status_t tt_pipeline_summon(tutti_pipeline_t *p);
 /* How it went meanwhile, whose text is tutti_last_error(); returns that, or a failure of its own.
  */
 tutti_status_t tt_pipeline_dismiss(tutti_pipeline_t *p, tutti_status_t status);
+
+/* ---- pipeline_collect.c ---------------------------------------------------------------------- */
+
+/* The first `count` of params, whole and of the host, one at a time on every rank. */
+tutti_status_t tt_pipeline_each_whole(tutti_pipeline_t *p, int count, tutti_tensor_visit_t visit,
+                                      void *user);
 
 /* ---- pipeline_fail.c ------------------------------------------------------------------------- */
 

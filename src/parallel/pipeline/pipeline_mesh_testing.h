@@ -38,6 +38,7 @@ typedef struct {
     int dp, tp, pp; /* 0: 1 */
     const char *schedule;
     int stage; /* of ZeRO */
+    tutti_ddp_accumulate_t accumulate;
     bool sequence, recompute;
     const char *const *cut;
     int cut_count;
@@ -46,7 +47,7 @@ typedef struct {
 } tt_mesh_training_t;
 
 typedef struct {
-    char digest[TUTTI_DIGEST_BYTES];
+    char digest[TUTTI_DIGEST_BYTES], collected[TUTTI_DIGEST_BYTES];
     double losses[TT_MESH_STEPS][TT_MESH_SHARDS_MAX], evaluated;
 } tt_mesh_trained_t;
 
@@ -190,6 +191,7 @@ static inline tutti_status_t tt_mesh_open_pipeline(tt_mesh_trainer_t *t)
                                          .uneven = training->is_uneven ? TUTTI_DDP_WEIGHTED
                                                                        : TUTTI_DDP_EVEN,
                                          .stage = training->stage,
+                                         .accumulate = training->accumulate,
                                          .bucket_bytes = 4096,
                                          .first_bucket_bytes = 1024,
                                          .units = {.kind = training->stage == 3 ? "block" : NULL}};
@@ -326,6 +328,26 @@ static inline tutti_status_t tt_mesh_gather(tt_mesh_trainer_t *t, tt_mesh_traine
     return status;
 }
 
+static inline tutti_status_t tt_mesh_take(void *module, const char *name, tutti_tensor_t *x)
+{
+    return tutti_tensor_copy(tutti_module_find(module, name), x);
+}
+
+/* The digest of a module that is not cut, filled on the last rank of each row; else "". */
+static inline tutti_status_t tt_mesh_collect(tt_mesh_trainer_t *t, char digest[TUTTI_DIGEST_BYTES])
+{
+    tutti_module_t *all;
+    tutti_group_t *row = tutti_mesh_group(t->mesh, "pp");
+    const int last = tutti_group_size(row) - 1;
+    TT_TRY(tt_mesh_make(t->ctx, t->training, &all));
+    tutti_status_t status = tutti_pipeline_collect(t->pipeline, last, tt_mesh_take, all);
+    if (status >= 0 && tutti_group_rank(row) == last) {
+        status = tutti_module_digest(all, digest);
+    }
+    tutti_module_release(all);
+    return status;
+}
+
 static inline tutti_status_t tt_mesh_train_on(tt_mesh_trainer_t *t, tt_mesh_trained_t *out)
 {
     for (int i = 0; i < TT_MESH_STEPS; i++) {
@@ -334,7 +356,8 @@ static inline tutti_status_t tt_mesh_train_on(tt_mesh_trainer_t *t, tt_mesh_trai
     tutti_context_set_step(t->ctx, 77);
     TT_TRY(tt_mesh_run(t, false, &out->evaluated));
     TT_TRY(tt_mesh_gather(t, out));
-    return tutti_pipeline_digest(t->pipeline, out->digest);
+    TT_TRY(tutti_pipeline_digest(t->pipeline, out->digest));
+    return tt_mesh_collect(t, out->collected);
 }
 
 static inline tutti_status_t tt_mesh_train(const tt_mesh_training_t *training, tutti_group_t *world,

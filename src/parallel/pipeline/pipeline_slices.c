@@ -162,16 +162,21 @@ static tutti_pipeline_t *pipeline_of(tt_slicer_t *slicer)
     return (tutti_pipeline_t *)(void *)((char *)slicer - offsetof(tutti_pipeline_t, slicer));
 }
 
+/* Replicas of this rank's stage: those that deal its parameters out further, or step all of them
+ * (DDP's stage 0). */
+static tutti_status_t agree_with_replicas(const tutti_pipeline_t *p, tutti_status_t status)
+{
+    tt_slicer_t *inner = p->slicer.inner;
+    return inner != NULL    ? inner->agree(inner, status)
+           : p->ddp != NULL ? tt_ddp_agree(p->ddp, status)
+                            : status;
+}
+
 /* Inside a batch a rank steps whole parameters of its own, and needs nobody (steps_alone). */
 static tutti_status_t agree(tt_slicer_t *slicer, tutti_status_t status)
 {
     const tutti_pipeline_t *p = pipeline_of(slicer);
-    tt_slicer_t *inner = slicer->inner;
-    if (p->steps_alone) {
-        return status;
-    }
-    status = inner != NULL ? inner->agree(inner, status) : status;
-    return tt_group_agree(p->group, status);
+    return p->steps_alone ? status : tt_group_agree(p->group, agree_with_replicas(p, status));
 }
 
 /* In a tensor of its own: a failed call may write into it later. */
@@ -221,7 +226,7 @@ static tutti_status_t stepped(tt_slicer_t *slicer, tutti_status_t status)
         return status;
     }
     tt_slicer_t *inner = slicer->inner;
-    status = inner != NULL ? inner->stepped(inner, status) : status;
+    status = inner != NULL ? inner->stepped(inner, status) : agree_with_replicas(p, status);
     TT_TRY(tt_group_agree(p->group, status));
     if (p->tie_count == 0) {
         return TUTTI_OK;

@@ -91,6 +91,8 @@ static const tutti_option_t table[] = {
         "that each shard's B sequences are cut into; excludes --accumulate"),
     TEXT(pipeline, "pipeline", "NAME", "the schedule of the stages: 1f1b, gpipe, zb-h1, zb-v, …"),
     FLAG(vertical_sync, "vertical-sync", "pipedream: one version of the weights on all stages"),
+    FLAG(post_validate, "post-validate",
+         "stages step before they know the norm of all gradients, and undo it where that clips"),
     INT(stages_per_rank, "stages-per-rank", "N", 0, 64, "0: as few as the schedule wants"),
     TEXT(cut, "cut", "NAMES",
          "parts with which stages begin: blocks.2,ln; auto: by measured times; else blocks evenly"),

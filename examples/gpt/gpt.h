@@ -32,7 +32,7 @@ typedef struct {
     double seconds, lr, weight_decay, clip, dropout, ema;
     int dtype, schedule, on_nan, accumulation;
     bool evaluate, digest, bench, modules, no_overlap, recompute, resume, whole, per_host;
-    bool sequence_parallel, vertical_sync;
+    bool sequence_parallel, vertical_sync, post_validate;
 } settings_t;
 
 enum { DTYPE_F32, DTYPE_BF16 };

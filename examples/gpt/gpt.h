@@ -27,12 +27,13 @@ typedef struct {
     int64_t micro_batches, stages_per_rank, tp_shards;
     int64_t device_mib, device_launch_ns, device_copy_mb; /* zeros: as the device has it */
     double seconds, lr, weight_decay, clip, dropout, ema;
-    int dtype, schedule, on_nan;
-    bool evaluate, digest, bench, no_overlap, recompute, resume, whole, per_host;
+    int dtype, schedule, on_nan, gelu;
+    bool tie_head, evaluate, digest, bench, no_overlap, recompute, resume, whole, per_host;
     bool sequence_parallel, vertical_sync;
 } settings_t;
 
 enum { DTYPE_F32, DTYPE_BF16 };
+enum { GELU_ERF, GELU_TANH };
 enum { ON_NAN_STOP, ON_NAN_SKIP, ON_NAN_WARN };
 enum { SCHEDULE_COSINE, SCHEDULE_CONSTANT };
 enum { VOCAB = 256 };

@@ -15,6 +15,7 @@ typedef struct {
     tutti_averaged_t *average; /* NULL: none */
     report_t *report;          /* NULL: not on this rank */
     tutti_tensor_t *losses;    /* [V] f64: of each shard, summed over its samples */
+    tutti_tensor_t *word;      /* [1] f64: the signal to stop */
     progress_t now;
     int64_t samples;
     bool has_warned;    /* of a loss that is no number */
@@ -192,6 +193,15 @@ static void note_progress(training_t *t)
     }
 }
 
+/* A signal that any rank has got: all end behind the same step. */
+static tutti_status_t share_signal(training_t *t)
+{
+    *(double *)tutti_tensor_data(t->word) = stopping_noted();
+    TUTTI_CHECK(tutti_all_reduce(t->session->world, t->word, TUTTI_MAX, NULL));
+    t->session->stop_signal = (int)tutti_tensor_item(t->word);
+    return TUTTI_OK;
+}
+
 static tutti_status_t test(training_t *t)
 {
     const double begin = seconds_now();
@@ -227,7 +237,8 @@ static tutti_status_t save_checkpoint(const training_t *t)
 {
     const int64_t every = t->session->settings.every;
     const tutti_checkpoint_t checkpoint = checkpoint_of(t);
-    return every > 0 && (t->now.step % every == 0 || t->now.step == t->now.steps)
+    const bool is_last = t->now.step == t->now.steps || t->session->stop_signal != 0;
+    return every > 0 && (t->now.step % every == 0 || is_last)
                ? tutti_checkpoint_save(&checkpoint, t->now.step)
                : TUTTI_OK;
 }
@@ -260,12 +271,13 @@ static tutti_status_t train_epoch(training_t *t)
         TUTTI_CHECK(tutti_dataloader_set_epoch(t->loader, t->now.epoch));
     }
     const int64_t end = (t->now.epoch + 1) * steps;
-    while (t->now.step < end && t->now.step < t->now.steps) {
+    while (t->now.step < end && t->now.step < t->now.steps && t->session->stop_signal == 0) {
         TUTTI_CHECK(train_step(t));
+        TUTTI_CHECK(share_signal(t));
         note_progress(t);
         TUTTI_CHECK(save_checkpoint(t));
     }
-    return test(t);
+    return t->session->stop_signal == 0 ? test(t) : TUTTI_OK;
 }
 
 static tutti_status_t train_all(training_t *t)
@@ -277,7 +289,7 @@ static tutti_status_t train_all(training_t *t)
     t->now.epoch = t->first_step == 0 ? 0 : (t->first_step - 1) / steps;
     t->begin = seconds_now();
     TUTTI_CHECK(train_epoch(t)); /* where all is trained, it tests */
-    while (t->now.step < t->now.steps) {
+    while (t->now.step < t->now.steps && t->session->stop_signal == 0) {
         t->now.epoch++;
         TUTTI_CHECK(train_epoch(t));
     }
@@ -294,7 +306,9 @@ static tutti_status_t open_loader(training_t *t)
                                                 .seed = (uint64_t)session->settings.seed,
                                                 .shards = tutti_ddp_shards(t->ddp),
                                                 .ranks = session->ranks,
-                                                .rank = session->rank};
+                                                .rank = session->rank,
+                                                .shards_in_turn =
+                                                    tutti_ddp_shard_stride(t->ddp) > 1};
     TUTTI_CHECK(fashion_open_data(session, false, &t->pictures));
     TUTTI_CHECK(fashion_open_data(session, true, &t->test));
     return tutti_dataloader_create(t->pictures, &options, &t->loader);
@@ -327,6 +341,7 @@ static tutti_status_t open_training(training_t *t)
         .shards = (int)session->settings.shards,
         .stage = (int)session->settings.stage,
         .units = {.kind = session->settings.stage == 3 ? session->settings.unit : NULL},
+        .accumulate = (tutti_ddp_accumulate_t)session->settings.accumulation,
         .mesh = session->rows,
         .offload = session->settings.offload_parameters,
         .uneven = TUTTI_DDP_WEIGHTED};
@@ -340,6 +355,7 @@ static tutti_status_t open_training(training_t *t)
     TUTTI_CHECK(open_average(t));
     TUTTI_CHECK(tutti_group_tensor(session->world, TUTTI_F64, TUTTI_SHAPE(tutti_ddp_shards(t->ddp)),
                                    &t->losses));
+    TUTTI_CHECK(tutti_group_tensor(session->world, TUTTI_F64, TUTTI_SHAPE(1), &t->word));
     TUTTI_CHECK(load_checkpoint(t));
     return session->rank == 0 ? report_open(session, t->first_step, &t->report) : TUTTI_OK;
 }
@@ -355,12 +371,19 @@ static tutti_status_t finish(training_t *t)
     }
     report_t *report = t->report;
     t->report = NULL;
-    return report_close(report);
+    TUTTI_CHECK(report_close(report));
+    if (session->stop_signal != 0 && session->rank == 0) {
+        fprintf(stderr, "fashion: stopped by %s behind step %lld%s\n",
+                stopping_name(session->stop_signal), (long long)t->now.step,
+                session->settings.every > 0 ? "; --resume goes on from there" : "");
+    }
+    return TUTTI_OK;
 }
 
 static void close_training(training_t *t)
 {
     (void)report_close(t->report); /* still there after a failure only, which is reported */
+    tutti_tensor_release(t->word);
     tutti_tensor_release(t->losses);
     tutti_averaged_release(t->average);
     tutti_optim_release(t->opt);
@@ -375,7 +398,11 @@ tutti_status_t fashion_train(session_t *session, result_t *result)
     training_t t = {.session = session};
     tutti_status_t status = open_training(&t);
     if (status >= 0) {
+        stopping_begin();
         status = train_all(&t);
+    }
+    if (status >= 0 && session->stop_signal == 0) {
+        stopping_end(); /* nothing asks for signals any more */
     }
     if (status >= 0) {
         status = finish(&t);
@@ -385,5 +412,5 @@ tutti_status_t fashion_train(session_t *session, result_t *result)
                          .samples_per_second = t.now.samples_per_second,
                          .memory = t.memory};
     close_training(&t);
-    return status;
+    return status >= 0 && session->stop_signal != 0 ? stopping_leave(session->world) : status;
 }

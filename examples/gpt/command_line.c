@@ -10,6 +10,7 @@
 static const char *const dtypes[] = {"f32", "bf16", NULL};
 static const char *const gelus[] = {"erf", "tanh", NULL};
 static const char *const policies[] = {"stop", "skip", "warn", NULL};
+static const char *const accumulations[] = {"local", "sharded", NULL}; /* as the library's */
 static const char *const schedules[] = {"cosine", "constant", NULL};
 
 #define INT(field, option, letter, least, most, text)                                              \
@@ -79,6 +80,8 @@ static const tutti_option_t table[] = {
         "of ZeRO: each rank steps a part of the weights; 2: and has no more of gradients; 3: nor "
         "of "
         "weights"),
+    CHOICE(accumulation, "accumulate-gradients", accumulations,
+           "where the gradients of a rank's shards are added up at stage 2 and 3"),
     TEXT(unit, "unit", "KIND", "of modules that come and go together at stage 3: block"),
     TEXT(mesh, "mesh", "dp=D,tp=T,pp=P",
          "ranks that share the data, a layer, the layers; else all share the data. "
@@ -119,6 +122,7 @@ static const tutti_option_t table[] = {
     TEXT(metrics, "metrics", "DIR", "numbers of each step, for TensorBoard, as JSON and as CSV"),
     PATH(summary, "summary", "write the result as JSON; validates at the end"),
     FLAG(evaluate, "evaluate", "only print the loss over --data, in windows of T"),
+    FLAG(modules, "modules", "print the model's parts, with what a batch of them takes, and end"),
     FLAG(digest, "digest", "print a digest of the weights at the end"),
     FLAG(bench, "bench", "train on random tokens and print the time of a step"),
     {0},
@@ -235,6 +239,24 @@ static void print_device(const session_t *session)
            (unsigned long long)stats.copied_bytes);
 }
 
+/* Before the training, not behind it. */
+static tutti_status_t check_outputs(const session_t *session)
+{
+    const settings_t *settings = &session->settings;
+    const output_t outputs[] = {
+        {"save", settings->save, OUTPUT_FILE, false},
+        {"log", settings->log, OUTPUT_FILE, false},
+        {"summary", settings->summary, OUTPUT_FILE, false},
+        {"metrics", settings->metrics, OUTPUT_FOLDER, false},
+        {"trace", settings->trace, OUTPUT_FILE, true},
+        {"checkpoint", settings->every > 0 ? settings->checkpoint : NULL, OUTPUT_FOLDER, true},
+        {"offload", settings->offload, OUTPUT_FOLDER, true},
+        {"offload-parameters", settings->offload_parameters, OUTPUT_FOLDER, true}};
+    return settings->evaluate
+               ? TUTTI_OK
+               : outputs_check(session->world, "gpt", outputs, sizeof outputs / sizeof outputs[0]);
+}
+
 static tutti_status_t open_session(session_t *session)
 {
     const settings_t *settings = &session->settings;
@@ -245,6 +267,7 @@ static tutti_status_t open_session(session_t *session)
     TUTTI_CHECK(tutti_init(NULL, &session->world));
     session->rank = tutti_group_rank(session->world);
     session->ranks = tutti_group_size(session->world);
+    TUTTI_CHECK(check_outputs(session));
     TUTTI_CHECK(tutti_context_create(&options, &session->ctx));
     (void)tutti_context_set_autocast(session->ctx,
                                      settings->dtype == DTYPE_BF16 ? TUTTI_BF16 : TUTTI_F32);
@@ -295,6 +318,9 @@ static tutti_status_t evaluate_only(session_t *session)
 
 static tutti_status_t perform(session_t *session)
 {
+    if (session->settings.modules) {
+        return gpt_print_modules(session);
+    }
     TUTTI_CHECK(open_session(session));
     TUTTI_CHECK(session->settings.bench      ? gpt_measure(session)
                 : session->settings.evaluate ? evaluate_only(session)
@@ -308,6 +334,9 @@ static tutti_status_t perform(session_t *session)
 /* What the table of options cannot say. */
 static const char *find_contradiction(const settings_t *settings)
 {
+    if (settings->modules) {
+        return NULL; /* all else is left alone */
+    }
     if (settings->data == NULL && !settings->bench) {
         return "gpt: --data FILE is missing: give a text to train on";
     }
@@ -355,5 +384,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "gpt: rank %d: %s\n", session.rank, tutti_last_error());
     }
     const bool is_written = close_session(&session);
-    return status < 0 || !is_written ? EXIT_FAILURE : EXIT_SUCCESS;
+    return status < 0 || !is_written  ? EXIT_FAILURE
+           : session.stop_signal != 0 ? 128 + session.stop_signal
+                                      : EXIT_SUCCESS;
 }

@@ -10,6 +10,7 @@
  *     evaluate.c  mean loss over a text, in windows that do not overlap, spread over the ranks
  *     whole.c     all weights on rank 0, whoever has them
  *     sample.c    text from the model, byte by byte
+ *     modules.c   --modules: what the model is made of
  *     measure.c   --bench: the time of a step on random tokens
  *     report.c    progress line, log, summary
  */
@@ -17,6 +18,8 @@
 #define TT_GPT_H
 
 #include <tutti/tutti.h>
+
+#include "../common/common.h"
 
 typedef struct {
     const char *data, *save, *load, *log, *reference, *summary, *hook, *bucket_mb, *trace, *unit;
@@ -27,8 +30,9 @@ typedef struct {
     int64_t micro_batches, stages_per_rank, tp_shards;
     int64_t device_mib, device_launch_ns, device_copy_mb; /* zeros: as the device has it */
     double seconds, lr, weight_decay, clip, dropout, ema;
-    int dtype, schedule, on_nan, gelu;
-    bool tie_head, evaluate, digest, bench, no_overlap, recompute, resume, whole, per_host;
+    int dtype, schedule, on_nan, gelu, accumulation;
+    bool tie_head, evaluate, digest, bench, modules, no_overlap, recompute, resume, whole;
+    bool per_host;
     bool sequence_parallel, vertical_sync;
 } settings_t;
 
@@ -52,6 +56,7 @@ typedef struct {
     tutti_trace_t *trace;   /* NULL: none */
     tutti_device_t *device; /* NULL: the host */
     int rank, ranks;
+    int stop_signal; /* that ended the training, on all ranks; 0: none */
     bool has_warned; /* of a loss that is no number */
 } session_t;
 
@@ -60,6 +65,10 @@ tutti_status_t gpt_open_text(const session_t *session, double from, double to, i
                              tutti_dataset_t **out);
 
 tutti_status_t gpt_train(session_t *session);
+
+/* --modules: the model's tree, with what a batch takes in each part; on meta, so that any size
+ * will do. */
+tutti_status_t gpt_print_modules(session_t *session);
 tutti_status_t gpt_measure(session_t *session);
 
 /* Mean nats per byte over at most `windows_max` windows (0: all), the same on every rank. */

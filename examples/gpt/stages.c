@@ -107,6 +107,16 @@ static tutti_tensor_t *loss_of_logits(tutti_scope_t *s, tutti_tensor_t *const *o
     return gpt_loss_of(s, user, outputs[0], targets[0]);
 }
 
+/* A row without any has a plan of one, which it does not use. */
+static int shards_of_row(const session_t *session)
+{
+    const int rank = tutti_group_rank(session->data), ranks = tutti_group_size(session->data),
+              shards = session->settings.shards > 0 ? (int)session->settings.shards : ranks;
+    const int count =
+        tutti_ddp_first_shard(shards, ranks, rank + 1) - tutti_ddp_first_shard(shards, ranks, rank);
+    return gpt_steps_inside(&session->settings) || count == 0 ? 1 : count;
+}
+
 tutti_status_t gpt_open_pipeline(session_t *session, tutti_pipeline_t **out)
 {
     char text[4096];
@@ -116,6 +126,7 @@ tutti_status_t gpt_open_pipeline(session_t *session, tutti_pipeline_t **out)
         .plan = {.schedule = settings->pipeline,
                  .stages_per_rank = (int)settings->stages_per_rank,
                  .micro_batches = (int)settings->micro_batches,
+                 .shards = shards_of_row(session),
                  .vertical_sync = settings->vertical_sync},
         .loss = loss_of_logits,
         .loss_user = session};

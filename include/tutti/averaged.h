@@ -35,7 +35,7 @@ typedef struct tutti_averaged tutti_averaged_t;
 
 /** Zero means default. */
 typedef struct tutti_averaged_options {
-    double decay; /**< a = decay a + (1 - decay) x, in (0, 1); 0: the mean of all updates */
+    double decay; /**< a = decay a + (1 - decay) x, below 1; 0: the mean of all updates */
     bool buffers; /**< floating buffers are averaged, too; else the average has those of the last
                        update */
 } tutti_averaged_options_t;

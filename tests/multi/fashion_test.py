@@ -93,6 +93,10 @@ class Bits(unittest.TestCase):
         self.assertEqual(train("--dtype", "bf16", "--dropout", "0.5", ranks=2,
                                TUTTI_WIRES="tcp")["digest"], short)
 
+    def test_sums_that_stay_sharded_change_no_bit(self):
+        self.assertEqual(train("--stage", "2", "--accumulate-gradients", "sharded",
+                               ranks=3)["digest"], train()["digest"])
+
     def test_threads_change_no_bit(self):
         self.assertEqual(train("--threads", "3")["digest"], train()["digest"])
 
@@ -173,7 +177,8 @@ class Files(unittest.TestCase):
         result, memory = out.splitlines()[-2:]
         self.assertEqual(json.loads(result)["digest"], digest)
         self.assertRegex(memory, r"^rank 0 stage 0 parameter_bytes \d+ gradient_bytes \d+ "
-                                 r"optimizer_bytes \d+ sent_bytes 0$")
+                                 r"optimizer_bytes \d+ sent_bytes 0 local_traffic 0 "
+                                 r"sharded_traffic 0$")
 
 
 class BadNumbers(unittest.TestCase):

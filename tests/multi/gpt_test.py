@@ -86,6 +86,12 @@ class Bits(unittest.TestCase):
         self.assertEqual(train("--shards", "4", "--stage", "3", "--unit", "block", "--mesh",
                                "replicate=2,shard=2", ranks=4), expected)
 
+    def test_sums_that_stay_sharded_change_no_bit(self):
+        expected = train("--shards", "3")
+        for stage in (["2"], ["3", "--unit", "block"]):
+            self.assertEqual(train("--shards", "3", "--accumulate-gradients", "sharded", "--stage",
+                                   *stage, ranks=2), expected, stage)
+
     def test_bad_meshes_are_named(self):
         for options, want in [(["--mesh", "dp=2,tq=1"], "--mesh dp=2,tq=1: want sizes such as"),
                               (["--mesh", "tp=2", "--tp-shards", "3"],

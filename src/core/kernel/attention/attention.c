@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 
 #include "core/base/alloc.h"
+#include "core/base/profiler.h"
 #include "core/kernel/attention/attention_ops.h"
 
 typedef void (*head_fn_t)(const tt_head_t *head);
@@ -161,15 +162,28 @@ static const tt_kernel_t backward_kernel =
 static const tt_kernel_t hidden_kernel =
     TT_KERNEL("attention_hidden", tt_attention_t, run_hidden, pointers);
 
+/* `products` of D for each pair of a query and a key that it sees; of key_padding nothing is known
+ * here. */
+static void count(const tt_attention_t *a, int products)
+{
+    const int64_t seen = a->tq < a->tk ? a->tq : a->tk; /* queries that see one key more each */
+    const double pairs =
+        a->causal ? (double)seen * (double)(seen + 1) / 2 + (double)(a->tq - seen) * (double)a->tk
+                  : (double)a->tq * (double)a->tk;
+    tt_profile_count(2.0 * products * (double)a->d * pairs * (double)(a->batch * a->heads));
+}
+
 tutti_status_t tt_attention_forward(tt_exec_t *exec, const tt_attention_t *attention)
 {
     TT_TRY(check(attention));
+    count(attention, 2); /* scores, and the sum of v */
     return tt_launch(exec, &forward_kernel, attention);
 }
 
 tutti_status_t tt_attention_backward(tt_exec_t *exec, const tt_attention_t *attention)
 {
     TT_TRY(check(attention));
+    count(attention, 5); /* scores again, dp, and dv, dq, dk */
     return tt_launch(exec, &backward_kernel, attention);
 }
 

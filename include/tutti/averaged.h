@@ -44,8 +44,8 @@ typedef struct tutti_averaged_options {
  * Averages of all parameters of a module; they begin with the first update, whose values they have.
  *
  * @param ctx      of the module
- * @param module   its tensors are retained. Behind what deals its parameters out: tutti_parallelize(),
- *                 tutti_pipeline_create(), tutti_ddp_create()
+ * @param module   its tensors are retained. Behind what deals its parameters out:
+ *                 tutti_parallelize(), tutti_pipeline_create(), tutti_ddp_create()
  * @param options  NULL for the defaults
  * @param out      owned by the caller
  * @thread         the context's; no other rank waits

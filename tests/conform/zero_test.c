@@ -5,7 +5,6 @@
 #include <stddef.h>
 #include <string.h>
 
-#include <tutti/averaged.h>
 #include <tutti/data_files.h>
 #include <tutti/ddp.h>
 #include <tutti/modes.h>
@@ -243,34 +242,6 @@ static tutti_status_t schedule_final_div_factor(trial_t *t)
     tutti_schedule_t s = one_cycle;
     s.final_div_factor = t->value;
     return schedule(t, &s);
-}
-
-static tutti_status_t keep_average(void *user, const char *name, tutti_tensor_t *x)
-{
-    if (strcmp(name, "weight") == 0) {
-        keep(user, 0, x);
-    }
-    return TUTTI_OK;
-}
-
-/* Of two updates. */
-static tutti_status_t averaged_decay(trial_t *t)
-{
-    tutti_module_t *net;
-    tutti_averaged_t *average;
-    const tutti_linear_options_t linear = {.in = 6, .out = 4};
-    const tutti_averaged_options_t o = {.decay = t->value};
-    TUTTI_CHECK(tutti_module_create(t->ctx, &tutti_linear_layer, &linear, &net));
-    TUTTI_CHECK(tutti_averaged_create(t->ctx, net, &o, &average));
-    tutti_tensor_t *weight = tutti_module_find(net, "weight");
-    TUTTI_CHECK(tutti_tensor_fill(weight, 1));
-    TUTTI_CHECK(tutti_averaged_update(average));
-    TUTTI_CHECK(tutti_tensor_copy(weight, numbers(t->s, TUTTI_SHAPE(4, 6))));
-    TUTTI_CHECK(tutti_averaged_update(average));
-    const tutti_status_t status = tutti_averaged_each_state(average, keep_average, t);
-    tutti_averaged_release(average);
-    tutti_module_release(net);
-    return status;
 }
 
 static tutti_status_t scaler(const tutti_scaler_options_t *o)

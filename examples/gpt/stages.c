@@ -112,8 +112,10 @@ static int shards_of_row(const session_t *session)
 {
     const int rank = tutti_group_rank(session->data), ranks = tutti_group_size(session->data),
               shards = session->settings.shards > 0 ? (int)session->settings.shards : ranks;
-    const int count =
-        tutti_ddp_first_shard(shards, ranks, rank + 1) - tutti_ddp_first_shard(shards, ranks, rank);
+    const int count = session->settings.accumulation == TUTTI_DDP_SHARDED
+                          ? (shards - rank + ranks - 1) / ranks /* in turn */
+                          : tutti_ddp_first_shard(shards, ranks, rank + 1) -
+                                tutti_ddp_first_shard(shards, ranks, rank);
     return gpt_steps_inside(&session->settings) || count == 0 ? 1 : count;
 }
 

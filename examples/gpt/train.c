@@ -18,6 +18,7 @@ typedef struct {
     tutti_pipeline_t *pipeline;     /* NULL: the model is none */
     tutti_pipeline_shard_t *shards; /* of a pipeline's row, and what they have */
     row_batch_t *batches;
+    double *row_losses;
     tutti_ddp_t *ddp; /* NULL: stages step inside a batch, and nothing is averaged */
     tutti_optim_t *opt;
     tutti_averaged_t *average; /* NULL: none */
@@ -104,16 +105,22 @@ static void read_shard(training_t *t, tutti_scope_t *s, int shard, row_batch_t *
 static tutti_status_t train_read(training_t *t, tutti_scope_t *s, double *losses)
 {
     int first, count;
+    const int stride = tutti_ddp_shard_stride(t->ddp);
     tutti_ddp_local_shards(t->ddp, &first, &count);
     for (int i = 0; i < count; i++) {
         row_batch_t *batch = &t->batches[i];
-        read_shard(t, s, first + i, batch);
+        read_shard(t, s, first + i * stride, batch);
         t->shards[i] = (tutti_pipeline_shard_t){
             .batch = {.inputs = &batch->tokens, 1, .targets = &batch->targets, 1}};
     }
-    return tutti_scope_status(s) < 0
-               ? TUTTI_OK /* which closing the scope tells */
-               : tutti_pipeline_step_shards(t->pipeline, t->shards, count, &losses[first]);
+    if (tutti_scope_status(s) < 0) {
+        return TUTTI_OK; /* which closing the scope tells */
+    }
+    TUTTI_CHECK(tutti_pipeline_step_shards(t->pipeline, t->shards, count, t->row_losses));
+    for (int i = 0; i < count; i++) {
+        losses[first + i * stride] = t->row_losses[i];
+    }
+    return TUTTI_OK;
 }
 
 /* All shards of this rank, in one schedule. */
@@ -467,7 +474,9 @@ static tutti_status_t open_row(training_t *t)
     tutti_ddp_local_shards(t->ddp, &first, &count);
     t->shards = calloc((size_t)count + 1, sizeof *t->shards);
     t->batches = calloc((size_t)count + 1, sizeof *t->batches);
-    return t->shards != NULL && t->batches != NULL ? TUTTI_OK : TUTTI_ERR_NOMEM;
+    t->row_losses = calloc((size_t)count + 1, sizeof *t->row_losses);
+    return t->shards != NULL && t->batches != NULL && t->row_losses != NULL ? TUTTI_OK
+                                                                            : TUTTI_ERR_NOMEM;
 }
 
 static tutti_status_t open_training(training_t *t)
@@ -516,6 +525,7 @@ static void close_training(training_t *t)
     tutti_ddp_release(t->ddp);
     tutti_pipeline_release(t->pipeline);
     free(t->shards);
+    free(t->row_losses);
     free(t->batches);
 }
 

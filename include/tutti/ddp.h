@@ -268,8 +268,9 @@ TUTTI_API void tutti_ddp_local_shards(const tutti_ddp_t *ddp, int *first, int *c
 TUTTI_API int tutti_ddp_shard_stride(const tutti_ddp_t *ddp);
 
 /** The first shard that a rank hosts of `shards` on `ranks` ranks, before there is a ddp; `rank`
- * may be `ranks`, so that a rank has as many as lie between it and the next. @thread any @errors
- * none */
+ *  may be `ranks`, so that a rank has as many as lie between it and the next. Where shards are
+ *  hosted in turn (options.accumulate), rank r has r, r + ranks, … instead. @thread any @errors
+ *  none */
 TUTTI_API int tutti_ddp_first_shard(int shards, int ranks, int rank);
 
 /**

@@ -30,12 +30,13 @@ typedef struct {
     int64_t micro_batches, stages_per_rank, tp_shards;
     int64_t device_mib, device_launch_ns, device_copy_mb; /* zeros: as the device has it */
     double seconds, lr, weight_decay, clip, dropout, ema;
-    int dtype, schedule, on_nan, accumulation;
-    bool evaluate, digest, bench, modules, no_overlap, recompute, resume, whole, per_host;
-    bool sequence_parallel, vertical_sync, post_validate;
+    int dtype, schedule, on_nan, gelu, accumulation;
+    bool tie_head, evaluate, digest, bench, modules, no_overlap, recompute, resume, whole;
+    bool per_host, sequence_parallel, vertical_sync, post_validate;
 } settings_t;
 
 enum { DTYPE_F32, DTYPE_BF16 };
+enum { GELU_ERF, GELU_TANH };
 enum { ON_NAN_STOP, ON_NAN_SKIP, ON_NAN_WARN };
 enum { SCHEDULE_COSINE, SCHEDULE_CONSTANT };
 enum { VOCAB = 256 };

@@ -139,6 +139,28 @@ static void the_callers_steps_are_refused(void **state)
     tt_team_expect(2, 0, refuse_steps, NULL);
 }
 
+/* Nobody has one then, whatever it had. */
+static void differ(tt_member_t *m)
+{
+    tt_trainer_t t;
+    double loss;
+    const tt_training_t training = tt_training_of(&plain);
+    TT_EXPECT(m, tt_async_open(&t, &plain, &training, m->group) == 0);
+    tutti_optim_t *mine = m->rank == 0 ? t.opt : NULL;
+    expect_text(m, tutti_pipeline_set_optimizer(t.pipeline, mine), TUTTI_ERR_MISMATCH,
+                "this rank gives one, and another rank takes it away (NULL)");
+    TT_EXPECT(m, t.opt->driver == NULL);
+    TT_EXPECT(m, tutti_pipeline_set_optimizer(t.pipeline, t.opt) == 0);
+    TT_EXPECT(m, tt_async_batch(&t, &plain, 0, &loss) == 0);
+    tt_trainer_close(&t);
+}
+
+static void an_optimizer_on_some_ranks_is_told_at_once(void **state)
+{
+    (void)state;
+    tt_team_expect(2, 0, differ, NULL);
+}
+
 /* Every optimizer that is given is refused, and the pipeline goes on with its own. */
 static void refuse_optimizers(tt_member_t *m)
 {
@@ -426,6 +448,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_does_not_go_with_it_is_refused),
         cmocka_unit_test(a_tied_weight_of_one_stage_is_taken),
+        cmocka_unit_test(an_optimizer_on_some_ranks_is_told_at_once),
         cmocka_unit_test(the_callers_steps_are_refused),
         cmocka_unit_test(optimizers_that_it_cannot_step_are_refused),
         cmocka_unit_test(memory_is_that_of_the_versions),

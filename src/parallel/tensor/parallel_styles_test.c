@@ -181,15 +181,15 @@ typedef struct {
     const char *text;
 } refused_t;
 
-static void try_rules(tt_member_t *m)
+static void expect_refused(tt_member_t *m, const refused_t *r,
+                           const tutti_transformer_block_options_t *block)
 {
-    const refused_t *r = m->user;
     place_t p = {0};
     char before[TUTTI_DIGEST_BYTES], after[TUTTI_DIGEST_BYTES];
     const tutti_parallel_options_t options = {.shards = r->shards,
                                               .rules = r->rule_count > 0 ? r->rules : NULL,
                                               .rule_count = r->rule_count};
-    TT_EXPECT(m, open_place(&p, &tutti_transformer_block_layer, &block_options) == TUTTI_OK);
+    TT_EXPECT(m, open_place(&p, &tutti_transformer_block_layer, block) == TUTTI_OK);
     TT_EXPECT(m, tutti_module_digest(p.net, before) == TUTTI_OK);
     TT_EXPECT(m, tutti_parallelize(p.net, m->group, &options) == r->status);
     if (strstr(tutti_last_error(), r->text) == NULL) {
@@ -200,6 +200,30 @@ static void try_rules(tt_member_t *m)
     TT_EXPECT(m, tutti_tensor_status(tutti_forward(p.s, p.net, x)) == TUTTI_OK);
     TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_OK); /* the group is as it was, too */
     TT_EXPECT(m, close_place(&p) == TUTTI_OK);
+}
+
+static void try_rules(tt_member_t *m)
+{
+    expect_refused(m, m->user, &block_options);
+}
+
+/* Six heads, of which each two share keys: half a group is no shard. */
+static void try_groups(tt_member_t *m)
+{
+    tutti_transformer_block_options_t block = block_options;
+    block.kv_heads = 3;
+    expect_refused(m, m->user, &block);
+}
+
+static void groups_of_heads_are_not_cut(void **state)
+{
+    (void)state;
+    refused_t r = {.shards = 2,
+                   .status = TUTTI_ERR_ARG,
+                   .text = "3 heads of keys and values are not divisible by 2 shards: choose "
+                           "shards that divide them (3 at most), or a number of them that is a "
+                           "multiple of 2"};
+    tt_team_expect_quietly(2, 20000, try_groups, &r);
 }
 
 static void bad_plans_are_named_and_change_nothing(void **state)
@@ -431,6 +455,48 @@ static void nobody_waits_for_a_rank_that_failed(void **state)
     tt_team_expect_quietly(2, 100000, fail_inside, &in_backward);
 }
 
+static void fail_leaf(tutti_scope_t *s, tutti_tensor_t *leaf, void *user)
+{
+    (void)leaf, (void)user;
+    (void)tutti_scope_fail(s, TT_FAIL(TUTTI_ERR_IO, "it fails here"));
+}
+
+/* Rank 1 fails when it takes the gradients of the weights, in a turn of their own. */
+static void fail_in_second_turn(tt_member_t *m)
+{
+    place_t p = {0};
+    tutti_backward_run_t *run;
+    TT_EXPECT(m, open_place(&p, &tutti_transformer_block_layer, &block_options) == TUTTI_OK);
+    TT_EXPECT(m, tutti_parallelize(p.net, m->group, NULL) == TUTTI_OK);
+    tutti_tensor_t *x = tutti_ones(p.s, TUTTI_F32, TUTTI_SHAPE(BATCH, LENGTH, WIDTH)), *grad;
+    TT_EXPECT(m, tutti_tensor_set_requires_grad(x, true) == TUTTI_OK);
+    for (int i = 0; i < 2; i++) { /* the first run is given up, and ends nothing */
+        const tutti_root_t root = {.tensor = tutti_sum(p.s, tutti_forward(p.s, p.net, x))};
+        TT_EXPECT(m, tutti_backward_inputs(p.s, &root, 1, NULL, &x, 1, &grad, &run) == TUTTI_OK);
+        if (i == 0) {
+            tutti_backward_release(run);
+        }
+    }
+    tutti_tensor_t *weight = tutti_module_find(p.net, "ln1.weight");
+    TT_EXPECT(m, weight != NULL);
+    if (m->rank == 1) {
+        TT_EXPECT(m, tutti_tensor_on_accumulate(weight, fail_leaf, m) == TUTTI_OK);
+    }
+    tutti_status_t status = tutti_backward_weights(run);
+    if (m->rank == 0 && status >= 0) { /* perhaps it needed nothing of rank 1 */
+        status = tutti_barrier(m->group, NULL);
+    }
+    TT_EXPECT(m, status == (m->rank == 1 ? TUTTI_ERR_IO : TUTTI_ERR_ABORTED));
+    tutti_tensor_remove_hooks(weight, m);
+    (void)close_place(&p);
+}
+
+static void nobody_waits_for_a_second_turn_that_failed(void **state)
+{
+    (void)state;
+    tt_team_expect_quietly(2, 100000, fail_in_second_turn, NULL);
+}
+
 /* Rank 1 has nothing to give to the module: what made its input has failed. It stays until rank 0
  * has heard of it. */
 static void pass_a_failure(tt_member_t *m)
@@ -648,12 +714,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_style_sends_what_its_formula_says),
+        cmocka_unit_test(groups_of_heads_are_not_cut),
         cmocka_unit_test(bad_plans_are_named_and_change_nothing),
         cmocka_unit_test(ranks_with_other_values_are_told),
         cmocka_unit_test(ranks_with_other_rules_are_told),
         cmocka_unit_test(inputs_and_results_are_prepared),
         cmocka_unit_test(an_embedding_gives_no_negative_zero),
         cmocka_unit_test(nobody_waits_for_a_rank_that_failed),
+        cmocka_unit_test(nobody_waits_for_a_second_turn_that_failed),
         cmocka_unit_test(nobody_waits_for_a_rank_without_an_input),
         cmocka_unit_test(nobody_waits_for_a_rank_that_cannot_look),
         cmocka_unit_test(no_allocation_that_fails_is_lost),

@@ -266,7 +266,7 @@ static void write_rank(int rank, const char *boot, int64_t begin_ns, int64_t wal
     FILE *file = fopen(name, "w");
     assert_non_null(file);
     fprintf(file,
-            "tutti profile 1\n{\"rank\":%d,\"world_size\":2,\"threads\":1,\"peak_gflops\":1,"
+            "tutti profile 1\n{\"rank\":%d,\"world_size\":2,\"threads\":1,\"peak_mflops\":1000,"
             "\"begin_ns\":%lld,\"end_ns\":%lld,\"wall_ns\":%lld,\"host\":\"h%d\",\"boot\":\"%s\","
             "\"program\":\"p\"}\n{\"peak_bytes\":0,\"alive\":[]}\n{\"modules\":[]}\n"
             "{\"lane\":\"main\",\"rank\":%d,\"lost\":0,\"events\":0,\"calls\":%d,\"rows\":["

@@ -93,10 +93,10 @@ bool tutti_profile_is_on(void)
     return atomic_load(&tt_profile_records);
 }
 
-void tt_profile_set_peak(double gflops, int threads)
+void tt_profile_note_threads(int threads, double (*core_peak)(void))
 {
     pthread_mutex_lock(&tt_profile.lock);
-    tt_profile.peak_gflops = gflops > tt_profile.peak_gflops ? gflops : tt_profile.peak_gflops;
+    tt_profile.core_peak = core_peak;
     tt_profile.threads = threads > tt_profile.threads ? threads : tt_profile.threads;
     pthread_mutex_unlock(&tt_profile.lock);
 }
@@ -165,7 +165,7 @@ static void put_process(out_t *out, int64_t end_ns)
     char host[TEXT_BYTES] = "", text[TEXT_BYTES];
     (void)gethostname(host, sizeof host - 1);
     put(out, "{\"rank\":%d,\"world_size\":%d,\"threads\":%d,\"peak_mflops\":%" PRIu64 ",", p->rank,
-        p->world_size, p->threads, whole(p->peak_gflops * 1000));
+        p->world_size, p->threads, p->core_peak == NULL ? 0 : whole(p->core_peak() * 1000));
     put(out, "\"begin_ns\":%" PRId64 ",\"end_ns\":%" PRId64 ",\"wall_ns\":%" PRId64 ",\"host\":",
         p->begin_ns, end_ns, p->wall_ns);
     put_text(out, host);
@@ -330,9 +330,4 @@ tutti_status_t tt_profile_follow_environment(void)
     tt_profile.has_followed = tt_profile.has_followed || status >= 0;
     pthread_mutex_unlock(&tt_profile.lock);
     return status;
-}
-
-bool tt_profile_wants_peak(void)
-{
-    return atomic_load(&tt_profile_records) && tt_profile.threads == 0;
 }

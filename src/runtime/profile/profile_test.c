@@ -62,10 +62,15 @@ static void end(double elements, uint64_t bytes, int64_t at)
     tt_profile_end((tt_profile_end_t){elements, bytes});
 }
 
+static double measure_core(void)
+{
+    return 100;
+}
+
 static void record_a_step(void)
 {
     assert_int_equal(tutti_profile_start(path), TUTTI_OK);
-    tt_profile_set_peak(100, 2);
+    tt_profile_note_threads(2, measure_core);
     const uint32_t module = tt_profile_module("gpt.head");
     assert_int_equal(tt_profile_module("gpt.head"), module);
     begin(TT_PROFILE_MODULE, "linear", module, 2000);

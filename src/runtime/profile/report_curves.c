@@ -224,7 +224,7 @@ void tt_page_curve(tt_byte_row_t *page, const tt_curve_t *curve)
         }
     }
     tt_row_print(page, "<figure><figcaption>");
-    tt_page_text(page, curve->name);
+    tt_row_html(page, curve->name);
     tt_row_print(page, odd > 0 ? " <b>(%zu values are no numbers)</b>" : "", odd);
     tt_row_print(page, "</figcaption><svg viewBox=\"0 0 %d %d\" role=\"img\">", LEFT + WIDTH + 10,
                  TOP + HEIGHT + 24);

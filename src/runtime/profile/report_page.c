@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,31 +35,6 @@ static const char head[] =
     ".c1{fill:#4a90d9}.c2{fill:#e0913a}.c3{fill:#3a9d5d}.c4{fill:#d33}.c5{fill:#999}\n"
     "table{border-collapse:collapse}td{padding:.1em 1em .1em 0;vertical-align:top}\n"
     "</style>\n";
-
-void tt_page_text(tt_byte_row_t *page, const char *text)
-{
-    for (const char *at = text; *at != 0; at++) {
-        switch (*at) {
-        case '<':
-            tt_row_print(page, "&lt;");
-            break;
-        case '>':
-            tt_row_print(page, "&gt;");
-            break;
-        case '&':
-            tt_row_print(page, "&amp;");
-            break;
-        case '"':
-            tt_row_print(page, "&quot;");
-            break;
-        case '\'':
-            tt_row_print(page, "&#39;");
-            break;
-        default:
-            tt_row_add(page, (unsigned char)*at < ' ' && *at != '\n' ? "?" : at, 1);
-        }
-    }
-}
 
 /* ---- what is in the folder ------------------------------------------------------------------- */
 
@@ -101,23 +77,58 @@ static tutti_status_t add_file(found_t *found, const char *path)
     return TUTTI_OK;
 }
 
-static tutti_status_t look_into(const char *folder, found_t *found)
+/* Files of metrics in the order of their names; of profiles each says its rank. */
+typedef struct {
+    char (*names)[NAME_MAX + 1];
+    size_t count, capacity;
+} names_t;
+
+static tutti_status_t add_name(names_t *names, const char *name)
 {
-    struct dirent **entries;
-    tutti_status_t status = TUTTI_OK;
-    const int count = scandir(folder, &entries, NULL, alphasort);
-    if (count < 0) {
+    if (names->count == names->capacity) {
+        const size_t capacity = names->capacity == 0 ? 16 : 2 * names->capacity;
+        void *grown = tt_realloc(names->names, capacity * sizeof *names->names, what);
+        TT_TRY_ALLOC(grown);
+        names->names = grown;
+        names->capacity = capacity;
+    }
+    snprintf(names->names[names->count++], sizeof *names->names, "%s", name);
+    return TUTTI_OK;
+}
+
+static tutti_status_t read_names(const char *folder, names_t *out)
+{
+    DIR *stream = opendir(folder);
+    if (stream == NULL) {
         return TT_FAIL(TUTTI_ERR_IO, "report %s: %s", folder, strerror(errno));
     }
-    for (int i = 0; i < count; i++) {
-        char path[PATH_BYTES];
-        snprintf(path, sizeof path, "%s/%s", folder, entries[i]->d_name);
-        if (status >= 0 && entries[i]->d_name[0] != '.' && entries[i]->d_type != DT_DIR) {
-            status = add_file(found, path);
-        }
-        free(entries[i]);
+    tutti_status_t status = TUTTI_OK;
+    for (const struct dirent *entry; status >= 0 && (entry = readdir(stream)) != NULL;) {
+        const bool is_wanted = entry->d_name[0] != '.' && entry->d_type != DT_DIR;
+        status = is_wanted ? add_name(out, entry->d_name) : TUTTI_OK;
     }
-    free(entries);
+    closedir(stream);
+    return status;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(a, b);
+}
+
+static tutti_status_t look_into(const char *folder, found_t *found)
+{
+    names_t names = {0};
+    tutti_status_t status = read_names(folder, &names);
+    if (names.count > 0) {
+        qsort(names.names, names.count, sizeof *names.names, compare_names);
+    }
+    for (size_t i = 0; i < names.count && status >= 0; i++) {
+        char path[PATH_BYTES];
+        snprintf(path, sizeof path, "%s/%s", folder, names.names[i]);
+        status = add_file(found, path);
+    }
+    tt_free(names.names);
     return status < 0 || found->count > 0 || found->number_files > 0
                ? status
                : TT_FAIL(TUTTI_ERR_NOT_FOUND,
@@ -142,9 +153,9 @@ static void print_settings(tt_byte_row_t *page, const found_t *found)
     tt_row_print(page, "<table>\n<tr><td>report by</td><td>tutti %s</td></tr>\n", tutti_version());
     for (size_t i = 0; i < found->numbers.note_count; i++) {
         tt_row_print(page, "<tr><td>");
-        tt_page_text(page, found->numbers.notes[i].name);
+        tt_row_html(page, found->numbers.notes[i].name);
         tt_row_print(page, "</td><td>");
-        tt_page_text(page, found->numbers.notes[i].text);
+        tt_row_html(page, found->numbers.notes[i].text);
         tt_row_print(page, "</td></tr>\n");
     }
     tt_row_print(page, "</table>\n");
@@ -171,7 +182,7 @@ static tutti_status_t print_table(tt_byte_row_t *page, const tutti_profile_t *pr
     tutti_buffer_t text;
     TT_TRY(tutti_profile_table(profile, &text));
     tt_row_print(page, "<h2>Operations, modules, calls, ranks, memory</h2>\n<pre>");
-    tt_page_text(page, text.data);
+    tt_row_html(page, text.data);
     tt_row_print(page, "</pre>\n");
     tutti_buffer_release(&text);
     return TUTTI_OK;
@@ -197,9 +208,9 @@ static tutti_status_t print_page(tt_byte_row_t *page, const char *folder, const 
 {
     tt_row_add(page, head, sizeof head - 1);
     tt_row_print(page, "<title>");
-    tt_page_text(page, folder);
+    tt_row_html(page, folder);
     tt_row_print(page, "</title></head><body>\n<h1>");
-    tt_page_text(page, folder);
+    tt_row_html(page, folder);
     tt_row_print(page, "</h1>\n");
     print_settings(page, found);
     print_curves(page, &found->numbers);

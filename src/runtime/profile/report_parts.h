@@ -1,13 +1,10 @@
 /* A report: one page of HTML with pictures in SVG, without a script and without anything from
- * outside. Whatever comes from files is text there: tt_page_text() alone writes it. */
+ * outside. Whatever comes from files is text there: tt_row_html() alone writes it. */
 #ifndef TT_REPORT_PARTS_H
 #define TT_REPORT_PARTS_H
 
 #include "runtime/profile/profile_parts.h"
 #include "runtime/profile/profile_text.h"
-
-/* A text of a file's, with < > & " ' and control characters made harmless. */
-void tt_page_text(tt_byte_row_t *page, const char *text);
 
 /* ---- report_curves.c: metrics.jsonl ---------------------------------------------------------- */
 

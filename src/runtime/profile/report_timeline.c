@@ -139,7 +139,7 @@ static void print_name(tt_byte_row_t *page, const tt_told_lane_t *lane, int y)
 {
     tt_row_print(page, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">%d ", LEFT - 6,
                  y + LANE_HEIGHT - 4, lane->rank);
-    tt_page_text(page, lane->name);
+    tt_row_html(page, lane->name);
     tt_row_print(page, "</text>");
 }
 

@@ -12,7 +12,7 @@
  *     sample.c    text from the model, byte by byte
  *     modules.c   --modules: what the model is made of
  *     measure.c   --bench: the time of a step on random tokens
- *     report.c    progress line, log, summary
+ *     gpt_report.c  progress line, log, summary
  */
 #ifndef TT_GPT_H
 #define TT_GPT_H
@@ -54,6 +54,7 @@ typedef struct {
     int64_t params;         /* of the whole model */
     tutti_trace_t *trace;   /* NULL: none */
     tutti_device_t *device; /* NULL: the host */
+    char command[1024];     /* as it was given */
     int rank, ranks;
     int stop_signal; /* that ended the training, on all ranks; 0: none */
     bool has_warned; /* of a loss that is no number */
@@ -138,7 +139,7 @@ tutti_status_t gpt_choose_cut(session_t *session, const tutti_pipeline_run_optio
 
 double seconds_now(void);
 
-/* ---- report.c ------------------------------------------------------------------------------ */
+/* ---- gpt_report.c --------------------------------------------------------------------------- */
 
 typedef struct {
     int64_t step;
@@ -152,6 +153,7 @@ tutti_status_t report_open(const session_t *session, bool is_continued, int64_t 
                            report_t **out);
 void report_step(report_t *report, const progress_t *progress);
 void report_validation(report_t *report, int64_t step, double seconds, double loss);
+void report_digest(report_t *report, int64_t step, const char *digest);
 tutti_status_t report_close(report_t *report); /* IO if the log is not whole */
 
 typedef struct {

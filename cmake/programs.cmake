@@ -39,7 +39,12 @@ if(TUTTI_CLI_SOURCES)
   set_target_properties(tutti_cli PROPERTIES OUTPUT_NAME tutti)
 endif()
 
+set(TUTTI_SKIPPED common) # what whole programs share
 tutti_programs_of(${PROJECT_SOURCE_DIR}/examples bin tutti_static)
+file(GLOB sources examples/common/*.c)
+foreach(name gpt fashion)
+  target_sources(${name} PRIVATE ${sources})
+endforeach()
 
 # These compare with oneDNN, which the library itself does without: left out where it is missing.
 set(TUTTI_WITH_DNNL matmul_speed attention_speed)

@@ -12,8 +12,10 @@ typedef struct {
     tutti_ddp_t *ddp;
     tutti_ddp_memory_t memory;
     tutti_optim_t *opt;
-    report_t *report;       /* NULL: not on this rank */
-    tutti_tensor_t *losses; /* [V] f64: of each shard, summed over its samples */
+    tutti_averaged_t *average; /* NULL: none */
+    report_t *report;          /* NULL: not on this rank */
+    tutti_tensor_t *losses;    /* [V] f64: of each shard, summed over its samples */
+    tutti_tensor_t *word;      /* [1] f64: the signal to stop */
     progress_t now;
     int64_t samples;
     bool has_warned;    /* of a loss that is no number */
@@ -86,13 +88,25 @@ static tutti_status_t judge(training_t *t, double norm, bool *skips)
     return TUTTI_OK;
 }
 
-static tutti_status_t train_step(training_t *t)
+static double learning_rate(const training_t *t)
 {
+    const settings_t *settings = &t->session->settings;
     const tutti_schedule_t schedule = {.kind = TUTTI_SCHEDULE_WARMUP_COSINE,
-                                       .lr = t->session->settings.lr,
+                                       .lr = settings->lr,
                                        .warmup_steps = t->now.steps / 20,
                                        .total_steps = t->now.steps,
                                        .min_ratio = 0.01};
+    const tutti_swa_schedule_t swa = {.before = schedule,
+                                      .start = settings->swa,
+                                      .anneal_steps = t->now.steps / 20,
+                                      .lr = settings->swa_lr > 0 ? settings->swa_lr
+                                                                 : settings->lr / 2};
+    return settings->swa > 0 ? tutti_swa_lr(&swa, t->now.step)
+                             : tutti_schedule_lr(&schedule, t->now.step);
+}
+
+static tutti_status_t train_step(training_t *t)
+{
     double norm;
     bool skips;
     tutti_context_set_step(t->session->ctx, t->now.step);
@@ -101,12 +115,68 @@ static tutti_status_t train_step(training_t *t)
         TUTTI_CHECK(train_shard(t));
     }
     TUTTI_CHECK(tutti_ddp_finish(t->ddp));
-    t->now.lr = tutti_schedule_lr(&schedule, t->now.step);
+    t->now.lr = learning_rate(t);
     tutti_optim_set_lr(t->opt, t->now.lr);
     TUTTI_CHECK(share_loss(t));
     TUTTI_CHECK(tutti_clip_grad_norm(t->opt, INFINITY, 2, &norm));
     TUTTI_CHECK(judge(t, norm, &skips));
-    return skips ? TUTTI_OK : tutti_optim_step(t->opt);
+    if (skips) {
+        return TUTTI_OK;
+    }
+    TUTTI_CHECK(tutti_optim_step(t->opt));
+    return t->average == NULL || t->now.step < t->session->settings.swa
+               ? TUTTI_OK
+               : tutti_averaged_update(t->average);
+}
+
+/* ---- averages ------------------------------------------------------------------------------- */
+
+/* Forward of the first pictures, on every rank the same: batch norm's statistics are all ranks'. */
+static tutti_status_t renew_statistics(training_t *t)
+{
+    enum { BATCHES = 200 };
+    session_t *session = t->session;
+    const tutti_dataloader_options_t options = {.batch = session->settings.batch};
+    tutti_dataloader_t *loader;
+    TUTTI_CHECK(tutti_dataloader_create(t->pictures, &options, &loader));
+    tutti_status_t status = tutti_norm_statistics_begin(session->net);
+    for (int64_t i = 0; i < BATCHES && i < tutti_dataloader_steps(loader) && status >= 0; i++) {
+        tutti_scope_t *s;
+        tutti_batch_t batch;
+        status = tutti_scope_open(session->ctx, &s);
+        if (status >= 0) {
+            (void)tutti_dataloader_at(loader, s, (tutti_batch_place_t){.step = i}, &batch);
+            (void)tutti_forward(s, session->net, batch.input);
+            status = tutti_scope_close(s);
+        }
+    }
+    tutti_dataloader_release(loader);
+    return status < 0 ? status : tutti_norm_statistics_end(session->net);
+}
+
+/* The net has all weights; those of the average, if there is one. */
+static tutti_status_t use_average(training_t *t)
+{
+    session_t *session = t->session;
+    const bool is_there = tutti_averaged_count(t->average) > 0;
+    TUTTI_CHECK(is_there ? tutti_averaged_swap_in(t->average) : TUTTI_OK);
+    TUTTI_CHECK(tutti_ddp_unshard(t->ddp, NULL)); /* ranks have not all as many pictures */
+    if (!is_there || session->settings.swa == 0) {
+        return TUTTI_OK;
+    }
+    const bool was_enabled = tutti_context_set_grad_enabled(session->ctx, false);
+    const int64_t shard = tutti_context_shard(session->ctx);
+    tutti_context_set_shard(session->ctx, 0);
+    const tutti_status_t status = renew_statistics(t);
+    tutti_context_set_shard(session->ctx, shard);
+    (void)tutti_context_set_grad_enabled(session->ctx, was_enabled);
+    return status;
+}
+
+static tutti_status_t use_own(training_t *t)
+{
+    TUTTI_CHECK(tutti_ddp_reshard(t->ddp, NULL));
+    return tutti_averaged_count(t->average) > 0 ? tutti_averaged_swap_out(t->average) : TUTTI_OK;
 }
 
 static void note_progress(training_t *t)
@@ -123,12 +193,21 @@ static void note_progress(training_t *t)
     }
 }
 
+/* A signal that any rank has got: all end behind the same step. */
+static tutti_status_t share_signal(training_t *t)
+{
+    *(double *)tutti_tensor_data(t->word) = stopping_noted();
+    TUTTI_CHECK(tutti_all_reduce(t->session->world, t->word, TUTTI_MAX, NULL));
+    t->session->stop_signal = (int)tutti_tensor_item(t->word);
+    return TUTTI_OK;
+}
+
 static tutti_status_t test(training_t *t)
 {
     const double begin = seconds_now();
-    TUTTI_CHECK(tutti_ddp_unshard(t->ddp, NULL)); /* ranks have not all as many pictures */
+    TUTTI_CHECK(use_average(t));
     TUTTI_CHECK(fashion_test(t->session, t->test, &t->accuracy));
-    TUTTI_CHECK(tutti_ddp_reshard(t->ddp, NULL));
+    TUTTI_CHECK(use_own(t));
     t->seconds_in_tests += seconds_now() - begin;
     if (t->report != NULL) {
         report_test(t->report, &t->now, t->accuracy);
@@ -145,6 +224,7 @@ static tutti_checkpoint_t checkpoint_of(const training_t *t)
                                 .group = session->world,
                                 .module = session->net,
                                 .optim = t->opt,
+                                .averaged = t->average,
                                 .loader = t->loader,
                                 .keep = (int)session->settings.keep,
                                 .shards = tutti_ddp_shards(t->ddp),
@@ -157,7 +237,8 @@ static tutti_status_t save_checkpoint(const training_t *t)
 {
     const int64_t every = t->session->settings.every;
     const tutti_checkpoint_t checkpoint = checkpoint_of(t);
-    return every > 0 && (t->now.step % every == 0 || t->now.step == t->now.steps)
+    const bool is_last = t->now.step == t->now.steps || t->session->stop_signal != 0;
+    return every > 0 && (t->now.step % every == 0 || is_last)
                ? tutti_checkpoint_save(&checkpoint, t->now.step)
                : TUTTI_OK;
 }
@@ -190,12 +271,13 @@ static tutti_status_t train_epoch(training_t *t)
         TUTTI_CHECK(tutti_dataloader_set_epoch(t->loader, t->now.epoch));
     }
     const int64_t end = (t->now.epoch + 1) * steps;
-    while (t->now.step < end && t->now.step < t->now.steps) {
+    while (t->now.step < end && t->now.step < t->now.steps && t->session->stop_signal == 0) {
         TUTTI_CHECK(train_step(t));
+        TUTTI_CHECK(share_signal(t));
         note_progress(t);
         TUTTI_CHECK(save_checkpoint(t));
     }
-    return test(t);
+    return t->session->stop_signal == 0 ? test(t) : TUTTI_OK;
 }
 
 static tutti_status_t train_all(training_t *t)
@@ -207,7 +289,7 @@ static tutti_status_t train_all(training_t *t)
     t->now.epoch = t->first_step == 0 ? 0 : (t->first_step - 1) / steps;
     t->begin = seconds_now();
     TUTTI_CHECK(train_epoch(t)); /* where all is trained, it tests */
-    while (t->now.step < t->now.steps) {
+    while (t->now.step < t->now.steps && t->session->stop_signal == 0) {
         t->now.epoch++;
         TUTTI_CHECK(train_epoch(t));
     }
@@ -224,7 +306,9 @@ static tutti_status_t open_loader(training_t *t)
                                                 .seed = (uint64_t)session->settings.seed,
                                                 .shards = tutti_ddp_shards(t->ddp),
                                                 .ranks = session->ranks,
-                                                .rank = session->rank};
+                                                .rank = session->rank,
+                                                .shards_in_turn =
+                                                    tutti_ddp_shard_stride(t->ddp) > 1};
     TUTTI_CHECK(fashion_open_data(session, false, &t->pictures));
     TUTTI_CHECK(fashion_open_data(session, true, &t->test));
     return tutti_dataloader_create(t->pictures, &options, &t->loader);
@@ -239,6 +323,17 @@ static tutti_status_t open_optimizer(training_t *t)
                                     &t->opt);
 }
 
+/* The statistics of --swa are made again, those of --ema averaged. */
+static tutti_status_t open_average(training_t *t)
+{
+    const settings_t *settings = &t->session->settings;
+    const tutti_averaged_options_t options = {.decay = settings->ema,
+                                              .buffers = settings->swa == 0};
+    return settings->ema == 0 && settings->swa == 0
+               ? TUTTI_OK
+               : tutti_averaged_create(t->session->ctx, t->session->net, &options, &t->average);
+}
+
 static tutti_status_t open_training(training_t *t)
 {
     session_t *session = t->session;
@@ -246,6 +341,7 @@ static tutti_status_t open_training(training_t *t)
         .shards = (int)session->settings.shards,
         .stage = (int)session->settings.stage,
         .units = {.kind = session->settings.stage == 3 ? session->settings.unit : NULL},
+        .accumulate = (tutti_ddp_accumulate_t)session->settings.accumulation,
         .mesh = session->rows,
         .offload = session->settings.offload_parameters,
         .uneven = TUTTI_DDP_WEIGHTED};
@@ -256,8 +352,10 @@ static tutti_status_t open_training(training_t *t)
     if (session->settings.offload != NULL) {
         TUTTI_CHECK(tutti_optim_offload(t->opt, session->settings.offload));
     }
+    TUTTI_CHECK(open_average(t));
     TUTTI_CHECK(tutti_group_tensor(session->world, TUTTI_F64, TUTTI_SHAPE(tutti_ddp_shards(t->ddp)),
                                    &t->losses));
+    TUTTI_CHECK(tutti_group_tensor(session->world, TUTTI_F64, TUTTI_SHAPE(1), &t->word));
     TUTTI_CHECK(load_checkpoint(t));
     return session->rank == 0 ? report_open(session, t->first_step, &t->report) : TUTTI_OK;
 }
@@ -267,19 +365,27 @@ static tutti_status_t finish(training_t *t)
 {
     const session_t *session = t->session;
     t->memory = tutti_ddp_memory(t->ddp, t->opt);
-    TUTTI_CHECK(tutti_ddp_unshard(t->ddp, NULL)); /* the module keeps what is whole */
+    TUTTI_CHECK(use_average(t)); /* it is the result; the module keeps what is whole */
     if (session->rank == 0 && session->settings.save != NULL) {
         TUTTI_CHECK(tutti_module_save(session->net, session->settings.save, NULL, 0));
     }
     report_t *report = t->report;
     t->report = NULL;
-    return report_close(report);
+    TUTTI_CHECK(report_close(report));
+    if (session->stop_signal != 0 && session->rank == 0) {
+        fprintf(stderr, "fashion: stopped by %s behind step %lld%s\n",
+                stopping_name(session->stop_signal), (long long)t->now.step,
+                session->settings.every > 0 ? "; --resume goes on from there" : "");
+    }
+    return TUTTI_OK;
 }
 
 static void close_training(training_t *t)
 {
     (void)report_close(t->report); /* still there after a failure only, which is reported */
+    tutti_tensor_release(t->word);
     tutti_tensor_release(t->losses);
+    tutti_averaged_release(t->average);
     tutti_optim_release(t->opt);
     tutti_dataloader_release(t->loader);
     tutti_dataset_release(t->test);
@@ -292,7 +398,11 @@ tutti_status_t fashion_train(session_t *session, result_t *result)
     training_t t = {.session = session};
     tutti_status_t status = open_training(&t);
     if (status >= 0) {
+        stopping_begin();
         status = train_all(&t);
+    }
+    if (status >= 0 && session->stop_signal == 0) {
+        stopping_end(); /* nothing asks for signals any more */
     }
     if (status >= 0) {
         status = finish(&t);
@@ -302,5 +412,5 @@ tutti_status_t fashion_train(session_t *session, result_t *result)
                          .samples_per_second = t.now.samples_per_second,
                          .memory = t.memory};
     close_training(&t);
-    return status;
+    return status >= 0 && session->stop_signal != 0 ? stopping_leave(session->world) : status;
 }

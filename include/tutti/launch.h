@@ -24,6 +24,10 @@
  * file with the same key on each. The hosts' numbers of ranks may differ. When a rank or a launcher
  * fails anywhere, all launchers stop their ranks and report the same first failure.
  *
+ * With `hosts`, it is called once, on any machine, and starts the others' launchers by ssh: what
+ * the ranks of all hosts print comes out here, and what would end them here ends them there. The
+ * job's key goes over ssh's standard input.
+ *
  * Unlike torchrun: ranks are bound to disjoint cores; output comes in whole lines with the rank in
  * front; the first rank's exit code or signal is the job's; no process outlives the job, not even
  * when the launcher is killed with SIGKILL or a rank leaves a daemon behind.
@@ -53,6 +57,12 @@ enum { TUTTI_LAUNCH_RANKS_MAX = 4096 };
 /** Which streams of a rank; torchrun's numbers. */
 enum { TUTTI_STREAM_STDOUT = 1, TUTTI_STREAM_STDERR = 2 };
 
+/** A host that ranks are started on by ssh. */
+typedef struct tutti_launch_host {
+    const char *name; /**< as ssh takes it: "node1", "user@192.0.2.10" */
+    int rank_count;   /**< at least 1 */
+} tutti_launch_host_t;
+
 /** Zero means default. */
 typedef struct tutti_launch_options {
     int rank_count;             /**< 0: as many as there are cores that this process may use */
@@ -73,7 +83,16 @@ typedef struct tutti_launch_options {
     int max_restarts;         /**< how often all ranks are started again after one has failed */
     const char *const *environment; /**< of ranks: more "NAME=value", ended by NULL; may be NULL */
     const char *executable;         /**< file to execute, as command[0]; NULL: command[0] */
-    int lifeline; /**< descriptor of a pipe whose other end's closing ends the job; 0: none */
+    int lifeline; /**< descriptor of a pipe whose other end's closing ends the job; 0: none.
+                                       A byte that comes through it is the number of a signal */
+    const tutti_launch_host_t *hosts; /**< [host_count]: ranks are started there, none here;
+                                           rank_count, node_count and node_rank do not count then,
+                                           and redirects and tees are of all ranks; NULL: here */
+    int host_count;
+    const char *ssh;    /**< command, as a shell reads it, that gets a host and a command behind its
+                             own arguments; NULL: ssh, without questions */
+    const char *folder; /**< of the ranks on each host; NULL: the caller's current one */
+    const char *remote; /**< the tutti command on each host; NULL: tutti, in the PATH there */
 } tutti_launch_options_t;
 
 /** How a job ended. */
@@ -85,7 +104,7 @@ typedef struct tutti_launch_report {
     int stop_signal;   /**< that stopped the job; SIGPIPE: the output of the ranks is not read
                             any more; 0: none */
     int restart_count; /**< how often the ranks were started again */
-    char verdict[192]; /**< "rank 3: killed by SIGKILL", "rank 1 on node 0 (host): exit code 7",
+    char verdict[512]; /**< "rank 3: killed by SIGKILL", "rank 1 on node 0 (host): exit code 7",
                             "node 2 (host): lost"; "" if none */
     char log_dir[512]; /**< where the logs are; "" if there are none */
     char stderr_tail[4096]; /**< the failed rank's last lines, each ended by a new line */
@@ -104,11 +123,23 @@ typedef struct tutti_launch_report {
  * @cost           two processes for the launcher, one thread for the store
  * @errors         ARG; NOT_FOUND, UNSUPPORTED (the command cannot be found, cannot be executed);
  *                 IO (the port is taken, log files), NOMEM; of several hosts: TIMEOUT (names the
- *                 host that did not come), MISMATCH (started differently), AUTH
+ *                 host that did not come), MISMATCH (started differently), AUTH; of `hosts`: IO
+ *                 (names a host that ssh cannot reach), NOT_FOUND (no tutti, no command there)
  * @source         torchrun
  */
 TUTTI_API tutti_status_t tutti_launch(const tutti_launch_options_t *options,
                                       tutti_launch_report_t *report);
+
+/**
+ * Be one host's part of a job whose launcher runs elsewhere: what `tutti run --agent` does, and
+ * tutti_launch() with hosts has started by ssh. The job comes over standard input, and its end ends
+ * the job; lines for the launcher go to standard output.
+ *
+ * @param exit_code  out, that of the job
+ * @thread           as tutti_launch()
+ * @errors           IO, FORMAT (the job cannot be read); others are told to the launcher
+ */
+TUTTI_API tutti_status_t tutti_launch_serve(int *exit_code);
 
 /** Whether a launcher's variables say that this process is one of several ranks, so that
  *  tutti_init() would meet others. @thread any @errors none */

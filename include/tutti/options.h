@@ -48,7 +48,17 @@ typedef enum tutti_option_kind {
     TUTTI_OPTION_REAL,   /**< a finite number; double */
     TUTTI_OPTION_TEXT,   /**< any text; const char *, which points into argv */
     TUTTI_OPTION_CHOICE, /**< one of `choices`; int, its index */
+    TUTTI_OPTION_TEXTS,  /**< any text, as often as it is given; tutti_option_texts_t */
 } tutti_option_kind_t;
+
+/** Most values of an option that may be given several times. */
+enum { TUTTI_OPTION_TEXTS_MAX = 64 };
+
+/** The values of such an option, in the order in which they were given. */
+typedef struct tutti_option_texts {
+    int count;
+    const char *texts[TUTTI_OPTION_TEXTS_MAX]; /**< they point into argv */
+} tutti_option_texts_t;
 
 /** One option. A table of them ends with an entry of zeros. */
 typedef struct tutti_option {
@@ -66,7 +76,7 @@ typedef struct tutti_option {
  * Read the options in argv[1] … argv[argc - 1] into the fields of a struct.
  *
  * Fields whose option is not given keep what they have, so that the caller's initial values are the
- * defaults. An option given twice takes the last value.
+ * defaults. An option given twice takes the last value, unless it is one of TUTTI_OPTION_TEXTS.
  *
  * @param table    borrowed; ended by an entry of zeros
  * @param argc     as main has it; argv[0] is skipped
@@ -77,7 +87,7 @@ typedef struct tutti_option {
  * @return TUTTI_OK; TUTTI_END where `--help` or `-h` is found first: print tutti_options_help()
  * @thread  any
  * @cost    no allocation
- * @errors  ARG: unknown option, missing or bad value, unwanted argument
+ * @errors  ARG: unknown option, missing or bad value, too many values, unwanted argument
  * @source  getopt_long and argparse, for the forms understood
  */
 TUTTI_API tutti_status_t tutti_options_parse(const tutti_option_t *table, int argc,

@@ -10,6 +10,7 @@
 #define TUTTI_TUTTI_H
 
 #include <tutti/autograd.h>
+#include <tutti/averaged.h>
 #include <tutti/bench.h>
 #include <tutti/checkpoint.h>
 #include <tutti/checkpoint_files.h>
@@ -60,6 +61,8 @@
 #include <tutti/pipeline_run.h>
 #include <tutti/placement.h>
 #include <tutti/prepared.h>
+#include <tutti/profile.h>
+#include <tutti/progress.h>
 #include <tutti/safetensors.h>
 #include <tutti/sharded.h>
 #include <tutti/status.h>

@@ -1,7 +1,8 @@
-/* tutti run: the flags of torchrun for one host or several, and what is printed at the end. The
- * work is tutti_launch().
+/* tutti run: the flags of torchrun for one host or several, those of mpirun for hosts that are
+ * started from here, and what is printed at the end. The work is tutti_launch().
  */
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -12,16 +13,19 @@
 #include <tutti/launch.h>
 
 #include "cli/cli.h"
+#include "cli/run_parts.h"
 
-enum { EXIT_NOT_EXECUTABLE = 126, EXIT_NOT_FOUND = 127 };
+enum { EXIT_NOT_EXECUTABLE = 126, EXIT_NOT_FOUND = 127, JOB_RANKS_MAX = 65536 };
 
 typedef struct {
     const char *ranks, *nodes, *redirects, *tees, *log_dir, *run_id;
     const char *master_host, *endpoint, *backend, *key_file;
+    const char *hosts, *host_file, *ssh, *folder, *remote;
+    tutti_option_texts_t variables;
     int64_t master_port, node_rank, restarts;
     double join_s;
     double grace_s;
-    bool is_standalone, is_no_python;
+    bool is_standalone, is_no_python, is_agent;
 } flags_t;
 
 #define FIELD(name) .offset = offsetof(flags_t, name)
@@ -115,6 +119,41 @@ static const tutti_option_t table[] = {
      .min = 0,
      .max = 1000000,
      .about = "how often all ranks are started again after one has failed"},
+    {.name = "hosts",
+     .kind = TUTTI_OPTION_TEXT,
+     FIELD(hosts),
+     .argument = "HOST:RANKS,…",
+     .about = "start the ranks there, by ssh; without a number -n"},
+    {.name = "hostfile",
+     .kind = TUTTI_OPTION_TEXT,
+     FIELD(host_file),
+     .argument = "FILE",
+     .about = "the same: a line HOST slots=RANKS, or HOST:RANKS, for each"},
+    {.name = "export",
+     .alias = 'x',
+     .kind = TUTTI_OPTION_TEXTS,
+     FIELD(variables),
+     .argument = "NAME[=VALUE]",
+     .about = "an environment variable for the ranks; again and again"},
+    {.name = "ssh",
+     .kind = TUTTI_OPTION_TEXT,
+     FIELD(ssh),
+     .argument = "COMMAND",
+     .about = "client and options for --hosts, as a shell reads them; default: ssh, without "
+              "questions"},
+    {.name = "wdir",
+     .kind = TUTTI_OPTION_TEXT,
+     FIELD(folder),
+     .argument = "DIR",
+     .about = "folder of the ranks on every one of --hosts; default: this one"},
+    {.name = "tutti",
+     .kind = TUTTI_OPTION_TEXT,
+     FIELD(remote),
+     .argument = "FILE",
+     .about = "this command on every one of --hosts; default: where it is here"},
+    {.name = "agent",
+     FIELD(is_agent),
+     .about = "be one of another launcher's --hosts, which says over stdin what to do"},
     {.name = "standalone",
      FIELD(is_standalone),
      .about = "one host and a free port, which is the default"},
@@ -270,6 +309,32 @@ static int use_key_file(const char *path)
     return is_set ? 0 : -1;
 }
 
+/* --hosts says where; the flags of nodes say where this one is. */
+static int check_host_flags(const flags_t *flags)
+{
+    if (flags->hosts != NULL && flags->host_file != NULL) {
+        return tt_cli_refuse("run", "hostfile", flags->host_file, "either it or --hosts");
+    }
+    if (flags->hosts != NULL || flags->host_file != NULL) {
+        const bool has_nodes = strcmp(flags->nodes, "1") != 0 || flags->node_rank != -1 ||
+                               flags->endpoint != NULL || flags->is_standalone;
+        return !has_nodes ? 0
+                          : tt_cli_refuse("run", flags->hosts != NULL ? "hosts" : "hostfile",
+                                          flags->hosts != NULL ? flags->hosts : flags->host_file,
+                                          "no --nnodes, --node-rank, --rdzv-endpoint or "
+                                          "--standalone beside it");
+    }
+    const char *const value = flags->ssh != NULL      ? flags->ssh
+                              : flags->folder != NULL ? flags->folder
+                                                      : flags->remote;
+    return value == NULL ? 0
+                         : tt_cli_refuse("run",
+                                         flags->ssh != NULL      ? "ssh"
+                                         : flags->folder != NULL ? "wdir"
+                                                                 : "tutti",
+                                         value, "--hosts or --hostfile, too");
+}
+
 static int check_flags(const flags_t *flags)
 {
     const char *const backend = flags->backend;
@@ -280,7 +345,7 @@ static int check_flags(const flags_t *flags)
         strcmp(flags->nodes, "1:1") != 0) {
         return tt_cli_refuse("run", "nnodes", flags->nodes, "1 with --standalone");
     }
-    return 0;
+    return check_host_flags(flags);
 }
 
 static bool parse_ranks(const char *text, long *out)
@@ -292,38 +357,142 @@ static bool parse_ranks(const char *text, long *out)
     return parse_number(text, strlen(text), TUTTI_LAUNCH_RANKS_MAX, out) && *out > 0;
 }
 
-static int run_job(const flags_t *flags, char **command)
+/* "NAME=value" of the environment; NULL: there is none. */
+static const char *find_variable(const char *name)
+{
+    const size_t bytes = strlen(name);
+    for (char *const *at = environ; *at != NULL; at++) {
+        if (strncmp(*at, name, bytes) == 0 && (*at)[bytes] == '=') {
+            return *at;
+        }
+    }
+    return NULL;
+}
+
+/* -x: a name alone has the value that it has here. `out` has room for all, and for NULL. */
+static int read_variables(const tutti_option_texts_t *variables, const char **out)
+{
+    for (int i = 0; i < variables->count; i++) {
+        const char *text = variables->texts[i];
+        out[i] = strchr(text, '=') != NULL ? text : find_variable(text);
+        if (text[0] == 0 || text[0] == '=' || out[i] == NULL) {
+            return tt_cli_refuse("run", "export", text,
+                                 "NAME=VALUE, or the name of a variable that is set here");
+        }
+    }
+    return 0;
+}
+
+/* What is logged of which rank; the arrays have room for all. */
+static int read_streams(const flags_t *flags, int rank_count, uint8_t *redirects, uint8_t *tees)
+{
+    const bool is_plain = flags->redirects == NULL && flags->tees == NULL;
+    const char *tee_text = is_plain && flags->log_dir != NULL ? "3" : flags->tees;
+    const char *const want = "0 to 3, or RANK:0 to RANK:3 with commas between";
+    if (flags->redirects != NULL && !parse_streams(flags->redirects, rank_count, redirects)) {
+        return tt_cli_refuse("run", "redirects", flags->redirects, want);
+    }
+    if (tee_text != NULL && !parse_streams(tee_text, rank_count, tees)) {
+        return tt_cli_refuse("run", "tee", tee_text, want);
+    }
+    return 0;
+}
+
+/* The ranks of all hosts, or of this one. */
+static int count_ranks(const tutti_launch_options_t *options)
+{
+    int count = options->rank_count;
+    for (int i = 0; i < options->host_count; i++) {
+        count = (i > 0 ? count : 0) + options->hosts[i].rank_count;
+    }
+    return count;
+}
+
+/* The hosts, or the nodes, are in options. */
+static int run_job(const flags_t *flags, tutti_launch_options_t *options)
+{
+    static uint8_t redirects[JOB_RANKS_MAX], tees[JOB_RANKS_MAX];
+    static const char *variables[TUTTI_OPTION_TEXTS_MAX + 1];
+    const int rank_count = count_ranks(options);
+    if (rank_count > JOB_RANKS_MAX) {
+        fprintf(stderr, "tutti run: %d ranks; want at most %d\n", rank_count, JOB_RANKS_MAX);
+        return TT_EXIT_USAGE;
+    }
+    int code = read_streams(flags, rank_count, redirects, tees);
+    code = code != 0 ? code : read_variables(&flags->variables, variables);
+    if (code != 0 || (flags->key_file != NULL && use_key_file(flags->key_file) != 0)) {
+        return TT_EXIT_USAGE;
+    }
+    options->run_id = flags->run_id;
+    options->log_dir = flags->log_dir;
+    options->redirects = redirects;
+    options->tees = tees;
+    options->environment = variables;
+    options->max_restarts = (int)flags->restarts;
+    options->join_timeout_ms = (int64_t)(flags->join_s * 1000);
+    options->grace_ms = (int64_t)(flags->grace_s * 1000);
+    return launch(options);
+}
+
+/* Where this command is, it is on the other hosts, too. */
+static int find_remote(const char *given, char path[PATH_MAX], const char **out)
+{
+    const ssize_t bytes = given == NULL ? readlink("/proc/self/exe", path, PATH_MAX - 1) : 0;
+    if (bytes < 0) {
+        fprintf(stderr, "tutti run: /proc/self/exe: %s; give --tutti\n", strerror(errno));
+        return 1;
+    }
+    path[bytes] = 0;
+    *out = given != NULL ? given : path;
+    return 0;
+}
+
+static int run_on_hosts(const flags_t *flags, int ranks, tutti_launch_options_t *options)
+{
+    char path[PATH_MAX];
+    tt_run_hosts_t hosts;
+    int code = tt_run_hosts_read(flags->hosts, flags->host_file, ranks, &hosts);
+    if (code != 0) {
+        return code;
+    }
+    options->hosts = hosts.all;
+    options->host_count = hosts.count;
+    options->master_host = flags->master_host;
+    options->master_port = (int)flags->master_port;
+    options->ssh = flags->ssh;
+    options->folder = flags->folder;
+    code = find_remote(flags->remote, path, &options->remote);
+    code = code != 0 ? code : run_job(flags, options);
+    tt_run_hosts_free(&hosts);
+    return code;
+}
+
+/* Here, or on hosts that are started from here. */
+static int run_command(const flags_t *flags, char **command)
 {
     long rank_count;
+    char host[128];
     if (!parse_ranks(flags->ranks, &rank_count)) {
         return tt_cli_refuse("run", "nproc-per-node", flags->ranks,
                              "a number from 1 to 4096, or auto");
     }
-    static uint8_t redirects[TUTTI_LAUNCH_RANKS_MAX], tees[TUTTI_LAUNCH_RANKS_MAX];
-    const bool is_plain = flags->redirects == NULL && flags->tees == NULL;
-    const char *tee_text = is_plain && flags->log_dir != NULL ? "3" : flags->tees;
-    const char *const want = "0 to 3, or RANK:0 to RANK:3 with commas between";
-    if (flags->redirects != NULL && !parse_streams(flags->redirects, (int)rank_count, redirects)) {
-        return tt_cli_refuse("run", "redirects", flags->redirects, want);
+    tutti_launch_options_t options = {.rank_count = (int)rank_count,
+                                      .command = (const char *const *)command};
+    if (flags->hosts != NULL || flags->host_file != NULL) {
+        return run_on_hosts(flags, (int)rank_count, &options);
     }
-    if (tee_text != NULL && !parse_streams(tee_text, (int)rank_count, tees)) {
-        return tt_cli_refuse("run", "tee", tee_text, want);
-    }
-    if (flags->key_file != NULL && use_key_file(flags->key_file) != 0) {
+    const int code = read_nodes(flags, host, &options);
+    return code != 0 ? code : run_job(flags, &options);
+}
+
+static int serve(int rest, int argc)
+{
+    int code = 0;
+    if (rest < argc) {
+        fprintf(stderr, "tutti run: --agent takes its command from stdin\n");
         return TT_EXIT_USAGE;
     }
-    char host[128];
-    tutti_launch_options_t options = {.rank_count = (int)rank_count,
-                                      .command = (const char *const *)command,
-                                      .run_id = flags->run_id,
-                                      .log_dir = flags->log_dir,
-                                      .redirects = redirects,
-                                      .tees = tees,
-                                      .max_restarts = (int)flags->restarts,
-                                      .join_timeout_ms = (int64_t)(flags->join_s * 1000),
-                                      .grace_ms = (int64_t)(flags->grace_s * 1000)};
-    const int code = read_nodes(flags, host, &options);
-    return code != 0 ? code : launch(&options);
+    return tutti_launch_serve(&code) < 0 ? tt_cli_fail("run", 1) : code;
 }
 
 int tt_verb_run(int argc, char **argv)
@@ -343,10 +512,13 @@ int tt_verb_run(int argc, char **argv)
     if (status < 0) {
         return tt_cli_fail("run", TT_EXIT_USAGE);
     }
+    if (flags.is_agent) {
+        return serve(rest, argc);
+    }
     if (rest >= argc) {
         fprintf(stderr, "tutti run: no command; usage: tutti run -n 2 COMMAND [ARGUMENT …]\n");
         return TT_EXIT_USAGE;
     }
     const int code = check_flags(&flags);
-    return code != 0 ? code : run_job(&flags, argv + rest);
+    return code != 0 ? code : run_command(&flags, argv + rest);
 }

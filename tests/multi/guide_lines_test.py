@@ -78,6 +78,16 @@ class Lines(unittest.TestCase):
         for line in sums(8):
             self.assertIn(line, text)
 
+    def test_hosts_from_one_of_them(self):
+        """ssh is a script that does here what it is told."""
+        self.place.write("bin/ssh", 'for command; do :; done; exec sh -c "$command"\n', 0o755)
+        self.place.write("hosts", "node1 slots=4\nnode2:4 # as above\n")
+        found = claimed(QUICK[14])
+        self.assertEqual(len(found), 3)
+        for line in found:
+            self.check(self.place.run(line.replace("./train", "--master-addr 127.0.0.1 ./train")),
+                       *sums(8))
+
     def test_a_hang(self):
         """The lines are one session: the verdict reads what the job has dumped."""
         script = "; ".join([self.one(QUICK[6]), self.one(QUICK[7]), self.one(QUICK[8])])

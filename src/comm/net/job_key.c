@@ -28,8 +28,7 @@ tutti_status_t tt_job_key_make(tt_job_key_t *out)
     return TUTTI_OK;
 }
 
-/* Room for HEX_BYTES + 1. */
-static tutti_status_t parse(char *text, ssize_t bytes, const char *name, tt_job_key_t *out)
+tutti_status_t tt_job_key_parse(char *text, ssize_t bytes, const char *name, tt_job_key_t *out)
 {
     if (bytes == TT_JOB_KEY_BYTES) {
         memcpy(out->bytes, text, TT_JOB_KEY_BYTES);
@@ -56,7 +55,7 @@ static tutti_status_t read_fd(int fd, const char *name, tt_job_key_t *out)
     if (bytes < 0) {
         return TT_FAIL_ERRNO(TUTTI_ERR_IO, "key %s", name);
     }
-    const tutti_status_t status = parse(text, bytes, name, out);
+    const tutti_status_t status = tt_job_key_parse(text, bytes, name, out);
     explicit_bzero(text, sizeof text);
     return status;
 }
@@ -105,12 +104,11 @@ tutti_status_t tt_job_key_find(tt_job_key_t *out, bool *found)
     return TUTTI_OK;
 }
 
-static void to_hex(const tt_job_key_t *key, char text[HEX_BYTES + 2])
+void tt_job_key_print(const tt_job_key_t *key, char text[TT_JOB_KEY_TEXT_BYTES])
 {
     for (int i = 0; i < TT_JOB_KEY_BYTES; i++) {
         snprintf(text + 2 * i, 3, "%02x", key->bytes[i]);
     }
-    text[HEX_BYTES] = '\n';
 }
 
 tutti_status_t tt_job_key_write_file(const char *path, const tt_job_key_t *key)
@@ -120,7 +118,8 @@ tutti_status_t tt_job_key_write_file(const char *path, const tt_job_key_t *key)
     if (fd < 0) {
         return TT_FAIL_ERRNO(TUTTI_ERR_IO, "key file %s", path);
     }
-    to_hex(key, text);
+    tt_job_key_print(key, text);
+    text[HEX_BYTES] = '\n';
     const bool is_written = write(fd, text, HEX_BYTES + 1) == HEX_BYTES + 1;
     explicit_bzero(text, sizeof text);
     const tutti_status_t status =

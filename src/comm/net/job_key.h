@@ -5,10 +5,11 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "core/base/fail.h"
 
-enum { TT_JOB_KEY_BYTES = 32 };
+enum { TT_JOB_KEY_BYTES = 32, TT_JOB_KEY_TEXT_BYTES = 65 };
 
 typedef struct {
     unsigned char bytes[TT_JOB_KEY_BYTES];
@@ -24,6 +25,13 @@ tutti_status_t tt_job_key_find(tt_job_key_t *out, bool *found);
 
 /* 64 hexadecimal digits, or 32 bytes. Errors: as above. */
 tutti_status_t tt_job_key_read_file(const char *path, tt_job_key_t *out);
+
+/* The same out of a text of so many bytes, with room for TT_JOB_KEY_TEXT_BYTES, which is changed;
+ * name: of it, for the error. */
+tutti_status_t tt_job_key_parse(char *text, ssize_t bytes, const char *name, tt_job_key_t *out);
+
+/* 64 hexadecimal digits. */
+void tt_job_key_print(const tt_job_key_t *key, char text[TT_JOB_KEY_TEXT_BYTES]);
 
 /* A new file of mode 0600. Errors: IO (it exists, …). */
 tutti_status_t tt_job_key_write_file(const char *path, const tt_job_key_t *key);

@@ -110,9 +110,10 @@ static tutti_status_t build(tutti_dataloader_t *loader)
         TT_TRY(make_sampler(o, loader->dataset->info.count, &loader->sampler));
     }
     TT_TRY(tt_dataloader_cut(loader));
-    const tt_leaves_t share = tt_tree_share(o->shards, o->ranks, o->rank);
-    loader->first_shard = share.begin;
-    loader->shard_count = share.end - share.begin;
+    const tt_hosted_t hosted = tt_tree_hosted(o->shards, o->ranks, o->rank, o->shards_in_turn);
+    loader->first_shard = hosted.first;
+    loader->shard_count = hosted.count;
+    loader->shard_stride = hosted.stride;
     if (is_stream) {
         TT_TRY(tt_dataloader_open_stream(loader));
     }

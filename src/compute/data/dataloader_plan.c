@@ -37,10 +37,11 @@ tutti_status_t tt_dataloader_cut(tutti_dataloader_t *loader)
 tutti_batch_place_t tt_dataloader_place(const tutti_dataloader_t *loader, int64_t number)
 {
     const int64_t lots = tt_dataloader_local_lots(loader), lot = number % lots;
-    return (tutti_batch_place_t){.epoch = loader->epoch,
-                                 .step = number / lots,
-                                 .shard = loader->first_shard + lot / loader->options.micro_batches,
-                                 .micro_batch = lot % loader->options.micro_batches};
+    return (tutti_batch_place_t){
+        .epoch = loader->epoch,
+        .step = number / lots,
+        .shard = loader->first_shard + lot / loader->options.micro_batches * loader->shard_stride,
+        .micro_batch = lot % loader->options.micro_batches};
 }
 
 tutti_status_t tt_dataloader_check_place(const tutti_dataloader_t *loader,

@@ -23,7 +23,8 @@ static int64_t parts_of(const tutti_dataloader_t *loader)
 /* The cursor of a part of a shard of this rank. */
 static tt_stream_cursor_t *cursor_of(const tutti_dataloader_t *loader, int64_t shard, int64_t part)
 {
-    return &loader->cursors[(shard - loader->first_shard) * parts_of(loader) + part];
+    const int64_t local = (shard - loader->first_shard) / loader->shard_stride;
+    return &loader->cursors[local * parts_of(loader) + part];
 }
 
 static int64_t cursor_count(const tutti_dataloader_t *loader)
@@ -39,7 +40,8 @@ tutti_status_t tt_dataloader_open_stream(tutti_dataloader_t *loader)
         tt_alloc_array((size_t)cursor_count(loader), sizeof *loader->cursors, "data loader");
     TT_TRY_ALLOC(loader->cursors);
     for (int64_t i = 0; i < cursor_count(loader); i++) {
-        tt_stream_cursor_init(&loader->cursors[i], loader->dataset, loader->first_shard * parts + i,
+        const int64_t shard = loader->first_shard + i / parts * loader->shard_stride;
+        tt_stream_cursor_init(&loader->cursors[i], loader->dataset, shard * parts + i % parts,
                               o->shards * parts);
     }
     return TUTTI_OK;

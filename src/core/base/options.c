@@ -146,6 +146,12 @@ static tutti_status_t store(const tutti_option_t *option, const char *value, voi
             *(const char **)field = value;
         }
         break;
+    case TUTTI_OPTION_TEXTS:
+        if (field != NULL) {
+            tutti_option_texts_t *texts = field;
+            texts->texts[texts->count++] = value;
+        }
+        break;
     case TUTTI_OPTION_FLAG:
         if (field != NULL) {
             *(bool *)field = true;
@@ -179,6 +185,16 @@ static tutti_status_t take_value(argument_t *argument, int argc, char *const *ar
     return TUTTI_OK;
 }
 
+/* Of all options that collect their values together, so that each has room for its own. */
+static tutti_status_t count_texts(const tutti_option_t *option, int *count)
+{
+    *count += option->kind == TUTTI_OPTION_TEXTS;
+    return *count <= TUTTI_OPTION_TEXTS_MAX
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_ARG, "--%s: given too often; at most %d times", option->name,
+                         TUTTI_OPTION_TEXTS_MAX);
+}
+
 static bool is_option(const char *text)
 {
     return text[0] == '-' && text[1] != 0;
@@ -187,7 +203,7 @@ static bool is_option(const char *text)
 static tutti_status_t walk(const tutti_option_t *table, int argc, char *const *argv, void *options,
                            int *rest)
 {
-    int at = 1;
+    int at = 1, texts = 0;
     for (; at < argc && is_option(argv[at]); at++) {
         if (strcmp(argv[at], "--") == 0) {
             at++;
@@ -201,6 +217,7 @@ static tutti_status_t walk(const tutti_option_t *table, int argc, char *const *a
             return TUTTI_END;
         }
         TT_TRY(take_value(&argument, argc, argv, &at));
+        TT_TRY(count_texts(argument.option, &texts));
         TT_TRY(store(argument.option, argument.value, options));
     }
     *rest = at < argc ? at : argc;

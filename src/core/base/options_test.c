@@ -244,6 +244,57 @@ static void the_nearest_name_is_found(void **state)
     assert_non_null(tutti_nearest_name(endless, verbs));
 }
 
+typedef struct {
+    tutti_option_texts_t variables;
+    bool quiet;
+} variables_t;
+
+static const tutti_option_t collecting[] = {
+    {.name = "export",
+     .alias = 'x',
+     .kind = TUTTI_OPTION_TEXTS,
+     .offset = offsetof(variables_t, variables),
+     .argument = "NAME",
+     .about = "again and again"},
+    {.name = "quiet", .alias = 'q', .offset = offsetof(variables_t, quiet)},
+    {0}};
+
+/* argc texts after the program's name. */
+static tutti_status_t collect(variables_t *out, int count, const char *const *texts)
+{
+    char *argv[TUTTI_OPTION_TEXTS_MAX + 2] = {(char *)(uintptr_t) "program"};
+    for (int i = 0; i < count; i++) {
+        argv[i + 1] = (char *)(uintptr_t)texts[i];
+    }
+    *out = (variables_t){.quiet = false};
+    return tutti_options_parse(collecting, count + 1, argv, out, NULL);
+}
+
+static void an_option_may_collect_its_values(void **state)
+{
+    (void)state;
+    variables_t got;
+    const char *const texts[] = {"-x", "A", "--export=B=1", "-q", "-xC"};
+    assert_int_equal(collect(&got, 5, texts), TUTTI_OK);
+    assert_true(got.quiet && got.variables.count == 3);
+    assert_string_equal(got.variables.texts[0], "A");
+    assert_string_equal(got.variables.texts[1], "B=1");
+    assert_string_equal(got.variables.texts[2], "C");
+    const char *many[TUTTI_OPTION_TEXTS_MAX + 1];
+    for (int i = 0; i <= TUTTI_OPTION_TEXTS_MAX; i++) {
+        many[i] = "-xA";
+    }
+    assert_int_equal(collect(&got, TUTTI_OPTION_TEXTS_MAX, many), TUTTI_OK);
+    assert_int_equal(got.variables.count, TUTTI_OPTION_TEXTS_MAX);
+    assert_int_equal(collect(&got, TUTTI_OPTION_TEXTS_MAX + 1, many), TUTTI_ERR_ARG);
+    assert_non_null(strstr(tutti_last_error(), "--export: given too often; at most 64 times"));
+    assert_int_equal(got.variables.count, 0);
+    assert_int_equal(collect(&got, 1, (const char *const[]){"-x"}), TUTTI_ERR_ARG);
+    char help[512];
+    tutti_options_help(collecting, &got, help, sizeof help);
+    assert_non_null(strstr(help, "  -x, --export NAME  again and again\n"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -258,6 +309,7 @@ int main(void)
         cmocka_unit_test(a_failure_changes_nothing),
         cmocka_unit_test(help_ends_parsing),
         cmocka_unit_test(help_lists_every_option_with_its_default),
+        cmocka_unit_test(an_option_may_collect_its_values),
         cmocka_unit_test(the_nearest_name_is_found),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

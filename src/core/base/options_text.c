@@ -71,6 +71,7 @@ void tt_option_wanted(const tutti_option_t *option, char *text, size_t text_byte
         put_choices(&to, option->choices, ", ", " or ");
         break;
     case TUTTI_OPTION_TEXT:
+    case TUTTI_OPTION_TEXTS:
         put(&to, "%s", option->argument != NULL ? option->argument : "a text");
         break;
     case TUTTI_OPTION_FLAG:
@@ -110,6 +111,8 @@ static void put_default(writer_t *to, const tutti_option_t *option, const void *
     case TUTTI_OPTION_TEXT:
         text = *(const char *const *)field;
         break;
+    case TUTTI_OPTION_TEXTS:
+        return;
     case TUTTI_OPTION_CHOICE:
         text = option->choices[*(const int *)field];
         break;

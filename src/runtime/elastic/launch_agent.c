@@ -23,8 +23,10 @@
 #include "core/base/alloc.h"
 #include "core/base/clock.h"
 #include "runtime/elastic/child.h"
+#include "runtime/elastic/launch_defaults.h"
+#include "runtime/elastic/ssh_job.h"
 
-enum { GRACE_MS_DEFAULT = 30000, JOIN_MS_DEFAULT = 600000, DYING_MS = 250, LAST_WORDS_MS = 1000 };
+enum { DYING_MS = 250, LAST_WORDS_MS = 1000 };
 
 static void kill_all(void *user)
 {
@@ -42,7 +44,7 @@ static void start_stopping(tt_agent_t *agent)
     if (!agent->is_stopping) {
         const int64_t grace_ms = agent->options->grace_ms;
         agent->is_stopping = true;
-        tt_timer_start(agent->grace, grace_ms > 0 ? grace_ms : GRACE_MS_DEFAULT);
+        tt_timer_start(agent->grace, grace_ms > 0 ? grace_ms : TT_LAUNCH_GRACE_MS);
     }
 }
 
@@ -108,8 +110,7 @@ static void stop_ranks(tt_agent_t *agent)
 /* As a shell ends a pipeline whose reader has gone, but for all ranks of all hosts. */
 static void check_output(tt_agent_t *agent)
 {
-    const tt_queue_t *queues = agent->console.queues;
-    if ((queues[0].error != EPIPE && queues[1].error != EPIPE) || agent->report->stop_signal != 0 ||
+    if (!tt_console_has_no_reader(&agent->console) || agent->report->stop_signal != 0 ||
         agent->report->failed_rank >= 0) {
         return;
     }
@@ -219,15 +220,21 @@ static void forward(tt_agent_t *agent, int number)
     }
 }
 
-static void on_control(void *user)
+/* 0: at its end. */
+static ssize_t take_signals(tt_agent_t *agent, int fd)
 {
-    tt_agent_t *agent = user;
     uint8_t numbers[64];
-    const ssize_t n = read(agent->control, numbers, sizeof numbers);
+    const ssize_t n = read(fd, numbers, sizeof numbers);
     for (ssize_t i = 0; i < n; i++) {
         forward(agent, numbers[i]);
     }
-    if (n == 0) { /* the guard is gone */
+    return n;
+}
+
+static void on_control(void *user)
+{
+    tt_agent_t *agent = user;
+    if (take_signals(agent, agent->control) == 0) { /* the guard is gone */
         kill_all(agent);
         tt_loop_stop(agent->loop);
     }
@@ -312,7 +319,7 @@ static tutti_status_t open_nodes(tt_agent_t *agent)
         return TUTTI_OK;
     }
     snprintf(agent->notes.prefix, sizeof agent->notes.prefix, "[node %d] ", options->node_rank);
-    return tt_nodes_start(&(tt_nodes_options_t){.node_count = options->node_count,
+    TT_TRY(tt_nodes_start(&(tt_nodes_options_t){.node_count = options->node_count,
                                                 .node_rank = options->node_rank,
                                                 .local_count = agent->rank_count,
                                                 .host = options->master_host,
@@ -321,10 +328,14 @@ static tutti_status_t open_nodes(tt_agent_t *agent)
                                                 .max_restarts = options->max_restarts,
                                                 .join_timeout_ms = options->join_timeout_ms > 0
                                                                        ? options->join_timeout_ms
-                                                                       : JOIN_MS_DEFAULT,
+                                                                       : TT_LAUNCH_JOIN_MS,
                                                 .changed = wake,
                                                 .user = agent},
-                          &agent->nodes);
+                          &agent->nodes));
+    if (agent->is_served && options->node_rank == 0) {
+        tt_ssh_say_address(options->master_host, tt_nodes_port(agent->nodes));
+    }
+    return TUTTI_OK;
 }
 
 static void leave_nodes(tt_agent_t *agent)
@@ -341,6 +352,9 @@ static void leave_nodes(tt_agent_t *agent)
 static void on_lifeline(void *user)
 {
     tt_agent_t *agent = user;
+    if (take_signals(agent, agent->options->lifeline) != 0) {
+        return;
+    }
     kill_all(agent);
     agent->status = TT_FAIL(TUTTI_ERR_ABORTED, "the process that started the ranks is gone");
     tt_loop_stop(agent->loop);
@@ -372,6 +386,7 @@ static tutti_status_t prepare(tt_agent_t *agent)
 {
     TT_TRY(tt_loop_create(on_nodes, agent, &agent->loop));
     TT_TRY(tt_console_init(&agent->console, agent->loop, on_console, agent));
+    agent->console.is_marked = agent->is_served;
     agent->buffer = tt_alloc_raw(TT_READ_BYTES, "read buffer");
     TT_TRY_ALLOC(agent->buffer);
     agent->ranks = tt_alloc_array((size_t)agent->rank_count, sizeof *agent->ranks, "ranks");
@@ -382,18 +397,6 @@ static tutti_status_t prepare(tt_agent_t *agent)
     TT_TRY(watch(agent));
     TT_TRY(tt_launch_key_find(&agent->key));
     return open_nodes(agent);
-}
-
-static const char *console_error(const tt_agent_t *agent, char text[128])
-{
-    for (int i = 0; i < TT_STREAMS; i++) {
-        if (agent->console.queues[i].error != 0) {
-            snprintf(text, 128, "what ranks printed on %s is not all there: %s",
-                     i == 0 ? "stdout" : "stderr", strerror(agent->console.queues[i].error));
-            return text;
-        }
-    }
-    return NULL;
 }
 
 static const char *log_error(const tt_agent_t *agent, char text[128])
@@ -409,25 +412,6 @@ static const char *log_error(const tt_agent_t *agent, char text[128])
         }
     }
     return NULL;
-}
-
-/* A job that went well but for its output has not gone well. */
-static void judge_output(const tt_agent_t *agent)
-{
-    tutti_launch_report_t *report = agent->report;
-    char text[128];
-    if (report->stop_signal == SIGPIPE) {
-        report->exit_code = 128 + SIGPIPE;
-        snprintf(report->verdict, sizeof report->verdict,
-                 "nobody reads the output any more, so the ranks were stopped");
-        return;
-    }
-    const char *problem = console_error(agent, text);
-    problem = problem != NULL ? problem : log_error(agent, text);
-    if (problem != NULL && report->exit_code == 0) {
-        report->exit_code = 1;
-        snprintf(report->verdict, sizeof report->verdict, "%s", problem);
-    }
 }
 
 static void keep_tail(const tt_agent_t *agent)
@@ -477,7 +461,9 @@ static void begin_another_attempt(tt_agent_t *agent)
     tutti_launch_report_t *report = agent->report;
     const int bytes = snprintf(text, sizeof text, "%s; restart %d of %d\n", report->verdict,
                                agent->attempt + 1, agent->options->max_restarts);
-    tt_output_add(&agent->notes, text, (size_t)bytes);
+    if (!agent->is_served || agent->options->node_rank == 0) { /* the others say the same */
+        tt_output_add(&agent->notes, text, (size_t)bytes);
+    }
     tt_attempt_fini(agent);
     tt_timer_stop(agent->grace);
     agent->is_stopping = agent->has_started = agent->has_killed = false;
@@ -531,12 +517,14 @@ static void flush_console(tt_agent_t *agent)
     check_output(agent);
 }
 
-tutti_status_t tt_agent_run(const tutti_launch_options_t *options, int control,
-                            const sigset_t *signals, tutti_launch_report_t *report)
+tutti_status_t tt_agent_run(const tt_agent_options_t *run, int control,
+                            tutti_launch_report_t *report)
 {
+    const tutti_launch_options_t *options = run->options;
     tt_agent_t agent = {.options = options,
                         .begin_s = time(NULL),
-                        .signals = signals,
+                        .signals = run->signals,
+                        .is_served = run->is_served,
                         .report = report,
                         .control = control,
                         .on_exit = on_exit_of_rank,
@@ -545,6 +533,7 @@ tutti_status_t tt_agent_run(const tutti_launch_options_t *options, int control,
                         .start_fd = -1,
                         .rank_count =
                             options->rank_count > 0 ? options->rank_count : tutti_core_count()};
+    char text[128];
     *report = (tutti_launch_report_t){.failed_rank = -1, .failed_node = -1};
     agent.world_size = agent.rank_count;
     snprintf(agent.run_id, sizeof agent.run_id, "%s",
@@ -561,7 +550,7 @@ tutti_status_t tt_agent_run(const tutti_launch_options_t *options, int control,
     }
     if (agent.status >= 0) {
         keep_tail(&agent);
-        judge_output(&agent);
+        tt_console_judge(&agent.console, log_error(&agent, text), report);
     }
     fini(&agent);
     return agent.status;

@@ -62,6 +62,7 @@ struct tt_agent {
     tt_loop_t *loop;
     tt_timer_t *grace;
     tt_console_t console;
+    bool is_served; /* for the launcher of another host */
     bool is_stopping, has_started, was_stopped, has_killed;
     bool is_flushing;  /* no rank is left, but lines still wait for their reader */
     int64_t failed_ns; /* when the first failure was seen, and the signal, if it was one */

@@ -309,6 +309,8 @@ static tutti_status_t join(tt_nodes_t *nodes)
     TT_TRY(tutti_store_set_timeout(nodes->store, CALL_MS));
     TT_TRY(agree_on_job(nodes));
     TT_TRY(claim_place(nodes));
+    nodes->layout.port =
+        nodes->options.node_rank == 0 ? tutti_store_port(nodes->store) : nodes->options.port;
     return count_ranks(nodes);
 }
 
@@ -451,6 +453,11 @@ tutti_status_t tt_nodes_start(const tt_nodes_options_t *options, tt_nodes_t **ou
     }
     *out = nodes;
     return TUTTI_OK;
+}
+
+int tt_nodes_port(const tt_nodes_t *nodes)
+{
+    return tutti_store_port(nodes->store);
 }
 
 tt_nodes_state_t tt_nodes_state(tt_nodes_t *nodes, tt_nodes_layout_t *layout, tt_job_end_t *end)

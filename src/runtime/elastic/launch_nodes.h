@@ -28,8 +28,8 @@ typedef struct tt_nodes tt_nodes_t;
 typedef struct {
     int node_count, node_rank, local_count; /* ranks of this node */
     const char *host;                       /* of node 0's store; borrowed, as all below */
-    int port;
-    const char *run_id; /* NULL: node 0's */
+    int port;                               /* 0: node 0 takes a free one */
+    const char *run_id;                     /* NULL: node 0's */
     int64_t join_timeout_ms;
     int max_restarts;
     void (*changed)(void *user); /* look at tt_nodes_state(); called in the nodes' thread */
@@ -45,7 +45,7 @@ typedef enum {
 
 typedef struct {
     int world_size, first_rank;
-    int port; /* of the ranks' store, of a later attempt */
+    int port; /* of the store where the ranks meet */
     char run_id[64];
 } tt_nodes_layout_t;
 
@@ -61,6 +61,9 @@ typedef struct {
 
 /* Node 0's store is open when this returns. */
 tutti_status_t tt_nodes_start(const tt_nodes_options_t *options, tt_nodes_t **out);
+
+/* Of node 0's store, on node 0. */
+int tt_nodes_port(const tt_nodes_t *nodes);
 
 /* The state; *layout is written from JOINED on, *end when ENDED. Either may be NULL. */
 tt_nodes_state_t tt_nodes_state(tt_nodes_t *nodes, tt_nodes_layout_t *layout, tt_job_end_t *end);

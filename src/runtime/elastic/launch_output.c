@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -87,9 +88,7 @@ static void flush(tt_console_t *console, int stream)
 static void on_writable(void *user)
 {
     tt_console_t *console = user;
-    for (int stream = 0; stream < TT_STREAMS; stream++) {
-        flush(console, stream);
-    }
+    tt_console_flush(console);
     console->moved(console->user);
 }
 
@@ -147,36 +146,6 @@ void tt_console_fini(tt_console_t *console)
     }
 }
 
-bool tt_console_is_busy(const tt_console_t *console)
-{
-    return console->queues[0].bytes > 0 || console->queues[1].bytes > 0;
-}
-
-/* Some file systems tell of a full disk only here. */
-static void close_log(tt_output_t *output, int error)
-{
-    if (output->log_fd >= 0 && close(output->log_fd) != 0 && error == 0) {
-        error = errno;
-    }
-    output->log_fd = -1;
-    if (error != 0) {
-        output->log_error = error;
-        tt_log(TT_LOG_ERROR, "%sthe log ends here: %s", output->prefix, strerror(error));
-    }
-}
-
-/* A log that cannot be written, on a full disk for example, ends there; the job goes on. */
-static void write_log(tt_output_t *output, const char *data, size_t bytes)
-{
-    for (size_t done = 0; output->log_fd >= 0 && done < bytes;) {
-        const ssize_t n = write(output->log_fd, data + done, bytes - done);
-        if (n < 0 && errno != EINTR) {
-            close_log(output, errno);
-        }
-        done += n > 0 ? (size_t)n : 0;
-    }
-}
-
 static bool make_room(tt_queue_t *queue, size_t bytes)
 {
     const size_t needed = queue->bytes + bytes, twice = 2 * queue->room;
@@ -206,6 +175,84 @@ static void put(tt_console_t *console, int stream, const char *data, size_t byte
     queue->bytes += bytes;
 }
 
+void tt_console_add(tt_console_t *console, int stream, const char *line, size_t bytes)
+{
+    put(console, stream, line, bytes);
+    put(console, stream, "\n", 1);
+}
+
+void tt_console_flush(tt_console_t *console)
+{
+    for (int stream = 0; stream < TT_STREAMS; stream++) {
+        flush(console, stream);
+    }
+}
+
+bool tt_console_is_busy(const tt_console_t *console)
+{
+    return console->queues[0].bytes > 0 || console->queues[1].bytes > 0;
+}
+
+bool tt_console_has_no_reader(const tt_console_t *console)
+{
+    return console->queues[0].error == EPIPE || console->queues[1].error == EPIPE;
+}
+
+static const char *find_error(const tt_console_t *console, char text[128])
+{
+    for (int stream = 0; stream < TT_STREAMS; stream++) {
+        if (console->queues[stream].error != 0) {
+            snprintf(text, 128, "what ranks printed on %s is not all there: %s", name_of(stream),
+                     strerror(console->queues[stream].error));
+            return text;
+        }
+    }
+    return NULL;
+}
+
+void tt_console_judge(const tt_console_t *console, const char *log_problem,
+                      tutti_launch_report_t *report)
+{
+    char text[128];
+    if (report->stop_signal == SIGPIPE) {
+        report->exit_code = 128 + SIGPIPE;
+        snprintf(report->verdict, sizeof report->verdict,
+                 "nobody reads the output any more, so the ranks were stopped");
+        return;
+    }
+    const char *problem = find_error(console, text);
+    problem = problem != NULL ? problem : log_problem;
+    if (problem != NULL && report->exit_code == 0) {
+        report->exit_code = 1;
+        snprintf(report->verdict, sizeof report->verdict, "%s", problem);
+    }
+}
+
+/* Some file systems tell of a full disk only here. */
+static void close_log(tt_output_t *output, int error)
+{
+    if (output->log_fd >= 0 && close(output->log_fd) != 0 && error == 0) {
+        error = errno;
+    }
+    output->log_fd = -1;
+    if (error != 0) {
+        output->log_error = error;
+        tt_log(TT_LOG_ERROR, "%sthe log ends here: %s", output->prefix, strerror(error));
+    }
+}
+
+/* A log that cannot be written, on a full disk for example, ends there; the job goes on. */
+static void write_log(tt_output_t *output, const char *data, size_t bytes)
+{
+    for (size_t done = 0; output->log_fd >= 0 && done < bytes;) {
+        const ssize_t n = write(output->log_fd, data + done, bytes - done);
+        if (n < 0 && errno != EINTR) {
+            close_log(output, errno);
+        }
+        done += n > 0 ? (size_t)n : 0;
+    }
+}
+
 /* Cut to what the terminal shows in one line. */
 static void draw_live(tt_console_t *console, int stream)
 {
@@ -219,7 +266,11 @@ static void draw_live(tt_console_t *console, int stream)
 tutti_status_t tt_output_init(tt_output_t *output, tt_console_t *console, int stream, int log_fd,
                               bool keeps_tail)
 {
-    *output = (tt_output_t){.console = console, .stream = stream, .log_fd = log_fd};
+    const bool is_marked = console != NULL && console->is_marked;
+    *output = (tt_output_t){.console = console,
+                            .stream = is_marked ? 0 : stream,
+                            .mark = is_marked ? "oe"[stream] : 0,
+                            .log_fd = log_fd};
     output->line = tt_alloc_raw(TT_LINE_BYTES_MAX, "output line");
     TT_TRY_ALLOC(output->line);
     if (keeps_tail) {
@@ -276,6 +327,7 @@ static void end_line(tt_output_t *output)
         if (output->is_live) {
             console->live[0] = 0;
         }
+        put(console, output->stream, &output->mark, output->mark != 0);
         put(console, output->stream, output->prefix, strlen(output->prefix));
         put(console, output->stream, line, bytes);
         put(console, output->stream, "\n", 1);

@@ -12,6 +12,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include <tutti/launch.h>
+
 #include "comm/net/net.h"
 
 enum {
@@ -35,6 +37,8 @@ typedef struct {
 /* Both of the launcher's streams. */
 typedef struct {
     tt_queue_t queues[TT_STREAMS];
+    bool is_marked; /* all goes to stdout, with a mark in front of each line that says what it is:
+                       'o' or 'e', of stdout or stderr (launch_ssh.h) */
     char live[TT_LIVE_BYTES]; /* the progress line that stands at the bottom; "" if none */
     void (*moved)(void *user);
     void *user;
@@ -43,6 +47,7 @@ typedef struct {
 typedef struct {
     tt_console_t *console; /* NULL: not shown */
     int stream;            /* the launcher's that it goes to */
+    char mark;             /* in front of each line; 0: none */
     bool is_live;          /* its progress is shown */
     int log_fd;            /* -1: no log */
     int log_error;         /* errno; the log ends there */
@@ -59,6 +64,18 @@ tutti_status_t tt_console_init(tt_console_t *console, tt_loop_t *loop, void (*mo
 
 /* Lines that still wait are lost. Before the loop is released. */
 void tt_console_fini(tt_console_t *console);
+
+/* A line goes to a stream as it is, with tt_console_flush(). */
+void tt_console_add(tt_console_t *console, int stream, const char *line, size_t bytes);
+void tt_console_flush(tt_console_t *console);
+
+/* Whether the reader of either stream has gone. */
+bool tt_console_has_no_reader(const tt_console_t *console);
+
+/* A job that went well but for its output has not gone well: into the report. log_problem: the
+ * same of a log; NULL: none. */
+void tt_console_judge(const tt_console_t *console, const char *log_problem,
+                      tutti_launch_report_t *report);
 
 /* Whether lines wait. */
 bool tt_console_is_busy(const tt_console_t *console);

@@ -30,6 +30,7 @@
 #include "core/base/fail.h"
 #include "runtime/elastic/child.h"
 #include "runtime/elastic/launch_agent.h"
+#include "runtime/elastic/ssh_hosts.h"
 
 enum { NODES_MAX = 4096 };
 
@@ -43,10 +44,9 @@ typedef struct {
 
 typedef struct {
     pid_t agent;
-    int control;             /* pipe to the agent */
-    answer_t *answer;        /* shared with it */
-    const sigset_t *signals; /* the mask that ranks get */
-    sigset_t mask;           /* the caller's, to be restored */
+    int control;      /* pipe to the agent */
+    answer_t *answer; /* shared with it */
+    sigset_t mask;    /* the caller's, to be restored */
     struct sigaction on_child;
     int was_subreaper;
     bool is_filled[3]; /* which of the standard streams the caller has closed */
@@ -83,8 +83,10 @@ static tutti_status_t check_options(const tutti_launch_options_t *options)
     return options->run_id != NULL ? check_run_id(options->run_id) : TUTTI_OK;
 }
 
-static tutti_status_t check_nodes(const tutti_launch_options_t *options)
+static tutti_status_t check_nodes(const tutti_launch_options_t *options, bool is_served)
 {
+    /* the launcher that it serves hands its port to the others */
+    const bool finds_port = is_served && options->node_rank == 0;
     if (options->node_count < 1 || options->node_count > NODES_MAX || options->node_rank < 0 ||
         options->node_rank >= options->node_count || options->join_timeout_ms < 0) {
         return TT_FAIL(TUTTI_ERR_ARG,
@@ -93,7 +95,8 @@ static tutti_status_t check_nodes(const tutti_launch_options_t *options)
                        options->node_rank, options->node_count, (long long)options->join_timeout_ms,
                        NODES_MAX);
     }
-    if (options->node_count > 1 && (options->master_host == NULL || options->master_port == 0)) {
+    if (options->node_count > 1 &&
+        (options->master_host == NULL || (options->master_port == 0 && !finds_port))) {
         return TT_FAIL(TUTTI_ERR_ARG, "%d nodes need the address and the port of node 0's store",
                        options->node_count);
     }
@@ -119,7 +122,7 @@ static tutti_status_t check_key(void)
 }
 
 /* One node unless told otherwise; which one this is Slurm may know. */
-static tutti_status_t complete_nodes(tutti_launch_options_t *options)
+static tutti_status_t complete_nodes(tutti_launch_options_t *options, bool is_served)
 {
     options->node_count = options->node_count == 0 ? 1 : options->node_count;
     if (options->node_rank == -1 && options->node_count > 1) {
@@ -134,12 +137,12 @@ static tutti_status_t complete_nodes(tutti_launch_options_t *options)
         options->node_rank = (int)node;
     }
     options->node_rank = options->node_rank == -1 ? 0 : options->node_rank;
-    TT_TRY(check_nodes(options));
+    TT_TRY(check_nodes(options, is_served));
     return options->node_count > 1 ? check_key() : TUTTI_OK;
 }
 
 /* In the agent's process. It leaves the terminal's group: signals come through the guard only. */
-__attribute__((noreturn)) static void be_agent(const tutti_launch_options_t *options,
+__attribute__((noreturn)) static void be_agent(const tt_agent_options_t *options,
                                                const guard_t *guard, int control)
 {
     answer_t *answer = guard->answer;
@@ -147,7 +150,9 @@ __attribute__((noreturn)) static void be_agent(const tutti_launch_options_t *opt
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     fcntl(control, F_SETFL, O_NONBLOCK);
     const size_t blocks = tt_alloc_stats().blocks;
-    answer->status = tt_agent_run(options, control, guard->signals, &answer->report);
+    answer->status = options->options->hosts != NULL
+                         ? tt_ssh_hosts_run(options, control, &answer->report)
+                         : tt_agent_run(options, control, &answer->report);
     snprintf(answer->text, sizeof answer->text, "%s", tutti_last_error());
     answer->is_whole = true;
     TT_ASSERT(tt_alloc_stats().blocks == blocks);
@@ -164,7 +169,7 @@ static void make_run_id(char run_id[20])
 }
 
 /* Both ends of the pipe are closed on exec, and each process keeps its own only. */
-static tutti_status_t start_agent(const tutti_launch_options_t *options, guard_t *guard)
+static tutti_status_t start_agent(const tt_agent_options_t *options, guard_t *guard)
 {
     int control[2];
     if (pipe2(control, O_CLOEXEC) != 0) {
@@ -257,19 +262,21 @@ static tutti_status_t read_answer(const guard_t *guard, tutti_launch_report_t *r
     return TUTTI_OK;
 }
 
-tutti_status_t tt_launch_ranks(const tutti_launch_options_t *options, const sigset_t *signals,
-                               tutti_launch_report_t *report)
+tutti_status_t tt_launch_ranks(const tt_agent_options_t *options, tutti_launch_report_t *report)
 {
-    TT_TRY(check_options(options));
     char run_id[20];
-    make_run_id(run_id);
-    tutti_launch_options_t complete = *options;
-    TT_TRY(complete_nodes(&complete));
-    if (options->run_id == NULL && complete.node_rank == 0) {
-        complete.run_id = run_id; /* the other nodes take node 0's */
+    tutti_launch_options_t launch = *options->options;
+    TT_TRY(check_options(&launch));
+    TT_TRY(launch.hosts != NULL ? tt_ssh_hosts_check(&launch)
+                                : complete_nodes(&launch, options->is_served));
+    if (launch.run_id == NULL && launch.node_rank == 0) {
+        make_run_id(run_id);
+        launch.run_id = run_id; /* the other nodes take node 0's */
     }
     guard_t guard = {.control = -1};
-    guard.signals = signals != NULL ? signals : &guard.mask;
+    tt_agent_options_t complete = *options;
+    complete.options = &launch;
+    complete.signals = options->signals != NULL ? options->signals : &guard.mask;
     guard.answer =
         mmap(NULL, sizeof *guard.answer, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (guard.answer == MAP_FAILED) {
@@ -294,5 +301,5 @@ tutti_status_t tutti_launch(const tutti_launch_options_t *options, tutti_launch_
 {
     TT_WANT("launch", options);
     TT_WANT("launch", report);
-    return tt_launch_ranks(options, NULL, report);
+    return tt_launch_ranks(&(tt_agent_options_t){.options = options}, report);
 }

@@ -66,7 +66,8 @@ static tutti_status_t launch(tt_spawn_block_t *block, int block_fd, int lifeline
         .is_plain = block->is_plain,
         .max_restarts = block->max_restarts,
         .lifeline = lifeline};
-    const tutti_status_t status = tt_launch_ranks(&options, &none, report);
+    const tutti_status_t status =
+        tt_launch_ranks(&(tt_agent_options_t){.options = &options, .signals = &none}, report);
     tt_free(tees);
     return status;
 }

@@ -1,0 +1,47 @@
+/* What whole programs have in common: outputs that are tried before a training begins, and an end
+ * when a signal asks for one.
+ */
+#ifndef TT_COMMON_H
+#define TT_COMMON_H
+
+#include <tutti/tutti.h>
+
+/* ---- outputs.c ----------------------------------------------------------------------------- */
+
+typedef enum {
+    OUTPUT_FILE,  /* is made, or written over */
+    OUTPUT_FOLDER /* is made with those above it, if it is not there */
+} output_kind_t;
+
+typedef struct {
+    const char *flag, *path; /* a path of NULL is not wanted */
+    output_kind_t kind;
+    bool is_everybodys; /* each rank writes there, not rank 0 alone */
+} output_t;
+
+/* Whether all of this can be written, as far as is known before it is: nothing is made, and nothing
+ * is changed. A collective call: what cannot be written on one rank is a failure on all, told on
+ * stderr as "PROGRAM: --FLAG PATH: why". Errors: IO, with nothing left to tell; those of
+ * tutti_all_reduce(). */
+tutti_status_t outputs_check(tutti_group_t *world, const char *program, const output_t *outputs,
+                             int count);
+
+/* ---- stopping.c ---------------------------------------------------------------------------- */
+
+/* From here on the first SIGINT or SIGTERM is noted, and a second one ends the program at once. */
+void stopping_begin(void);
+
+/* The signal that was noted on this rank; 0: none. */
+int stopping_noted(void);
+
+/* Signals do what they did before. */
+void stopping_end(void);
+
+/* This rank has nothing left but to end, as all others: the launcher's SIGTERM to those that end
+ * after the first changes nothing any more. A collective call. */
+tutti_status_t stopping_leave(tutti_group_t *world);
+
+/* "SIGINT". */
+const char *stopping_name(int number);
+
+#endif

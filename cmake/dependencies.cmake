@@ -8,8 +8,11 @@ pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc)
 pkg_check_modules(ZLIB REQUIRED IMPORTED_TARGET zlib)
 pkg_check_modules(OPENSSL REQUIRED IMPORTED_TARGET openssl>=3.0)
 pkg_check_modules(DW REQUIRED IMPORTED_TARGET libdw)
+pkg_check_modules(PNG REQUIRED IMPORTED_TARGET libpng)
+pkg_check_modules(JPEG REQUIRED IMPORTED_TARGET libjpeg)
 
 add_library(tutti_dependencies INTERFACE)
 target_link_libraries(tutti_dependencies INTERFACE
   Threads::Threads PkgConfig::UV PkgConfig::JANSSON PkgConfig::XXHASH PkgConfig::HWLOC
-  PkgConfig::ZLIB PkgConfig::OPENSSL PkgConfig::DW m dl)
+  PkgConfig::ZLIB PkgConfig::OPENSSL PkgConfig::DW
+  PkgConfig::PNG PkgConfig::JPEG m dl)

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include <tutti/data_files.h>
 #include <tutti/dataloader.h>
 #include <tutti/modes.h>
 #include <tutti/nn_layers.h>

@@ -145,6 +145,12 @@ def all_mutants(root, folder):
     return [mutant for source in sources_below(root, folder) for mutant in mutants_of(source)]
 
 
+def lists_of(root, folders):
+    """The mutants of each FOLDER of FOLDER,FOLDER,...; + joins folders, and files, to one."""
+    return [[mutant for part in folder.split('+') for mutant in all_mutants(root, part)]
+            for folder in folders.split(',')]
+
+
 def sources_below(root, folder):
     """What belongs to the library below a folder; headers if one of its files includes them."""
     library = {source.path: source for source in (

@@ -10,6 +10,7 @@
 static const char *const models[] = {"mlp", "cnn", "resnet", NULL};
 static const char *const dtypes[] = {"f32", "bf16", NULL};
 static const char *const policies[] = {"stop", "skip", "warn", NULL};
+static const char *const accumulations[] = {"local", "sharded", NULL}; /* as the library's */
 static const char *const optimizers[] = {"adamw", "sgd", NULL};
 
 static const tutti_option_t table[] = {
@@ -59,6 +60,11 @@ static const tutti_option_t table[] = {
      .max = 3,
      .about = "of ZeRO; 1: each rank steps a part of the weights; 2: and has that part of "
               "gradients; 3: and of weights"},
+    {.name = "accumulate-gradients",
+     .kind = TUTTI_OPTION_CHOICE,
+     .offset = offsetof(settings_t, accumulation),
+     .choices = accumulations,
+     .about = "where the gradients of a rank's shards are added up at stage 2 and 3"},
     {.name = "unit",
      .kind = TUTTI_OPTION_TEXT,
      .offset = offsetof(settings_t, unit),
@@ -86,6 +92,27 @@ static const tutti_option_t table[] = {
      .min = 0,
      .max = 10,
      .about = "highest learning rate"},
+    {.name = "ema",
+     .kind = TUTTI_OPTION_REAL,
+     .offset = offsetof(settings_t, ema),
+     .argument = "DECAY",
+     .min = 0,
+     .max = 0.999999999,
+     .about = "of averages of the weights, which are tested and saved; 0: none"},
+    {.name = "swa",
+     .kind = TUTTI_OPTION_INT,
+     .offset = offsetof(settings_t, swa),
+     .argument = "STEP",
+     .min = 0,
+     .max = 1e9,
+     .about = "from this step on all weights are averaged alike, and tested and saved; 0: none"},
+    {.name = "swa-lr",
+     .kind = TUTTI_OPTION_REAL,
+     .offset = offsetof(settings_t, swa_lr),
+     .argument = "X",
+     .min = 0,
+     .max = 10,
+     .about = "learning rate meanwhile; 0: half of --lr"},
     {.name = "optimizer",
      .kind = TUTTI_OPTION_CHOICE,
      .offset = offsetof(settings_t, optimizer),
@@ -170,6 +197,9 @@ static const tutti_option_t table[] = {
     {.name = "evaluate",
      .offset = offsetof(settings_t, evaluate),
      .about = "only test, do not train"},
+    {.name = "modules",
+     .offset = offsetof(settings_t, modules),
+     .about = "print the network's parts, with what a batch of them takes, and end"},
     {.name = "digest",
      .offset = offsetof(settings_t, digest),
      .about = "print a digest of the weights on a line of its own, too"},
@@ -245,21 +275,24 @@ static tutti_status_t check_outputs(const session_t *session)
         {"checkpoint", settings->every > 0 ? settings->checkpoint : NULL, OUTPUT_FOLDER, true},
         {"offload", settings->offload, OUTPUT_FOLDER, true},
         {"offload-parameters", settings->offload_parameters, OUTPUT_FOLDER, true}};
-    return settings->evaluate ? TUTTI_OK
-                              : outputs_check(session->world, "fashion", outputs,
-                                              sizeof outputs / sizeof outputs[0]);
+    return settings->evaluate || settings->modules
+               ? TUTTI_OK
+               : outputs_check(session->world, "fashion", outputs,
+                               sizeof outputs / sizeof outputs[0]);
 }
 
 static tutti_status_t open_session(session_t *session)
 {
     const settings_t *settings = &session->settings;
-    const tutti_context_options_t options = {.threads = (int)settings->threads,
-                                             .seed = (uint64_t)settings->seed};
     TUTTI_CHECK(tutti_init(NULL, &session->world));
     session->rank = tutti_group_rank(session->world);
     session->ranks = tutti_group_size(session->world);
     TUTTI_CHECK(check_outputs(session));
-    TUTTI_CHECK(open_rows(session));
+    TUTTI_CHECK(settings->modules ? tutti_device_open("meta", NULL, &session->meta)
+                                  : open_rows(session));
+    const tutti_context_options_t options = {.threads = (int)settings->threads,
+                                             .seed = (uint64_t)settings->seed,
+                                             .device = session->meta};
     TUTTI_CHECK(tutti_context_create(&options, &session->ctx));
     (void)tutti_context_set_autocast(session->ctx,
                                      settings->dtype == DTYPE_BF16 ? TUTTI_BF16 : TUTTI_F32);
@@ -283,6 +316,9 @@ static tutti_status_t perform(session_t *session)
     char digest[TUTTI_DIGEST_BYTES];
     result_t result;
     TUTTI_CHECK(open_session(session));
+    if (session->settings.modules) {
+        return fashion_print_modules(session);
+    }
     TUTTI_CHECK(session->settings.evaluate ? test_only(session, &result)
                                            : fashion_train(session, &result));
     TUTTI_CHECK(tutti_module_digest(session->net, digest));
@@ -297,9 +333,10 @@ static tutti_status_t perform(session_t *session)
     if (session->settings.digest && !session->settings.evaluate) {
         const tutti_ddp_memory_t *m = &result.memory;
         printf("rank %d stage %d parameter_bytes %zu gradient_bytes %zu optimizer_bytes %zu "
-               "sent_bytes %lld\n",
+               "sent_bytes %lld local_traffic %lld sharded_traffic %lld\n",
                session->rank, m->stage, m->parameter_bytes, m->gradient_bytes, m->optimizer_bytes,
-               (long long)m->sent_bytes);
+               (long long)m->sent_bytes, (long long)m->local_traffic,
+               (long long)m->sharded_traffic);
     }
     return TUTTI_OK;
 }
@@ -328,6 +365,7 @@ int main(int argc, char **argv)
     }
     tutti_module_release(session.net);
     tutti_context_release(session.ctx);
+    tutti_device_release(session.meta);
     tutti_mesh_release(session.rows);
     tutti_group_release(session.world);
     return status < 0                 ? EXIT_FAILURE

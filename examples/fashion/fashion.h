@@ -19,9 +19,10 @@ typedef struct {
     const char *data, *save, *load, *log, *checkpoint, *metrics, *unit, *offload, *mesh;
     const char *offload_parameters;
     int64_t epochs, steps, batch, shards, stage, seed, threads, every, keep, copies;
-    double lr, dropout;
-    int model, dtype, optimizer, on_nan;
-    bool evaluate, digest, resume, whole, per_host;
+    int64_t swa;
+    double lr, dropout, ema, swa_lr;
+    int model, dtype, optimizer, on_nan, accumulation;
+    bool evaluate, digest, modules, resume, whole, per_host;
 } settings_t;
 
 enum { MODEL_MLP, MODEL_CNN, MODEL_RESNET };
@@ -34,6 +35,7 @@ typedef struct {
     settings_t settings;
     tutti_group_t *world;
     tutti_mesh_t *rows; /* of the world: --mesh; NULL: none */
+    tutti_device_t *meta; /* of --modules; NULL */
     tutti_context_t *ctx;
     tutti_module_t *net; /* [N, 1, 28, 28] -> logits [N, KINDS] */
     int rank, ranks;
@@ -50,6 +52,9 @@ typedef struct {
 
 tutti_status_t fashion_open_data(const session_t *session, bool is_test, tutti_dataset_t **out);
 tutti_status_t fashion_open_net(session_t *session);
+
+/* --modules: the network's parts, with what a batch of them takes. */
+tutti_status_t fashion_print_modules(const session_t *session);
 
 /* Train, testing after each epoch. */
 tutti_status_t fashion_train(session_t *session, result_t *result);

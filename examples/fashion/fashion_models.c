@@ -2,6 +2,8 @@
  * layers: "0.weight" … A batch norm with relu is one layer. */
 #include "fashion.h"
 
+#include <stdio.h>
+
 static const tutti_activation_options_t relu = {.kind = TUTTI_ACTIVATION_RELU};
 
 typedef struct {
@@ -160,10 +162,30 @@ tutti_status_t fashion_open_net(session_t *session)
                                                                  stack_resnet};
     TUTTI_CHECK(tutti_module_create(session->ctx, &tutti_sequential_layer, NULL, &session->net));
     TUTTI_CHECK(stacks[settings->model](session->net, (float)settings->dropout));
-    static const char *const others = "optim.*"; /* what a training keeps beside weights */
-    const tutti_load_options_t loading = {.exclude = &others, .exclude_count = 1, .cast = true};
+    /* What a training keeps beside weights. */
+    static const char *const others[] = {"optim.*", "averaged.*"};
+    const tutti_load_options_t loading = {.exclude = others, .exclude_count = 2, .cast = true};
     const tutti_checkpoint_t checkpoint = {.group = session->world, .module = session->net};
-    return settings->load == NULL
+    return settings->load == NULL || settings->modules
                ? TUTTI_OK
                : tutti_checkpoint_load_from(&checkpoint, settings->load, &loading);
+}
+
+tutti_status_t fashion_print_modules(const session_t *session)
+{
+    tutti_scope_t *s;
+    tutti_buffer_t text;
+    if (session->rank != 0) {
+        return TUTTI_OK;
+    }
+    TUTTI_CHECK(tutti_scope_open(session->ctx, &s));
+    tutti_tensor_t *pictures =
+        tutti_zeros(s, TUTTI_F32, TUTTI_SHAPE(session->settings.batch, 1, 28, 28));
+    const tutti_status_t status = tutti_module_summary(
+        session->net, &(tutti_summary_options_t){.inputs = &pictures, .input_count = 1}, &text);
+    TUTTI_CHECK(tutti_scope_close(s));
+    TUTTI_CHECK(status);
+    fwrite(text.data, 1, text.bytes, stdout);
+    tutti_buffer_release(&text);
+    return TUTTI_OK;
 }

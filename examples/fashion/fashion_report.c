@@ -6,15 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 struct report {
     FILE *log; /* NULL: none */
     const char *log_path;
     tutti_metrics_t *metrics; /* NULL: none */
-    bool is_live;             /* somebody watches: one line, written again and again */
-    bool has_line;            /* it stands there, without an end */
-    double last_line;         /* when it was written */
+    tutti_progress_t *line;
 };
 
 /* A training that was stopped before its first checkpoint goes on from step 0. */
@@ -29,12 +26,10 @@ static tutti_status_t open_metrics(const settings_t *settings, int64_t step, tut
 
 tutti_status_t report_open(const session_t *session, int64_t step, report_t **out)
 {
-    const char *terminal = getenv("TUTTI_TERMINAL"); /* the launcher is on one */
     report_t *report = calloc(1, sizeof *report);
     if (report == NULL) {
         return TUTTI_ERR_NOMEM;
     }
-    report->is_live = isatty(STDOUT_FILENO) || (terminal != NULL && strcmp(terminal, "1") == 0);
     report->log_path = session->settings.log;
     const char *mode = step > 0 ? "a" : "w";
     if (report->log_path != NULL && (report->log = fopen(report->log_path, mode)) == NULL) {
@@ -43,12 +38,12 @@ tutti_status_t report_open(const session_t *session, int64_t step, report_t **ou
         return TUTTI_ERR_IO;
     }
     *out = report;
+    TUTTI_CHECK(tutti_progress_open(NULL, &report->line));
     return open_metrics(&session->settings, step, &report->metrics);
 }
 
 void report_step(report_t *report, const progress_t *p)
 {
-    const double between = report->is_live ? 0.1 : 5;
     char loss[32] = "null"; /* JSON knows no NaN */
     if (isfinite(p->loss)) {
         snprintf(loss, sizeof loss, "%.6f", p->loss);
@@ -66,16 +61,10 @@ void report_step(report_t *report, const progress_t *p)
                                    p->samples_per_second);
         (void)tutti_metrics_scalar(report->metrics, "lr", p->step, p->lr);
     }
-    if (p->step > 1 && p->seconds - report->last_line < between) {
-        return;
-    }
-    report->last_line = p->seconds;
-    report->has_line = report->is_live;
-    printf("%sepoch %lld/%lld  step %lld/%lld  loss %.4f  lr %.2e  %.0f samples/s  %.0f s left%s",
-           report->is_live ? "\r\033[K" : "", (long long)p->epoch + 1, (long long)p->epochs,
-           (long long)p->step, (long long)p->steps, p->loss, p->lr, p->samples_per_second,
-           p->seconds_left, report->is_live ? "" : "\n");
-    fflush(stdout);
+    tutti_progress_show(report->line, p->seconds_left,
+                        "epoch %lld/%lld  step %lld/%lld  loss %.4f  lr %.2e  %.0f samples/s",
+                        (long long)p->epoch + 1, (long long)p->epochs, (long long)p->step,
+                        (long long)p->steps, p->loss, p->lr, p->samples_per_second);
 }
 
 void report_test(report_t *report, const progress_t *p, double accuracy)
@@ -87,11 +76,8 @@ void report_test(report_t *report, const progress_t *p, double accuracy)
     if (report->metrics != NULL) {
         (void)tutti_metrics_scalar(report->metrics, "accuracy/test", p->step, accuracy);
     }
-    report->has_line = false;
-    printf("%sepoch %lld/%lld  loss %.4f  test accuracy %.2f %%\n",
-           report->is_live ? "\r\033[K" : "", (long long)p->epoch + 1, (long long)p->epochs,
-           p->loss, 100 * accuracy);
-    fflush(stdout);
+    tutti_progress_print(report->line, "epoch %lld/%lld  loss %.4f  test accuracy %.2f %%",
+                         (long long)p->epoch + 1, (long long)p->epochs, p->loss, 100 * accuracy);
 }
 
 tutti_status_t report_close(report_t *report)
@@ -100,15 +86,15 @@ tutti_status_t report_close(report_t *report)
     if (report == NULL) {
         return TUTTI_OK;
     }
-    if (report->has_line) {
-        putchar('\n');
-    }
     if (report->log != NULL) {
         is_whole = ferror(report->log) == 0;
         is_whole = fclose(report->log) == 0 && is_whole;
     }
     if (!is_whole) {
         fprintf(stderr, "fashion: cannot write all of %s: %s\n", report->log_path, strerror(errno));
+    }
+    if (tutti_progress_close(report->line) < 0) {
+        fprintf(stderr, "fashion: %s\n", tutti_last_error());
     }
     const tutti_status_t told = tutti_metrics_close(report->metrics);
     if (told < 0) {

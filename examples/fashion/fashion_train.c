@@ -12,9 +12,10 @@ typedef struct {
     tutti_ddp_t *ddp;
     tutti_ddp_memory_t memory;
     tutti_optim_t *opt;
-    report_t *report;       /* NULL: not on this rank */
-    tutti_tensor_t *losses; /* [V] f64: of each shard, summed over its samples */
-    tutti_tensor_t *word;   /* [1] f64: the signal to stop */
+    tutti_averaged_t *average; /* NULL: none */
+    report_t *report;          /* NULL: not on this rank */
+    tutti_tensor_t *losses;    /* [V] f64: of each shard, summed over its samples */
+    tutti_tensor_t *word;      /* [1] f64: the signal to stop */
     progress_t now;
     int64_t samples;
     bool has_warned;    /* of a loss that is no number */
@@ -87,13 +88,25 @@ static tutti_status_t judge(training_t *t, double norm, bool *skips)
     return TUTTI_OK;
 }
 
-static tutti_status_t train_step(training_t *t)
+static double learning_rate(const training_t *t)
 {
+    const settings_t *settings = &t->session->settings;
     const tutti_schedule_t schedule = {.kind = TUTTI_SCHEDULE_WARMUP_COSINE,
-                                       .lr = t->session->settings.lr,
+                                       .lr = settings->lr,
                                        .warmup_steps = t->now.steps / 20,
                                        .total_steps = t->now.steps,
                                        .min_ratio = 0.01};
+    const tutti_swa_schedule_t swa = {.before = schedule,
+                                      .start = settings->swa,
+                                      .anneal_steps = t->now.steps / 20,
+                                      .lr = settings->swa_lr > 0 ? settings->swa_lr
+                                                                 : settings->lr / 2};
+    return settings->swa > 0 ? tutti_swa_lr(&swa, t->now.step)
+                             : tutti_schedule_lr(&schedule, t->now.step);
+}
+
+static tutti_status_t train_step(training_t *t)
+{
     double norm;
     bool skips;
     tutti_context_set_step(t->session->ctx, t->now.step);
@@ -102,12 +115,68 @@ static tutti_status_t train_step(training_t *t)
         TUTTI_CHECK(train_shard(t));
     }
     TUTTI_CHECK(tutti_ddp_finish(t->ddp));
-    t->now.lr = tutti_schedule_lr(&schedule, t->now.step);
+    t->now.lr = learning_rate(t);
     tutti_optim_set_lr(t->opt, t->now.lr);
     TUTTI_CHECK(share_loss(t));
     TUTTI_CHECK(tutti_clip_grad_norm(t->opt, INFINITY, 2, &norm));
     TUTTI_CHECK(judge(t, norm, &skips));
-    return skips ? TUTTI_OK : tutti_optim_step(t->opt);
+    if (skips) {
+        return TUTTI_OK;
+    }
+    TUTTI_CHECK(tutti_optim_step(t->opt));
+    return t->average == NULL || t->now.step < t->session->settings.swa
+               ? TUTTI_OK
+               : tutti_averaged_update(t->average);
+}
+
+/* ---- averages ------------------------------------------------------------------------------- */
+
+/* Forward of the first pictures, on every rank the same: batch norm's statistics are all ranks'. */
+static tutti_status_t renew_statistics(training_t *t)
+{
+    enum { BATCHES = 200 };
+    session_t *session = t->session;
+    const tutti_dataloader_options_t options = {.batch = session->settings.batch};
+    tutti_dataloader_t *loader;
+    TUTTI_CHECK(tutti_dataloader_create(t->pictures, &options, &loader));
+    tutti_status_t status = tutti_norm_statistics_begin(session->net);
+    for (int64_t i = 0; i < BATCHES && i < tutti_dataloader_steps(loader) && status >= 0; i++) {
+        tutti_scope_t *s;
+        tutti_batch_t batch;
+        status = tutti_scope_open(session->ctx, &s);
+        if (status >= 0) {
+            (void)tutti_dataloader_at(loader, s, (tutti_batch_place_t){.step = i}, &batch);
+            (void)tutti_forward(s, session->net, batch.input);
+            status = tutti_scope_close(s);
+        }
+    }
+    tutti_dataloader_release(loader);
+    return status < 0 ? status : tutti_norm_statistics_end(session->net);
+}
+
+/* The net has all weights; those of the average, if there is one. */
+static tutti_status_t use_average(training_t *t)
+{
+    session_t *session = t->session;
+    const bool is_there = tutti_averaged_count(t->average) > 0;
+    TUTTI_CHECK(is_there ? tutti_averaged_swap_in(t->average) : TUTTI_OK);
+    TUTTI_CHECK(tutti_ddp_unshard(t->ddp, NULL)); /* ranks have not all as many pictures */
+    if (!is_there || session->settings.swa == 0) {
+        return TUTTI_OK;
+    }
+    const bool was_enabled = tutti_context_set_grad_enabled(session->ctx, false);
+    const int64_t shard = tutti_context_shard(session->ctx);
+    tutti_context_set_shard(session->ctx, 0);
+    const tutti_status_t status = renew_statistics(t);
+    tutti_context_set_shard(session->ctx, shard);
+    (void)tutti_context_set_grad_enabled(session->ctx, was_enabled);
+    return status;
+}
+
+static tutti_status_t use_own(training_t *t)
+{
+    TUTTI_CHECK(tutti_ddp_reshard(t->ddp, NULL));
+    return tutti_averaged_count(t->average) > 0 ? tutti_averaged_swap_out(t->average) : TUTTI_OK;
 }
 
 static void note_progress(training_t *t)
@@ -136,9 +205,9 @@ static tutti_status_t share_signal(training_t *t)
 static tutti_status_t test(training_t *t)
 {
     const double begin = seconds_now();
-    TUTTI_CHECK(tutti_ddp_unshard(t->ddp, NULL)); /* ranks have not all as many pictures */
+    TUTTI_CHECK(use_average(t));
     TUTTI_CHECK(fashion_test(t->session, t->test, &t->accuracy));
-    TUTTI_CHECK(tutti_ddp_reshard(t->ddp, NULL));
+    TUTTI_CHECK(use_own(t));
     t->seconds_in_tests += seconds_now() - begin;
     if (t->report != NULL) {
         report_test(t->report, &t->now, t->accuracy);
@@ -155,6 +224,7 @@ static tutti_checkpoint_t checkpoint_of(const training_t *t)
                                 .group = session->world,
                                 .module = session->net,
                                 .optim = t->opt,
+                                .averaged = t->average,
                                 .loader = t->loader,
                                 .keep = (int)session->settings.keep,
                                 .shards = tutti_ddp_shards(t->ddp),
@@ -236,7 +306,9 @@ static tutti_status_t open_loader(training_t *t)
                                                 .seed = (uint64_t)session->settings.seed,
                                                 .shards = tutti_ddp_shards(t->ddp),
                                                 .ranks = session->ranks,
-                                                .rank = session->rank};
+                                                .rank = session->rank,
+                                                .shards_in_turn =
+                                                    tutti_ddp_shard_stride(t->ddp) > 1};
     TUTTI_CHECK(fashion_open_data(session, false, &t->pictures));
     TUTTI_CHECK(fashion_open_data(session, true, &t->test));
     return tutti_dataloader_create(t->pictures, &options, &t->loader);
@@ -251,6 +323,17 @@ static tutti_status_t open_optimizer(training_t *t)
                                     &t->opt);
 }
 
+/* The statistics of --swa are made again, those of --ema averaged. */
+static tutti_status_t open_average(training_t *t)
+{
+    const settings_t *settings = &t->session->settings;
+    const tutti_averaged_options_t options = {.decay = settings->ema,
+                                              .buffers = settings->swa == 0};
+    return settings->ema == 0 && settings->swa == 0
+               ? TUTTI_OK
+               : tutti_averaged_create(t->session->ctx, t->session->net, &options, &t->average);
+}
+
 static tutti_status_t open_training(training_t *t)
 {
     session_t *session = t->session;
@@ -258,6 +341,7 @@ static tutti_status_t open_training(training_t *t)
         .shards = (int)session->settings.shards,
         .stage = (int)session->settings.stage,
         .units = {.kind = session->settings.stage == 3 ? session->settings.unit : NULL},
+        .accumulate = (tutti_ddp_accumulate_t)session->settings.accumulation,
         .mesh = session->rows,
         .offload = session->settings.offload_parameters,
         .uneven = TUTTI_DDP_WEIGHTED};
@@ -268,6 +352,7 @@ static tutti_status_t open_training(training_t *t)
     if (session->settings.offload != NULL) {
         TUTTI_CHECK(tutti_optim_offload(t->opt, session->settings.offload));
     }
+    TUTTI_CHECK(open_average(t));
     TUTTI_CHECK(tutti_group_tensor(session->world, TUTTI_F64, TUTTI_SHAPE(tutti_ddp_shards(t->ddp)),
                                    &t->losses));
     TUTTI_CHECK(tutti_group_tensor(session->world, TUTTI_F64, TUTTI_SHAPE(1), &t->word));
@@ -280,7 +365,7 @@ static tutti_status_t finish(training_t *t)
 {
     const session_t *session = t->session;
     t->memory = tutti_ddp_memory(t->ddp, t->opt);
-    TUTTI_CHECK(tutti_ddp_unshard(t->ddp, NULL)); /* the module keeps what is whole */
+    TUTTI_CHECK(use_average(t)); /* it is the result; the module keeps what is whole */
     if (session->rank == 0 && session->settings.save != NULL) {
         TUTTI_CHECK(tutti_module_save(session->net, session->settings.save, NULL, 0));
     }
@@ -300,6 +385,7 @@ static void close_training(training_t *t)
     (void)report_close(t->report); /* still there after a failure only, which is reported */
     tutti_tensor_release(t->word);
     tutti_tensor_release(t->losses);
+    tutti_averaged_release(t->average);
     tutti_optim_release(t->opt);
     tutti_dataloader_release(t->loader);
     tutti_dataset_release(t->test);

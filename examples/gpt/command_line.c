@@ -9,6 +9,7 @@
 
 static const char *const dtypes[] = {"f32", "bf16", NULL};
 static const char *const policies[] = {"stop", "skip", "warn", NULL};
+static const char *const accumulations[] = {"local", "sharded", NULL}; /* as the library's */
 static const char *const schedules[] = {"cosine", "constant", NULL};
 
 #define INT(field, option, letter, least, most, text)                                              \
@@ -42,6 +43,8 @@ static const tutti_option_t table[] = {
     INT(layers, "layers", "L", 1, 1000, "transformer blocks"),
     INT(width, "width", "C", 1, 65536, "size of a position's vector"),
     INT(heads, "heads", "H", 1, 1024, "attention heads; they divide the width"),
+    INT(kv_heads, "kv-heads", "H", 0, 1024,
+        "heads of keys and values, which divide the others; 1: multi-query; 0: as many"),
     INT(context, "context", "T", 1, 65536, "bytes that the model sees at once"),
     INT(batch, "batch", "B", 1, 65536, "sequences per shard and step"),
     INT(shards, "shards", "V", 0, 65536, "shards per step, on any number of ranks; 0: the ranks"),
@@ -55,6 +58,8 @@ static const tutti_option_t table[] = {
     INT(accumulate, "accumulate", "A", 1, 65536, "micro-batches of B sequences per shard and step"),
     REAL(clip, "clip", -1, 1e9,
          "largest norm of the gradient; 0: any; -1: 1, and none with pipedream and 2bw"),
+    REAL(ema, "ema", 0, 0.999999999,
+         "decay of averages of the weights, which are validated, saved and sampled; 0: none"),
     CHOICE(on_nan, "on-nan", policies,
            "a step whose loss or gradient is no number: end, leave it out, go on"),
     INT(seed, "seed", "K", 0, 1e15, "of initial weights and of the order of samples"),
@@ -72,6 +77,8 @@ static const tutti_option_t table[] = {
         "of ZeRO: each rank steps a part of the weights; 2: and has no more of gradients; 3: nor "
         "of "
         "weights"),
+    CHOICE(accumulation, "accumulate-gradients", accumulations,
+           "where the gradients of a rank's shards are added up at stage 2 and 3"),
     TEXT(unit, "unit", "KIND", "of modules that come and go together at stage 3: block"),
     TEXT(mesh, "mesh", "dp=D,tp=T,pp=P",
          "ranks that share the data, a layer, the layers; else all share the data. "
@@ -111,6 +118,7 @@ static const tutti_option_t table[] = {
     TEXT(metrics, "metrics", "DIR", "numbers of each step, for TensorBoard, as JSON and as CSV"),
     PATH(summary, "summary", "write the result as JSON; validates at the end"),
     FLAG(evaluate, "evaluate", "only print the loss over --data, in windows of T"),
+    FLAG(modules, "modules", "print the model's parts, with what a batch of them takes, and end"),
     FLAG(digest, "digest", "print a digest of the weights at the end"),
     FLAG(bench, "bench", "train on random tokens and print the time of a step"),
     {0},
@@ -154,19 +162,33 @@ static bool is_never_whole(const session_t *session)
            !session->is_cut && !gpt_is_pipeline(settings);
 }
 
-static tutti_status_t make_model(session_t *session, const tutti_gpt_options_t *options)
+tutti_status_t gpt_new_model(const session_t *session, tutti_context_t *ctx, tutti_module_t **out)
+{
+    const settings_t *settings = &session->settings;
+    const tutti_gpt_options_t options = {.layers = settings->layers,
+                                         .width = settings->width,
+                                         .heads = settings->heads,
+                                         .kv_heads = settings->kv_heads,
+                                         .context = settings->context,
+                                         .vocab = VOCAB,
+                                         .dropout = (float)settings->dropout,
+                                         .recompute = settings->recompute};
+    return tutti_module_create(ctx, &tutti_gpt_layer, &options, out);
+}
+
+static tutti_status_t make_model(session_t *session)
 {
     tutti_device_t *meta;
     tutti_context_t *plan;
     if (!is_never_whole(session)) {
-        return tutti_module_create(session->ctx, &tutti_gpt_layer, options, &session->model);
+        return gpt_new_model(session, session->ctx, &session->model);
     }
     TUTTI_CHECK(tutti_device_open("meta", NULL, &meta));
     const tutti_context_options_t where = {
         .threads = 1, .seed = tutti_context_seed(session->ctx), .device = meta};
     tutti_status_t status = tutti_context_create(&where, &plan);
     if (status >= 0) {
-        status = tutti_module_create(plan, &tutti_gpt_layer, options, &session->model);
+        status = gpt_new_model(session, plan, &session->model);
         tutti_context_release(plan);
     }
     tutti_device_release(meta);
@@ -176,20 +198,14 @@ static tutti_status_t make_model(session_t *session, const tutti_gpt_options_t *
 static tutti_status_t open_model(session_t *session)
 {
     const settings_t *settings = &session->settings;
-    const tutti_gpt_options_t options = {.layers = settings->layers,
-                                         .width = settings->width,
-                                         .heads = settings->heads,
-                                         .context = settings->context,
-                                         .vocab = VOCAB,
-                                         .dropout = (float)settings->dropout,
-                                         .recompute = settings->recompute};
-    TUTTI_CHECK(make_model(session, &options));
+    TUTTI_CHECK(make_model(session));
     session->params = tutti_module_numel(session->model);
     const char *weights = settings->load != NULL ? settings->load : settings->reference;
     /* What a training keeps beside them, and the masks in old files of Hugging Face's. */
-    static const char *const others[] = {"optim.*", "seconds", "losses", "*.attn.bias",
-                                         "*.attn.masked_bias"};
-    tutti_load_options_t loading = {.exclude = others, .exclude_count = 5, .cast = true};
+    static const char *const others[] = {"optim.*", "averaged.*",  "seconds",
+                                         "losses",  "*.attn.bias", "*.attn.masked_bias"};
+    tutti_load_options_t loading = {
+        .exclude = others, .exclude_count = sizeof others / sizeof *others, .cast = true};
     loading.rules = tutti_gpt2_rules(&loading.rule_count);
     const tutti_checkpoint_t checkpoint = {.group = session->world, .module = session->model};
     return weights == NULL ? TUTTI_OK : tutti_checkpoint_load_from(&checkpoint, weights, &loading);
@@ -294,6 +310,9 @@ static tutti_status_t evaluate_only(session_t *session)
 
 static tutti_status_t perform(session_t *session)
 {
+    if (session->settings.modules) {
+        return gpt_print_modules(session);
+    }
     TUTTI_CHECK(open_session(session));
     TUTTI_CHECK(session->settings.bench      ? gpt_measure(session)
                 : session->settings.evaluate ? evaluate_only(session)
@@ -307,6 +326,9 @@ static tutti_status_t perform(session_t *session)
 /* What the table of options cannot say. */
 static const char *find_contradiction(const settings_t *settings)
 {
+    if (settings->modules) {
+        return NULL; /* all else is left alone */
+    }
     if (settings->data == NULL && !settings->bench) {
         return "gpt: --data FILE is missing: give a text to train on";
     }

@@ -8,7 +8,9 @@
  *     automatic_cut.c  --cut auto: where they begin
  *     parallel.c  how several ranks share a step: DDP, hooks, micro-batches, the timeline
  *     evaluate.c  mean loss over a text, in windows that do not overlap, spread over the ranks
+ *     whole.c     all weights on rank 0, whoever has them
  *     sample.c    text from the model, byte by byte
+ *     modules.c   --modules: what the model is made of
  *     measure.c   --bench: the time of a step on random tokens
  *     report.c    progress line, log, summary
  */
@@ -23,13 +25,13 @@ typedef struct {
     const char *data, *save, *load, *log, *reference, *summary, *hook, *bucket_mb, *trace, *unit;
     const char *checkpoint, *device, *metrics, *mesh, *pipeline, *cut, *offload;
     const char *offload_parameters;
-    int64_t layers, width, heads, context, batch, shards, steps, threads, seed, sample;
+    int64_t layers, width, heads, kv_heads, context, batch, shards, steps, threads, seed, sample;
     int64_t warmup, validate_every, every, keep, copies, accumulate, stage;
     int64_t micro_batches, stages_per_rank, tp_shards;
     int64_t device_mib, device_launch_ns, device_copy_mb; /* zeros: as the device has it */
-    double seconds, lr, weight_decay, clip, dropout;
-    int dtype, schedule, on_nan;
-    bool evaluate, digest, bench, no_overlap, recompute, resume, whole, per_host;
+    double seconds, lr, weight_decay, clip, dropout, ema;
+    int dtype, schedule, on_nan, accumulation;
+    bool evaluate, digest, bench, modules, no_overlap, recompute, resume, whole, per_host;
     bool sequence_parallel, vertical_sync;
 } settings_t;
 
@@ -61,14 +63,26 @@ tutti_status_t gpt_open_text(const session_t *session, double from, double to, i
                              tutti_dataset_t **out);
 
 tutti_status_t gpt_train(session_t *session);
+
+/* --modules: the model's tree, with what a batch takes in each part; on meta, so that any size
+ * will do. */
+tutti_status_t gpt_print_modules(session_t *session);
 tutti_status_t gpt_measure(session_t *session);
 
 /* Mean nats per byte over at most `windows_max` windows (0: all), the same on every rank. */
 tutti_status_t gpt_evaluate(session_t *session, tutti_dataset_t *text, int64_t windows_max,
                             double *loss);
 
-/* `count` bytes that follow a line's end, printed by rank 0. */
-tutti_status_t gpt_sample(session_t *session, int64_t count);
+/* `count` bytes that follow a line's end, printed by rank 0, whose model it is. */
+tutti_status_t gpt_sample(session_t *session, tutti_module_t *whole, int64_t count);
+
+/* A model as the settings have it, in a context. */
+tutti_status_t gpt_new_model(const session_t *session, tutti_context_t *ctx, tutti_module_t **out);
+
+/* The model with all weights on rank 0, and NULL on others (or what they have of it); all ranks
+ * call it. */
+tutti_status_t gpt_gather(session_t *session, tutti_pipeline_t *pipeline, tutti_ddp_t *ddp,
+                          tutti_module_t **out);
 
 /* Loss of a batch: tokens and targets [B, T] u8. */
 tutti_tensor_t *gpt_loss(tutti_scope_t *s, session_t *session, tutti_tensor_t *tokens,

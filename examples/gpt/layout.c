@@ -76,12 +76,6 @@ tutti_status_t gpt_open_mesh(session_t *session)
     session->pipe = tutti_mesh_group(session->mesh, names[PP]);
     TUTTI_CHECK(open_rows(session, sizes));
     session->is_cut = settings->tp_shards > 0 || sizes[TP] > 1;
-    if (session->is_cut && (settings->save != NULL || settings->sample > 0)) {
-        fprintf(stderr,
-                "gpt: --save and --sample want the whole model: with tensor parallelism write "
-                "a checkpoint (--checkpoint DIR --every N), and --load it in a run without\n");
-        return TUTTI_ERR_ARG;
-    }
     return TUTTI_OK;
 }
 

@@ -6,25 +6,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 struct report {
     FILE *log; /* NULL: none */
     const char *log_path;
     tutti_metrics_t *metrics; /* NULL: none */
-    bool is_live;
-    double last_line; /* when it was written */
-    double val_loss;  /* the newest; negative: none yet */
+    tutti_progress_t *line;
+    double val_loss; /* the newest; negative: none yet */
 };
-
-static const double seconds_between_lines = 5; /* where nobody watches */
-
-/* On a terminal, or under a launcher that is on one and shows rank 0 live. */
-static bool is_watched(void)
-{
-    const char *terminal = getenv("TUTTI_TERMINAL");
-    return isatty(STDOUT_FILENO) || (terminal != NULL && strcmp(terminal, "1") == 0);
-}
 
 /* A training that was stopped before its first checkpoint goes on from step 0. */
 static tutti_status_t open_metrics(const settings_t *settings, int64_t step, tutti_metrics_t **out)
@@ -43,7 +32,6 @@ tutti_status_t report_open(const session_t *session, bool is_continued, int64_t 
     if (report == NULL) {
         return TUTTI_ERR_NOMEM;
     }
-    report->is_live = is_watched();
     report->val_loss = -1;
     report->log_path = session->settings.log;
     if (session->rank == 0 && report->log_path != NULL) {
@@ -55,6 +43,8 @@ tutti_status_t report_open(const session_t *session, bool is_continued, int64_t 
         }
     }
     *out = report;
+    TUTTI_CHECK(tutti_progress_open(&(tutti_progress_options_t){.is_silent = session->rank != 0},
+                                    &report->line));
     return session->rank == 0 ? open_metrics(&session->settings, step, &report->metrics) : TUTTI_OK;
 }
 
@@ -89,19 +79,13 @@ void report_step(report_t *report, const progress_t *p)
     if (report->metrics != NULL) {
         tell_step(report->metrics, p);
     }
-    const double between = report->is_live ? 0.1 : seconds_between_lines;
-    if (p->step > 1 && p->seconds - report->last_line < between && p->seconds_left > 0) {
-        return;
-    }
-    report->last_line = p->seconds;
     char validation[48] = "";
     if (report->val_loss >= 0) {
         snprintf(validation, sizeof validation, "  val %.4f", report->val_loss);
     }
-    printf("%sstep %lld  loss %.4f%s  lr %.2e  %.0f tokens/s  %.0f s left%s",
-           report->is_live ? "\r\033[K" : "", (long long)p->step, p->loss, validation, p->lr,
-           p->tokens_per_second, p->seconds_left, report->is_live ? "" : "\n");
-    fflush(stdout);
+    tutti_progress_show(report->line, p->seconds_left,
+                        "step %lld  loss %.4f%s  lr %.2e  %.0f tokens/s", (long long)p->step,
+                        p->loss, validation, p->lr, p->tokens_per_second);
 }
 
 void report_validation(report_t *report, int64_t step, double seconds, double loss)
@@ -132,8 +116,8 @@ tutti_status_t report_close(report_t *report)
     if (report == NULL) {
         return TUTTI_OK;
     }
-    if (report->is_live) {
-        putchar('\n');
+    if (tutti_progress_close(report->line) < 0) {
+        fprintf(stderr, "gpt: %s\n", tutti_last_error());
     }
     const tutti_status_t told = tutti_metrics_close(report->metrics);
     if (told < 0) {

@@ -24,12 +24,13 @@ static int pick(const tutti_tensor_t *probabilities, double point)
     return VOCAB - 1;
 }
 
-static tutti_status_t next_byte(session_t *session, const uint8_t *window, int64_t count, int *byte)
+static tutti_status_t next_byte(session_t *session, tutti_module_t *model, const uint8_t *window,
+                                int64_t count, int *byte)
 {
     tutti_scope_t *s;
     TUTTI_CHECK(tutti_scope_open(session->ctx, &s));
     tutti_tensor_t *tokens = tutti_from_data(s, TUTTI_U8, TUTTI_SHAPE(1, count), window);
-    tutti_tensor_t *logits = tutti_forward(s, session->model, tokens); // [1, count, VOCAB]
+    tutti_tensor_t *logits = tutti_forward(s, model, tokens); // [1, count, VOCAB]
     tutti_tensor_t *last = tutti_select(s, tutti_select(s, logits, 0, 0), 0, count - 1);
     tutti_tensor_t *scaled = tutti_mul_scalar(s, tutti_cast(s, last, TUTTI_F32), 1 / temperature);
     tutti_tensor_t *point = tutti_uniform(s, TUTTI_F32, TUTTI_SHAPE(1), 0, 1);
@@ -38,13 +39,14 @@ static tutti_status_t next_byte(session_t *session, const uint8_t *window, int64
     return tutti_scope_close(s);
 }
 
-static tutti_status_t generate(session_t *session, uint8_t *bytes, int64_t given, int64_t count)
+static tutti_status_t generate(session_t *session, tutti_module_t *model, uint8_t *bytes,
+                               int64_t given, int64_t count)
 {
     for (int64_t i = given; i < given + count; i++) {
         const int64_t begin = i > session->settings.context ? i - session->settings.context : 0;
         int byte;
         tutti_context_set_step(session->ctx, i);
-        TUTTI_CHECK(next_byte(session, bytes + begin, i - begin, &byte));
+        TUTTI_CHECK(next_byte(session, model, bytes + begin, i - begin, &byte));
         bytes[i] = (uint8_t)byte;
         putchar(isprint(byte) || byte == '\n' ? byte : '?');
         fflush(stdout);
@@ -53,7 +55,7 @@ static tutti_status_t generate(session_t *session, uint8_t *bytes, int64_t given
     return TUTTI_OK;
 }
 
-tutti_status_t gpt_sample(session_t *session, int64_t count)
+tutti_status_t gpt_sample(session_t *session, tutti_module_t *whole, int64_t count)
 {
     enum { GIVEN = 1 };
     if (session->rank != 0) {
@@ -66,7 +68,7 @@ tutti_status_t gpt_sample(session_t *session, int64_t count)
     bytes[0] = '\n';
     tutti_context_set_training(session->ctx, false);
     const bool was_enabled = tutti_context_set_grad_enabled(session->ctx, false);
-    const tutti_status_t status = generate(session, bytes, GIVEN, count);
+    const tutti_status_t status = generate(session, whole, bytes, GIVEN, count);
     (void)tutti_context_set_grad_enabled(session->ctx, was_enabled);
     tutti_context_set_training(session->ctx, true);
     free(bytes);

@@ -74,11 +74,11 @@ const char *gpt_check_pipeline(const settings_t *settings)
     if (settings->hook != NULL) {
         return "gpt: gradients of a pipeline's replicas are averaged as they are: no --hook";
     }
-    if (settings->save != NULL || settings->summary != NULL || settings->sample > 0 ||
-        settings->validate_every > 0 || settings->evaluate || settings->bench) {
-        return "gpt: a pipeline is trained, and a checkpoint of it is written: no --save, "
-               "--summary, --sample, --validate-every, --evaluate, --bench; go on from the "
-               "checkpoint (--load DIR) without --mesh pp and --micro-batches for those";
+    if (settings->summary != NULL || settings->validate_every > 0 || settings->evaluate ||
+        settings->bench) {
+        return "gpt: a pipeline is trained, saved and sampled: no --summary, --validate-every, "
+               "--evaluate, --bench; --load what it saved (--save FILE, --checkpoint DIR) without "
+               "--mesh pp and --micro-batches for those";
     }
     return NULL;
 }
@@ -107,6 +107,18 @@ static tutti_tensor_t *loss_of_logits(tutti_scope_t *s, tutti_tensor_t *const *o
     return gpt_loss_of(s, user, outputs[0], targets[0]);
 }
 
+/* A row without any has a plan of one, which it does not use. */
+static int shards_of_row(const session_t *session)
+{
+    const int rank = tutti_group_rank(session->data), ranks = tutti_group_size(session->data),
+              shards = session->settings.shards > 0 ? (int)session->settings.shards : ranks;
+    const int count = session->settings.accumulation == TUTTI_DDP_SHARDED
+                          ? (shards - rank + ranks - 1) / ranks /* in turn */
+                          : tutti_ddp_first_shard(shards, ranks, rank + 1) -
+                                tutti_ddp_first_shard(shards, ranks, rank);
+    return gpt_steps_inside(&session->settings) || count == 0 ? 1 : count;
+}
+
 tutti_status_t gpt_open_pipeline(session_t *session, tutti_pipeline_t **out)
 {
     char text[4096];
@@ -116,6 +128,7 @@ tutti_status_t gpt_open_pipeline(session_t *session, tutti_pipeline_t **out)
         .plan = {.schedule = settings->pipeline,
                  .stages_per_rank = (int)settings->stages_per_rank,
                  .micro_batches = (int)settings->micro_batches,
+                 .shards = shards_of_row(session),
                  .vertical_sync = settings->vertical_sync},
         .loss = loss_of_logits,
         .loss_user = session};

@@ -4,14 +4,25 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+
+/* What a shard of a pipeline's row computes with. */
+typedef struct {
+    tutti_tensor_t *tokens, *targets;
+} row_batch_t;
 
 typedef struct {
     session_t *session;
     tutti_dataset_t *train, *validation;
     tutti_dataloader_t *loader;
-    tutti_pipeline_t *pipeline; /* NULL: the model is none */
-    tutti_ddp_t *ddp;           /* NULL: stages step inside a batch, and nothing is averaged */
+    tutti_pipeline_t *pipeline;     /* NULL: the model is none */
+    tutti_pipeline_shard_t *shards; /* of a pipeline's row, and what they have */
+    row_batch_t *batches;
+    double *row_losses;
+    tutti_ddp_t *ddp; /* NULL: stages step inside a batch, and nothing is averaged */
     tutti_optim_t *opt;
+    tutti_averaged_t *average; /* NULL: none */
+    tutti_module_t *whole; /* the model at the end, with all weights on rank 0; NULL: not wanted */
     report_t *report;
     tutti_tensor_t *clock;  /* [1] f64, rank 0's */
     tutti_tensor_t *word;   /* [2] f64: rank 0's clock, and the signal to stop */
@@ -67,7 +78,7 @@ static tutti_status_t share_loss(training_t *t)
     return TUTTI_OK;
 }
 
-/* Stages pass it on to each other; the loss is known to all of them. */
+/* Of a shard, which stages pass on to each other; the loss is known to all of them. */
 static tutti_status_t train_stages(training_t *t, double *loss)
 {
     tutti_scope_t *s;
@@ -82,6 +93,46 @@ static tutti_status_t train_stages(training_t *t, double *loss)
     return status;
 }
 
+/* Of a shard; the pipeline names random numbers itself. */
+static void read_shard(training_t *t, tutti_scope_t *s, int shard, row_batch_t *batch)
+{
+    const int64_t outside = tutti_context_shard(t->session->ctx);
+    tutti_context_set_shard(t->session->ctx, shard);
+    windows(t, s, 0, &batch->tokens, &batch->targets);
+    tutti_context_set_shard(t->session->ctx, outside);
+}
+
+static tutti_status_t train_read(training_t *t, tutti_scope_t *s, double *losses)
+{
+    int first, count;
+    const int stride = tutti_ddp_shard_stride(t->ddp);
+    tutti_ddp_local_shards(t->ddp, &first, &count);
+    for (int i = 0; i < count; i++) {
+        row_batch_t *batch = &t->batches[i];
+        read_shard(t, s, first + i * stride, batch);
+        t->shards[i] = (tutti_pipeline_shard_t){
+            .batch = {.inputs = &batch->tokens, 1, .targets = &batch->targets, 1}};
+    }
+    if (tutti_scope_status(s) < 0) {
+        return TUTTI_OK; /* which closing the scope tells */
+    }
+    TUTTI_CHECK(tutti_pipeline_step_shards(t->pipeline, t->shards, count, t->row_losses));
+    for (int i = 0; i < count; i++) {
+        losses[first + i * stride] = t->row_losses[i];
+    }
+    return TUTTI_OK;
+}
+
+/* All shards of this rank, in one schedule. */
+static tutti_status_t train_row(training_t *t, double *losses)
+{
+    tutti_scope_t *s;
+    TUTTI_CHECK(tutti_scope_open(t->session->ctx, &s));
+    const tutti_status_t status = train_read(t, s, losses);
+    TUTTI_CHECK(tutti_scope_close(s));
+    return status;
+}
+
 static tutti_status_t train_shards(training_t *t)
 {
     TUTTI_CHECK(tutti_tensor_fill(t->losses, 0));
@@ -89,10 +140,10 @@ static tutti_status_t train_shards(training_t *t)
     if (t->ddp == NULL) {
         return train_stages(t, losses);
     }
-    while (tutti_ddp_next_shard(t->ddp, t->session->ctx)) {
-        double *loss = &losses[tutti_context_shard(t->session->ctx)];
-        TUTTI_CHECK(t->pipeline != NULL ? train_stages(t, loss)
-                                        : gpt_shard(t->session, t->ddp, windows, t, loss));
+    TUTTI_CHECK(t->pipeline != NULL ? train_row(t, losses) : TUTTI_OK);
+    while (t->pipeline == NULL && tutti_ddp_next_shard(t->ddp, t->session->ctx)) {
+        TUTTI_CHECK(gpt_shard(t->session, t->ddp, windows, t,
+                              &losses[tutti_context_shard(t->session->ctx)]));
     }
     return tutti_ddp_finish(t->ddp);
 }
@@ -116,13 +167,12 @@ static tutti_status_t train_step(training_t *t)
     TUTTI_CHECK(share_loss(t));
     TUTTI_CHECK(has_stepped ? TUTTI_OK : clip(t, &norm));
     TUTTI_CHECK(gpt_judge(session, t->step, t->loss, norm, &skips));
-    if (has_stepped || skips) {
-        return TUTTI_OK;
+    if (!has_stepped && !skips) {
+        const int64_t begin = tutti_trace_now();
+        TUTTI_CHECK(tutti_optim_step(t->opt));
+        tutti_trace_event(session->trace, "compute", "optimizer", begin, tutti_trace_now());
     }
-    const int64_t begin = tutti_trace_now();
-    TUTTI_CHECK(tutti_optim_step(t->opt));
-    tutti_trace_event(session->trace, "compute", "optimizer", begin, tutti_trace_now());
-    return TUTTI_OK;
+    return t->average == NULL || skips ? TUTTI_OK : tutti_averaged_update(t->average);
 }
 
 /* ---- when ---------------------------------------------------------------------------------- */
@@ -190,6 +240,17 @@ static void report_progress(const training_t *t)
     }
 }
 
+/* The averages, if there are any: until use_own(). */
+static tutti_status_t use_average(training_t *t)
+{
+    return tutti_averaged_count(t->average) > 0 ? tutti_averaged_swap_in(t->average) : TUTTI_OK;
+}
+
+static tutti_status_t use_own(training_t *t)
+{
+    return tutti_averaged_count(t->average) > 0 ? tutti_averaged_swap_out(t->average) : TUTTI_OK;
+}
+
 static tutti_status_t validate(training_t *t, int64_t windows_max, double *loss)
 {
     TUTTI_CHECK(gpt_evaluate(t->session, t->validation, windows_max, loss));
@@ -211,6 +272,7 @@ static void describe_checkpoint(training_t *t)
                                          .group = t->session->world,
                                          .module = t->session->model,
                                          .optim = t->opt,
+                                         .averaged = t->average,
                                          .slices = t->extra,
                                          .slice_count = 2,
                                          .keep = (int)settings->keep,
@@ -266,7 +328,9 @@ static tutti_status_t train_all(training_t *t)
         report_progress(t);
         TUTTI_CHECK(save_checkpoint(t));
         if (every > 0 && t->step % every == 0 && t->session->stop_signal == 0) {
+            TUTTI_CHECK(use_average(t));
             TUTTI_CHECK(validate(t, VALIDATION_WINDOWS, &loss));
+            TUTTI_CHECK(use_own(t));
         }
     }
     return t->saver != NULL ? tutti_saver_wait(t->saver) : TUTTI_OK;
@@ -281,10 +345,11 @@ static tutti_status_t print_memory(const training_t *t, const tutti_ddp_memory_t
     const tutti_mesh_t *mesh = session->mesh;
     if (session->settings.digest && t->ddp != NULL) {
         printf("rank %d stage %d parameter_bytes %zu gradient_bytes %zu optimizer_bytes %zu "
-               "sent_bytes %lld dp %d tp %d pp %d\n",
+               "sent_bytes %lld local_traffic %lld sharded_traffic %lld dp %d tp %d pp %d\n",
                session->rank, m->stage, m->parameter_bytes, m->gradient_bytes, m->optimizer_bytes,
-               (long long)m->sent_bytes, tutti_mesh_coordinate(mesh, "dp"),
-               tutti_mesh_coordinate(mesh, "tp"), tutti_mesh_coordinate(mesh, "pp"));
+               (long long)m->sent_bytes, (long long)m->local_traffic, (long long)m->sharded_traffic,
+               tutti_mesh_coordinate(mesh, "dp"), tutti_mesh_coordinate(mesh, "tp"),
+               tutti_mesh_coordinate(mesh, "pp"));
     }
     return TUTTI_OK;
 }
@@ -325,6 +390,7 @@ static tutti_status_t finish(training_t *t)
                          .tokens_per_second = tokens_per_second(t),
                          .train_loss = t->loss,
                          .digest = digest};
+    TUTTI_CHECK(use_average(t)); /* they are the result */
     TUTTI_CHECK(make_digest(t, digest));
     if (summary_path != NULL) {
         TUTTI_CHECK(validate(t, 0, &summary.val_loss));
@@ -332,12 +398,11 @@ static tutti_status_t finish(training_t *t)
     const tutti_ddp_memory_t memory =
         t->ddp == NULL ? (tutti_ddp_memory_t){0} : tutti_ddp_memory(t->ddp, t->opt);
     if (settings->save != NULL || sample > 0) {
-        /* Rank 0 reads all weights. */
-        TUTTI_CHECK(tutti_ddp_unshard(t->ddp, NULL));
+        TUTTI_CHECK(gpt_gather(session, t->pipeline, t->ddp, &t->whole));
     }
     /* First the weights: nothing that goes wrong below may cost the training. */
     if (session->rank == 0 && settings->save != NULL) {
-        TUTTI_CHECK(tutti_module_save(session->model, settings->save, NULL, 0));
+        TUTTI_CHECK(tutti_module_save(t->whole, settings->save, NULL, 0));
     }
     report_t *report = t->report;
     t->report = NULL;
@@ -356,7 +421,7 @@ static tutti_status_t finish(training_t *t)
         printf("digest %s dp %d tp %d pp %d\n", digest, tutti_mesh_size(session->mesh, "dp"),
                tutti_mesh_size(session->mesh, "tp"), tutti_mesh_size(session->mesh, "pp"));
     }
-    TUTTI_CHECK(sample > 0 ? gpt_sample(session, sample) : TUTTI_OK);
+    TUTTI_CHECK(sample > 0 ? gpt_sample(session, t->whole, sample) : TUTTI_OK);
     return print_memory(t, &memory);
 }
 
@@ -381,7 +446,11 @@ static tutti_status_t open_optimizer(training_t *t)
     options.no_weight_decay = true;
     TUTTI_CHECK(tutti_optim_add_group(t->opt, &options, &group));
     TUTTI_CHECK(tutti_optim_add_module(t->opt, t->session->model, choose_group, NULL));
-    return gpt_offload(t->session, t->opt);
+    TUTTI_CHECK(gpt_offload(t->session, t->opt));
+    const tutti_averaged_options_t average = {.decay = settings->ema};
+    return settings->ema == 0
+               ? TUTTI_OK
+               : tutti_averaged_create(t->session->ctx, t->session->model, &average, &t->average);
 }
 
 /* Windows begin at any byte, in an order that is a permutation for each epoch. */
@@ -399,6 +468,17 @@ static tutti_status_t open_data(training_t *t)
     return tutti_dataloader_create(t->train, &options, &t->loader);
 }
 
+static tutti_status_t open_row(training_t *t)
+{
+    int first, count;
+    tutti_ddp_local_shards(t->ddp, &first, &count);
+    t->shards = calloc((size_t)count + 1, sizeof *t->shards);
+    t->batches = calloc((size_t)count + 1, sizeof *t->batches);
+    t->row_losses = calloc((size_t)count + 1, sizeof *t->row_losses);
+    return t->shards != NULL && t->batches != NULL && t->row_losses != NULL ? TUTTI_OK
+                                                                            : TUTTI_ERR_NOMEM;
+}
+
 static tutti_status_t open_training(training_t *t)
 {
     session_t *session = t->session;
@@ -410,6 +490,7 @@ static tutti_status_t open_training(training_t *t)
     }
     if (t->pipeline != NULL && t->ddp != NULL) {
         TUTTI_CHECK(tutti_pipeline_set_ddp(t->pipeline, t->ddp));
+        TUTTI_CHECK(open_row(t));
     }
     TUTTI_CHECK(open_data(t));
     TUTTI_CHECK(open_optimizer(t));
@@ -432,15 +513,20 @@ static void close_training(training_t *t)
 {
     (void)report_close(t->report); /* still there after a failure only, which is reported */
     tutti_saver_release(t->saver);
+    tutti_module_release(t->whole);
     tutti_tensor_release(t->losses);
     tutti_tensor_release(t->word);
     tutti_tensor_release(t->clock);
+    tutti_averaged_release(t->average);
     tutti_optim_release(t->opt);
     tutti_dataloader_release(t->loader);
     tutti_dataset_release(t->train);
     tutti_dataset_release(t->validation);
     tutti_ddp_release(t->ddp);
     tutti_pipeline_release(t->pipeline);
+    free(t->shards);
+    free(t->row_losses);
+    free(t->batches);
 }
 
 tutti_status_t gpt_train(session_t *session)

@@ -72,6 +72,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include <tutti/averaged.h>
 #include <tutti/dataloader.h>
 #include <tutti/group.h>
 #include <tutti/modes.h>
@@ -175,6 +176,8 @@ typedef struct tutti_checkpoint {
     const int64_t *keep_steps; /**< [keep_step_count] steps that stay, too, however old they are;
                                     alike on all ranks */
     size_t keep_step_count;
+    tutti_averaged_t *averaged; /**< its averages, as "averaged.<tensor>", and their number, as
+                                     "averaged.updates"; not while they are swapped in */
 } tutti_checkpoint_t;
 
 /**

@@ -1,21 +1,20 @@
 /**
  * @file data.h
- * Data sets: tensors, files, pictures, your own; parts and joins of them, and samples that go
- * through a function of yours.
+ * Data sets: samples of several fields, from tensors, files (data_files.h), pictures (pictures.h)
+ * or functions of your own; parts and joins of them, and samples that go through a function.
  *
  * Example:
  *
  *     static tutti_status_t shift(void *user, tutti_random_t *random, const tutti_sample_t *from,
- *                                 const tutti_sample_t *to)
+ *                                 tutti_sample_t *to)
  *     {
- *         const float *x = from->input;
- *         float *y = to->input;
+ *         const float *x = from->data[TUTTI_INPUT];
+ *         float *y = to->data[TUTTI_INPUT];
  *         const float by = (float)tutti_random_uniform(random); // the same on every machine
  *         for (int i = 0; i < 28 * 28; i++) {
  *             y[i] = x[i] + by;
  *         }
- *         memcpy(to->target, from->target, 1);
- *         return TUTTI_OK;
+ *         return tutti_sample_copy(to, from, TUTTI_TARGET);
  *     }
  *
  *     tutti_dataset_t *all, *parts[2], *shifted;
@@ -26,8 +25,8 @@
  *     TUTTI_CHECK(tutti_dataset_create(&tutti_map_dataset,
  *         &(tutti_map_options_t){.dataset = parts[0], .transform = shift}, &shifted));
  *
- * A data set is numbered samples. In which order they come, and how they become batches, is
- * dataloader.h's.
+ * A data set is numbered samples, or a stream of them whose length nobody knows. In which order
+ * they come, and how they become batches, is dataloader.h's.
  */
 #ifndef TUTTI_DATA_H
 #define TUTTI_DATA_H
@@ -39,28 +38,76 @@
 extern "C" {
 #endif
 
-/** Numbered samples, each an input and perhaps a target; reference-counted, any thread. */
+/** Samples, each of up to eight fields; reference-counted, any thread. */
 typedef struct tutti_dataset tutti_dataset_t;
 
-/** One half of a sample. */
+/** Most fields of a sample. */
+enum { TUTTI_FIELDS_MAX = 8 };
+
+/** The first two fields have names: most samples have no others. */
+enum { TUTTI_INPUT = 0, TUTTI_TARGET = 1 };
+
+/** A size of a field that differs from sample to sample; a count of samples that nobody knows. */
+#define TUTTI_ANY (-1)
+
+/** One part of a sample, such as a picture, a text, a label. */
 typedef struct tutti_field {
     tutti_dtype_t dtype;
-    tutti_shape_t shape; /**< of one sample, without the batch */
+    tutti_shape_t shape; /**< of one sample, without the batch; sizes may be TUTTI_ANY */
 } tutti_field_t;
 
 /** What a data set holds. */
 typedef struct {
-    int64_t count; /**< samples */
-    tutti_field_t input, target;
-    bool has_target;
+    int64_t count;   /**< samples; TUTTI_ANY: it is a stream */
+    int field_count; /**< 1 … TUTTI_FIELDS_MAX */
+    tutti_field_t fields[TUTTI_FIELDS_MAX];
 } tutti_dataset_info_t;
+
+/**
+ * Memory of one sample. Where `data` of a field is given, samples are written there; NULL: the
+ * sample gets memory of its own, to be freed by tutti_sample_clear(). Fields with a size of
+ * TUTTI_ANY always lie in memory of its own.
+ *
+ *     float x;
+ *     int64_t y;
+ *     tutti_sample_t sample = {.data = {&x, &y}};
+ *     TUTTI_CHECK(tutti_dataset_read(dataset, 17, (tutti_draw_t){0}, &sample));
+ */
+typedef struct tutti_sample {
+    int field_count;
+    void *data[TUTTI_FIELDS_MAX];
+    tutti_dtype_t dtypes[TUTTI_FIELDS_MAX];
+    tutti_shape_t shapes[TUTTI_FIELDS_MAX]; /**< of this sample */
+    tutti_buffer_t own[TUTTI_FIELDS_MAX];   /**< memory that the sample owns */
+} tutti_sample_t;
+
+/**
+ * Say which shape a field has in this sample, before it is written. Memory of a field whose shape
+ * does not differ is there already.
+ *
+ * @param sample  data[field] is then memory for it: what was there is lost
+ * @thread        one at a time per sample
+ * @errors        ARG (the field, the shape), NOMEM
+ */
+TUTTI_API tutti_status_t tutti_sample_resize(tutti_sample_t *sample, int field,
+                                             tutti_shape_t shape);
+
+/** Copy a field of another sample as it is. @thread one at a time per sample
+ *  @errors ARG (fields that differ), NOMEM */
+TUTTI_API tutti_status_t tutti_sample_copy(tutti_sample_t *to, const tutti_sample_t *from,
+                                           int field);
+
+/** Free what the sample owns, and leave it empty; NULL does nothing. @thread one at a time per
+ *  sample @errors none */
+TUTTI_API void tutti_sample_clear(tutti_sample_t *sample);
 
 /** For which draw a sample is read: names its random numbers, if it has any. */
 typedef struct tutti_draw {
     int64_t epoch, position; /**< in the order of an epoch */
 } tutti_draw_t;
 
-/** What a kind of data set can do. `init`, and `read` or `draw`, are required. */
+/** What a kind of data set can do. Required are `init`, and `read` or `draw`, or for a stream
+ *  `open`, `next` and `close`. */
 typedef struct tutti_dataset_ops {
     const char *name;   /**< "text" */
     const char *about;  /**< one line */
@@ -72,20 +119,33 @@ typedef struct tutti_dataset_ops {
     /** Release what the state owns. */
     void (*fini)(tutti_dataset_t *d);
 
-    /** Write a sample into memory for one input and one target (not NULL if there are targets);
-     *  0 <= index < count. Any threads at once. */
-    tutti_status_t (*read)(tutti_dataset_t *d, int64_t index, void *input, void *target);
+    /** Write a sample; 0 <= index < count. Any threads at once. */
+    tutti_status_t (*read)(tutti_dataset_t *d, int64_t index, tutti_sample_t *to);
 
     /** The same for data sets that are random or made of others: equal arguments give equal
      *  samples. */
-    tutti_status_t (*draw)(tutti_dataset_t *d, int64_t index, tutti_draw_t draw, void *input,
-                           void *target);
+    tutti_status_t (*draw)(tutti_dataset_t *d, int64_t index, tutti_draw_t draw,
+                           tutti_sample_t *to);
+
+    /** Open a part of a stream, of `parts` that together have each sample once: a cursor before its
+     *  first sample. Equal arguments give equal samples. Any threads at once. */
+    tutti_status_t (*open)(tutti_dataset_t *d, int64_t epoch, int64_t part, int64_t parts,
+                           void **cursor);
+
+    /** Write the next sample; TUTTI_END behind the last. One thread at a time per cursor. */
+    tutti_status_t (*next)(tutti_dataset_t *d, void *cursor, tutti_sample_t *to);
+
+    /** Pass `count` samples by, and say how many there were; NULL: they are read. */
+    tutti_status_t (*skip)(tutti_dataset_t *d, void *cursor, int64_t count, int64_t *passed);
+
+    /** Release a cursor. */
+    void (*close)(tutti_dataset_t *d, void *cursor);
 } tutti_dataset_ops_t;
 
 /**
  * Open a data set.
  *
- * @param kind     one of those below, or your own; borrowed, must outlive the data set
+ * @param kind     one of these chapters', or your own; borrowed, must outlive the data set
  * @param options  of that kind; borrowed
  * @param out      owned by the caller, to be released with tutti_dataset_release
  * @thread         any
@@ -110,71 +170,27 @@ TUTTI_API tutti_dataset_info_t tutti_dataset_info(const tutti_dataset_t *d);
  * Read a sample.
  *
  * @param draw    for which; {0} will do if nothing is random
- * @param input   out: memory for one input
- * @param target  out: memory for one target; not used if there are none
+ * @param sample  in: memory, or {0}; out: its fields. One that was read before may be used again
  * @thread        any, at once
- * @errors        ARG (the index), and those of the kind
+ * @errors        ARG (the index; a stream has none), and those of the kind
  */
 TUTTI_API tutti_status_t tutti_dataset_read(tutti_dataset_t *d, int64_t index, tutti_draw_t draw,
-                                            void *input, void *target);
+                                            tutti_sample_t *sample);
 
-/* ---- samples of tensors and files ------------------------------------------------------------ */
+/* ---- samples of tensors ---------------------------------------------------------------------- */
 
 typedef struct tutti_tensor_data_options {
-    tutti_tensor_t *input;  /**< [N, ...], contiguous; retained */
-    tutti_tensor_t *target; /**< [N, ...], contiguous; retained; may be NULL */
+    tutti_tensor_t *input;       /**< [N, ...], contiguous; retained */
+    tutti_tensor_t *target;      /**< [N, ...], contiguous; retained; may be NULL */
+    tutti_tensor_t *const *more; /**< [more_count] further fields, as those */
+    int more_count;
+    tutti_tensor_t *const *offsets; /**< NULL, or for each field NULL or i64 [N + 1]: sample i has
+                                         rows offsets[i] … offsets[i + 1] of its tensor; a shape of
+                                         [TUTTI_ANY, ...]. Retained */
 } tutti_tensor_data_options_t;
 
 /** Rows of tensors. @source torch.utils.data.TensorDataset */
 TUTTI_API extern const tutti_dataset_ops_t tutti_tensor_dataset;
-
-typedef struct tutti_text_options {
-    const char *path;
-    int64_t length; /**< bytes of a window */
-    int64_t stride; /**< from window to window; 0: length, so that they do not overlap */
-    double from;    /**< share of the file before the first window, such as 0.95 */
-    double to;      /**< share at which the last one ends; 0: 1 */
-} tutti_text_options_t;
-
-/** Windows of a file's bytes: input [length] u8, target the same one byte further on. */
-TUTTI_API extern const tutti_dataset_ops_t tutti_text_dataset;
-
-typedef struct tutti_token_options {
-    const char *const *paths; /**< [path_count] files that follow each other */
-    int path_count;
-    int64_t length; /**< tokens of a window */
-    int64_t stride; /**< from window to window; 0: length */
-    int64_t vocab;  /**< tokens must be below; 0: any */
-} tutti_token_options_t;
-
-/** Windows of llm.c's token files (1024 bytes of header, magic 20240520, then u16 tokens): input
- *  [length] i32, target the same one token further on. A window lies within one file.
- *  @source https://github.com/karpathy/llm.c */
-TUTTI_API extern const tutti_dataset_ops_t tutti_token_dataset;
-
-typedef struct tutti_idx_options {
-    const char *inputs;  /**< path of an IDX file, plain or gzip */
-    const char *targets; /**< the same; may be NULL */
-} tutti_idx_options_t;
-
-/** Rows of IDX files, such as MNIST's, read into memory. @source http://yann.lecun.com/exdb/mnist
- */
-TUTTI_API extern const tutti_dataset_ops_t tutti_idx_dataset;
-
-/**
- * Read an IDX file, plain or gzip.
- *
- * @param out  owned by the caller: u8 i8 i32 f32 or f64, of the file's shape
- * @thread     any
- * @errors     IO, FORMAT (file, offset, what was expected), UNSUPPORTED (16-bit integers), NOMEM
- * @source     http://yann.lecun.com/exdb/mnist
- */
-TUTTI_API tutti_status_t tutti_idx_read(const char *path, tutti_tensor_t **out);
-
-/** The same from bytes in memory. @param name stands for the path in messages @thread any
- *  @errors FORMAT, UNSUPPORTED, NOMEM */
-TUTTI_API tutti_status_t tutti_idx_parse(const char *name, tutti_bytes_t data,
-                                         tutti_tensor_t **out);
 
 /* ---- made of others -------------------------------------------------------------------------- */
 
@@ -209,12 +225,6 @@ TUTTI_API tutti_status_t tutti_random_split(tutti_dataset_t *d, const int64_t *l
 
 /* ---- functions of yours ---------------------------------------------------------------------- */
 
-/** Memory of one sample. */
-typedef struct tutti_sample {
-    void *input;
-    void *target; /**< NULL if there are no targets */
-} tutti_sample_t;
-
 /** Random numbers of one sample: named by the seed, the epoch, the position in the epoch and the
  *  sample, so that they do not depend on ranks, threads or what was read before. */
 typedef struct tutti_random {
@@ -231,37 +241,23 @@ TUTTI_API int64_t tutti_random_below(tutti_random_t *random, int64_t bound);
 /** The next normal number, of mean 0 and deviation 1. @thread as above @errors none */
 TUTTI_API double tutti_random_normal(tutti_random_t *random);
 
-/** Writes a sample, made of another; any threads at once. A failure of yours is an ERR status; its
- *  text stands behind the names of worker and sample. */
+/** Writes a sample, made of another; any threads at once. Fields with a size of TUTTI_ANY are
+ *  resized first. A failure of yours is an ERR status; its text stands behind the names of worker
+ *  and sample. */
 typedef tutti_status_t (*tutti_transform_fn_t)(void *user, tutti_random_t *random,
-                                               const tutti_sample_t *from,
-                                               const tutti_sample_t *to);
+                                               const tutti_sample_t *from, tutti_sample_t *to);
 
 typedef struct tutti_map_options {
-    tutti_dataset_t *dataset; /**< retained */
+    tutti_dataset_t *dataset; /**< retained; a stream gives a stream */
     tutti_transform_fn_t transform;
     void *user;                  /**< borrowed; must outlive the data set */
     uint64_t seed;               /**< of the random numbers */
-    const tutti_field_t *input;  /**< what comes out; NULL: the same as goes in */
-    const tutti_field_t *target; /**< the same */
+    const tutti_field_t *fields; /**< [field_count] what comes out; NULL: the same as goes in */
+    int field_count;
 } tutti_map_options_t;
 
 /** Samples that go through a function, each time they are read. @source torchvision.transforms */
 TUTTI_API extern const tutti_dataset_ops_t tutti_map_dataset;
-
-/* ---- pictures -------------------------------------------------------------------------------- */
-
-typedef struct tutti_mnist_options {
-    const char *folder; /**< of the four files train-images-idx3-ubyte, t10k-labels-idx1-ubyte, …,
-                             plain or with .gz behind their names */
-    bool is_test;       /**< t10k instead of train */
-    double mean;        /**< of the normalisation; of Fashion-MNIST 0.286 */
-    double std;         /**< 0: 1; of Fashion-MNIST 0.353 */
-} tutti_mnist_options_t;
-
-/** MNIST, Fashion-MNIST and others of their format: input f32 [1, height, width], which is
- *  (byte / 255 - mean) / std, target u8 []. @source torchvision.datasets.FashionMNIST */
-TUTTI_API extern const tutti_dataset_ops_t tutti_mnist_dataset;
 
 #ifdef __cplusplus
 }

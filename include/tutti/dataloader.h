@@ -51,6 +51,7 @@
 #ifndef TUTTI_DATALOADER_H
 #define TUTTI_DATALOADER_H
 
+#include <tutti/collate.h>
 #include <tutti/data.h>
 
 #ifdef __cplusplus
@@ -217,6 +218,27 @@ TUTTI_API extern const tutti_sampler_ops_t tutti_distributed_sampler;
 /** Gives the batches of an epoch in order; one thread at a time. */
 typedef struct tutti_dataloader tutti_dataloader_t;
 
+/** A batch; its tensors belong to the scope. */
+typedef struct tutti_batch {
+    int64_t size;           /**< samples; less than asked for only in the last step of an epoch, or
+                                 where a part of a stream has ended */
+    int64_t epoch;          /**< of the first sample */
+    int64_t step, shard;    /**< which of them it is for */
+    int64_t micro_batch;    /**< which of the shard's */
+    int64_t total;          /**< samples of the step over all shards; TUTTI_ANY: of a stream */
+    tutti_tensor_t *input;  /**< fields[TUTTI_INPUT]: [size, ...] */
+    tutti_tensor_t *target; /**< fields[TUTTI_TARGET]; NULL if there is none */
+    int field_count;
+    tutti_tensor_t *fields[TUTTI_FIELDS_MAX];  /**< as options.collate makes them */
+    tutti_tensor_t *lengths[TUTTI_FIELDS_MAX]; /**< the same; NULL of fields that have none */
+} tutti_batch_t;
+
+/** Changes a batch when it is whole; any threads at once. Its fields and lengths lie on the host
+ *  and are the loader's: who puts other tensors there (tutti_tensor_create()) releases the old
+ *  ones. `random` is named by (batch_seed, epoch, step, shard, micro-batch). */
+typedef tutti_status_t (*tutti_batch_fn_t)(const void *options, tutti_random_t *random,
+                                           tutti_batch_t *batch);
+
 typedef struct tutti_dataloader_options {
     int64_t batch;            /**< samples per shard, step and micro-batch; 0: 1 */
     bool shuffle;             /**< each epoch in an order of its own */
@@ -230,23 +252,20 @@ typedef struct tutti_dataloader_options {
     int shards;               /**< of the job: tutti_ddp_shards(); 0: one for each rank */
     int ranks;                /**< that host them, as under ddp.h; 0: 1 */
     int rank;                 /**< this one */
+    bool shards_in_turn;      /**< rank r hosts shards r, r + ranks, …: under a ddp that accumulates
+                                   sharded (tutti_ddp_options_t.accumulate) */
     int workers;              /**< threads that read ahead; 0: the caller reads */
     int prefetch;             /**< batches read ahead for each worker; 0: 2 */
     int64_t timeout_ms;       /**< longest wait for a batch; 0: 10 minutes; at most 24 days */
     bool pin_memory;          /**< batches of the host are pinned (tutti_tensor_pin()): copies of
                                    them to a device, the context's too, do not wait */
+    const tutti_collate_t *collate; /**< [fields of a sample], copied: how each becomes a tensor;
+                                         NULL: all are stacked */
+    tutti_batch_fn_t batch_call;    /**< what each batch goes through, such as tutti_mixup; NULL:
+                                         nothing */
+    const void *batch_options;      /**< of that function; borrowed, must outlive the loader */
+    uint64_t batch_seed;            /**< of its random numbers; the same on every rank */
 } tutti_dataloader_options_t;
-
-/** A batch; input and target belong to the scope. */
-typedef struct tutti_batch {
-    int64_t size;           /**< samples; less than asked for only in the last step of an epoch */
-    int64_t epoch;          /**< of the first sample */
-    int64_t step, shard;    /**< which of them it is for */
-    int64_t micro_batch;    /**< which of the shard's */
-    int64_t total;          /**< samples of the step over all shards */
-    tutti_tensor_t *input;  /**< [size, ...] */
-    tutti_tensor_t *target; /**< [size, ...]; NULL if the data set has none */
-} tutti_batch_t;
 
 /** Where a batch stands. */
 typedef struct tutti_batch_place {

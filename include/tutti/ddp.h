@@ -16,7 +16,7 @@
  *     TUTTI_CHECK(tutti_optim_step(opt));
  *
  * A job fixes its number of shards V. A shard is a part of every batch, with random numbers of its
- * own; ranks merely host shards, rank r those from floor(V r / size). Gradients of shards are
+ * own; ranks merely host shards, rank r those from floor(V r / size) on. Gradients of shards are
  * averaged in the canonical order, so that the weights after any number of steps have the same
  * bits on any number of ranks.
  *
@@ -89,6 +89,15 @@ typedef enum tutti_ddp_exact {
     TUTTI_DDP_EXACT_OFF, /**< each rank adds up its shards first, then ranks are added up */
 } tutti_ddp_exact_t;
 
+/** Where the gradients of a rank's shards are added up, at stages 2 and 3. The same bits. */
+typedef enum tutti_ddp_accumulate {
+    TUTTI_DDP_LOCAL,   /**< on the rank that hosts the shards, as whole buckets, which travel in its
+                            last shard */
+    TUTTI_DDP_SHARDED, /**< on the ranks that step them: a bucket travels in each shard, and no rank
+                            has more of it than its slice between two shards. Shards are hosted in
+                            turn then: rank r has r, r + size, … (tutti_ddp_shard_stride()) */
+} tutti_ddp_accumulate_t;
+
 /** For bucket_bytes: as many as hide the wire's latency, measured when the model is wrapped. */
 #define TUTTI_DDP_BUCKET_AUTO SIZE_MAX
 
@@ -136,7 +145,9 @@ typedef struct tutti_ddp_options {
      *  alone, and no other ddp; borrowed, must outlive ddp. Its learning rate is set before the
      *  backward; its step, clipping and unscaling are STATE. Do not read
      *  parameters between backward and finish; after a failure some of them have been
-     *  stepped. NULL: none */
+     *  stepped. At stages 1 and 2 each rank steps its slice of a bucket, which is gathered at once;
+     *  in tutti_ddp_finish() where the kind measures whole parameters (LAMB, but see
+     * whole_slices), and at stage 3. NULL: none */
     tutti_optim_t *optimizer;
 
     /** ZeRO's stage. 0: every rank steps all parameters. 1: each rank steps slices of its own, with
@@ -158,6 +169,11 @@ typedef struct tutti_ddp_options {
     int prefetch; /**< units that are gathered before they are wanted, in the order of the step
                        before; 0: 1; -1: none */
     size_t persistence_bytes; /**< parameters smaller than this stay on all ranks */
+
+    /** With more shards than ranks; else there is no difference. SHARDED wants stage 2 or 3, and
+     * tutti_ddp_no_sync() around all backwards but the last of every shard. What goes to slices'
+     *  owners is f32 (of f64 f64), also under reduce_dtype, to which it is rounded before */
+    tutti_ddp_accumulate_t accumulate;
 
     /** Parameters and buffers that DDP leaves alone, at every stage: not compared nor copied when
      * it is made (ranks may have other shapes), not cast, not averaged, not dealt out; of buffers,
@@ -243,9 +259,19 @@ TUTTI_API tutti_module_t *tutti_ddp_module(const tutti_ddp_t *ddp);
 /** V. @thread any @errors none */
 TUTTI_API int tutti_ddp_shards(const tutti_ddp_t *ddp);
 
-/** The shards that this rank hosts: [first, first + count). @param first out @param count out
- *  @thread any @errors none */
+/** The shards that this rank hosts: `count` of them, from `first` on, every
+ *  tutti_ddp_shard_stride()-th. @param first out @param count out @thread any @errors none */
 TUTTI_API void tutti_ddp_local_shards(const tutti_ddp_t *ddp, int *first, int *count);
+
+/** From one shard of this rank to its next one: 1; the ranks where shards are hosted in turn
+ *  (options.accumulate). @thread any @errors none */
+TUTTI_API int tutti_ddp_shard_stride(const tutti_ddp_t *ddp);
+
+/** The first shard that a rank hosts of `shards` on `ranks` ranks, before there is a ddp; `rank`
+ *  may be `ranks`, so that a rank has as many as lie between it and the next. Where shards are
+ *  hosted in turn (options.accumulate), rank r has r, r + ranks, … instead. @thread any @errors
+ *  none */
+TUTTI_API int tutti_ddp_first_shard(int shards, int ranks, int rank);
 
 /**
  * Go on to the next shard that this rank hosts: forgets the gradients and sets the context's
@@ -471,12 +497,13 @@ TUTTI_API const tutti_ddp_hook_ops_t *const *tutti_ddp_hooks(void);
  */
 
 /**
- * Replace each parameter by its average over the group's ranks.
+ * Replace each parameter by its average over the group's ranks. Of a module that a pipeline has
+ * cut, those of this rank's stages, over ranks that have the same.
  *
  * @param module  the same on every rank
  * @thread        the context's; blocks until it is done
  * @cost          an all_reduce of the parameters
- * @errors        as tutti_all_reduce
+ * @errors        MISMATCH (ranks have other stages), as tutti_all_reduce
  * @source        torch.distributed.algorithms.model_averaging.utils.average_parameters
  */
 TUTTI_API tutti_status_t tutti_average_parameters(tutti_module_t *module, tutti_group_t *group);

@@ -191,6 +191,8 @@ TUTTI_API tutti_status_t tutti_sequential_add(tutti_module_t *sequential,
 
 typedef struct tutti_self_attention_options {
     int64_t width, heads; /**< heads divide the width */
+    int64_t kv_heads;     /**< of keys and values, each for heads / kv_heads of the queries'; they
+                               divide the heads. 1: multi-query; 0: heads */
     bool causal;          /**< a position sees those before it only */
     float dropout;        /**< of the weights, and of the result */
     bool no_bias;
@@ -198,8 +200,9 @@ typedef struct tutti_self_attention_options {
     double result_std; /**< of the last linear's; 0: std */
 } tutti_self_attention_options_t;
 
-/** Multi-head self-attention: [B, T, width] -> the same; "qkv" and "proj" are linear.
- *  @source Vaswani et al., "Attention Is All You Need" (2017) */
+/** Multi-head self-attention: [B, T, width] -> the same; "qkv" and "proj" are linear. The rows of
+ *  qkv are heads of queries, of keys, of values. @source Vaswani et al., "Attention Is All You
+ * Need" (2017); Ainslie et al., "GQA" (2023) for kv_heads */
 TUTTI_API extern const tutti_module_ops_t tutti_self_attention_layer;
 
 typedef struct tutti_mlp_options {
@@ -216,6 +219,7 @@ TUTTI_API extern const tutti_module_ops_t tutti_mlp_layer;
 
 typedef struct tutti_transformer_block_options {
     int64_t width, heads, hidden; /**< heads divide the width; hidden 0: 4 width */
+    int64_t kv_heads;             /**< as in tutti_self_attention_options_t */
     bool causal;
     float dropout;
     bool no_bias;                  /**< of the linear layers */
@@ -233,6 +237,7 @@ typedef struct tutti_gpt_options {
     int64_t layers;                /**< 0: 6 */
     int64_t width;                 /**< 0: 384 */
     int64_t heads;                 /**< 0: 6; they divide the width */
+    int64_t kv_heads;              /**< as in tutti_self_attention_options_t */
     int64_t context;               /**< longest sequence; 0: 256 */
     int64_t vocab;                 /**< 0: 256 */
     float dropout;                 /**< of embeddings, attention and residual branches, in [0, 1) */

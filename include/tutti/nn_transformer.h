@@ -29,6 +29,8 @@ extern "C" {
 
 typedef struct tutti_multihead_attention_options {
     int64_t width, heads;           /**< heads divide the width */
+    int64_t kv_heads;               /**< of keys and values, each for heads / kv_heads of the
+                                         queries'; they divide the heads. 0: heads */
     int64_t key_width, value_width; /**< of the second and third input; 0: width */
     float dropout;                  /**< of the weights, in [0, 1) */
     bool no_bias;
@@ -37,19 +39,20 @@ typedef struct tutti_multihead_attention_options {
 } tutti_multihead_attention_options_t;
 
 /**
- * Inputs: queries, keys, values; a mask; padding; keys and values of a cache [B, heads, T, width /
- * heads], which come before those given. One input is all three. Outputs: the result; the weights
+ * Inputs: queries, keys, values; a mask; padding; keys and values of a cache [B, kv_heads, T, width
+ * / heads], which come before those given. One input is all three. Outputs: the result; the weights
  * [B, heads, Tq, Tk]; all keys and values, which are the next call's cache.
  *
- * "in_proj_weight" [3 width, width], of other widths "q_proj_weight" [width, width],
- * "k_proj_weight" [width, key_width], "v_proj_weight"; "in_proj_bias" [3 width]; "out_proj" is
- * linear. They begin as PyTorch's: Xavier's uniform, biases 0.
- * @source torch.nn.MultiheadAttention; Vaswani et al. 2017
+ * "in_proj_weight" [width + 2 kv, width], kv being kv_heads width / heads; of other widths
+ * "q_proj_weight" [width, width], "k_proj_weight" [kv, key_width], "v_proj_weight"; "in_proj_bias"
+ * [width + 2 kv]; "out_proj" is linear. They begin as PyTorch's: Xavier's uniform, biases 0.
+ * @source torch.nn.MultiheadAttention; Vaswani et al. 2017; Ainslie et al. 2023 for kv_heads
  */
 TUTTI_API extern const tutti_module_ops_t tutti_multihead_attention_layer;
 
 typedef struct tutti_transformer_options {
     int64_t width, heads;          /**< heads divide the width */
+    int64_t kv_heads;              /**< of every attention's keys and values; 0: heads */
     int64_t hidden;                /**< of the two linear layers; 0: 2048 */
     int64_t layers;                /**< of a stack; 0: 6 */
     int64_t decoder_layers;        /**< of a transformer's decoder; 0: as layers */

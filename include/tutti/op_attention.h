@@ -38,11 +38,11 @@ typedef struct tutti_masked_attention_options {
  * softmax(scale · q kᵀ + mask) v.
  *
  * @param q        [B, H, Tq, D], floating
- * @param k        [B, H, Tk, D]
- * @param v        [B, H, Tk, D]
+ * @param k        [B, Hkv, Tk, D], Hkv dividing H: as tutti_attention()'s
+ * @param v        [B, Hkv, Tk, Dv]
  * @param options  borrowed; NULL for the defaults
  * @param weights  out: the softmax behind its dropout, [B, H, Tq, Tk]; may be NULL
- * @return         [B, H, Tq, D]; a query whose keys are all ignored gives zeros, one whose scores
+ * @return         [B, H, Tq, Dv]; a query whose keys are all ignored gives zeros, one whose scores
  *                 are all -infinity by an added mask NaN. Gradients of q, k, v and an added mask
  * @thread         the scope's
  * @cost           with a mask, weights, or a causal Tq below Tk: a few Tq × Tk matrices of each

@@ -72,26 +72,30 @@ typedef struct tutti_attention_options {
     tutti_random_name_t name;    /**< of the dropout's stream */
     int64_t first_head;          /**< where the heads are some of a model's, the first of them, */
     int64_t all_heads; /**< and how many that has: they are dropped out as there. 0: all */
+    int64_t kv_heads;  /**< of tutti_attention_qkv(): heads of k and v; divides H. 0: H */
 } tutti_attention_options_t;
 
 /**
  * softmax(scale · q kᵀ) v, in blocks: no Tq × Tk matrix is ever in memory.
  *
  * @param q        [B, H, Tq, D], floating; any strides, read in place if the last one is 1
- * @param k        [B, H, Tk, D], of q's dtype
- * @param v        [B, H, Tk, D], of q's dtype
+ * @param k        [B, Hkv, Tk, D], of q's dtype. Hkv divides H: query head h has the keys of head
+ *                 h / (H / Hkv), so that H / Hkv neighbours share them
+ * @param v        k's shape and dtype
  * @param options  NULL for the defaults
  * @return         [B, H, Tq, D], lying in memory as [B, Tq, H, D], so that merging the heads by
  *                 transpose and reshape copies nothing. A query that sees no key, or whose scores
  *                 are all -infinity, gives zeros, as in PyTorch's fused kernels (the softmax alone:
  *                 NaN). With P the softmax: dv = Pᵀ dy, dS = P (dy vᵀ - rowsum(dy y)),
- *                 dq = scale dS k, dk = scale dSᵀ q
+ *                 dq = scale dS k, dk = scale dSᵀ q; dk and dv are sums over the heads that
+ *                 share them, in f32 and in their order
  * @thread         the scope's
  * @cost           4 B H Tq Tk D flops, half of it if causal; backward keeps q k v y and two
- *                 numbers per query
+ *                 numbers per query.
+ *                 Shared keys are not repeated; backward goes over the threads by them
  * @errors         SHAPE, DTYPE, ARG
- * @source         torch.nn.functional.scaled_dot_product_attention; Dao et al., "FlashAttention"
- *                 (2022)
+ * @source         torch.nn.functional.scaled_dot_product_attention, its enable_gqa too; Dao et al.,
+ *                 "FlashAttention" (2022); Ainslie et al., "GQA" (2023)
  */
 TUTTI_API tutti_tensor_t *tutti_attention(tutti_scope_t *s, tutti_tensor_t *q, tutti_tensor_t *k,
                                           tutti_tensor_t *v,
@@ -101,10 +105,11 @@ TUTTI_API tutti_tensor_t *tutti_attention(tutti_scope_t *s, tutti_tensor_t *q, t
  * Self-attention on the output of one linear layer that makes q, k and v: no copy is made, and the
  * three gradients land in one tensor.
  *
- * @param qkv      [B, T, 3 C]: q, k and v behind each other, each of them [H, D]
- * @param heads    H; divides C
+ * @param qkv      [B, T, (H + 2 kv_heads) D]: q, k and v behind each other, q of H heads, k and v
+ *                 of kv_heads each
+ * @param heads    H
  * @param options  NULL for the defaults
- * @return         [B, T, C], ready for the output projection
+ * @return         [B, T, H D], ready for the output projection
  * @thread         the scope's
  * @cost           as tutti_attention
  * @errors         SHAPE, DTYPE, ARG (heads)

@@ -264,6 +264,9 @@ typedef struct tutti_pipeline_load {
     double begin, end;      /**< of its first and last such action */
     double idle;            /**< between begin and end */
     double activations_max; /**< memory of activations at its peak, in the unit of the costs */
+    int accumulators_max;   /**< gradients held at once at the peak, each of a stage and a shard:
+                             *   from its first B or W until all stages of the rank have their last
+                             *   of it and of the shards before */
 } tutti_pipeline_load_t;
 
 /** How a schedule would run. */

@@ -133,8 +133,8 @@ typedef struct tutti_pipeline_run_options {
  * @thread         the context's; blocks until every rank has called it
  * @errors         on every rank: ARG (more stages than parts; a name in `cut` that is no part's, or
  *                 not behind the one before; no loss; a parameter that no part has; a tied weight
- *                 that nobody reduces), MISMATCH (ranks differ), UNSUPPORTED (several
- *                 shards; a buffer of parts on several ranks; of an asynchronous schedule: several
+ *                 that nobody reduces), MISMATCH (ranks differ), UNSUPPORTED (a buffer of
+ *                 parts on several ranks; of an asynchronous schedule: several shards, several
  *                 stages of a rank, a tied weight of several stages, stages that step behind
  *                 different micro-batches, a part by tensor parallelism, deferred_statistics),
  *                 STATE (a parameter is dealt out, or averaged, already), NOMEM; as
@@ -161,7 +161,8 @@ TUTTI_API tutti_status_t tutti_pipeline_create(tutti_context_t *ctx, tutti_modul
  *     tutti_ddp_finish(ddp);                                          // gradients are averages
  *     tutti_optim_step(opt);
  *
- * A shard goes through all of its micro-batches before the next one begins. A stage's buckets
+ * So a shard goes through all of its micro-batches before the next one begins, and fills and drains
+ * the pipeline; tutti_pipeline_step_shards() takes all of them in one schedule. A stage's buckets
  * leave during its last backward of the last shard; where a shard has several batches, call
  * tutti_ddp_no_sync() around all but the last of them. Weights have the same bits for any number of
  * replicas, stages and ranks of a layer, if the numbers of shards, shards of tensor parallelism and
@@ -175,7 +176,8 @@ TUTTI_API tutti_status_t tutti_pipeline_create(tutti_context_t *ctx, tutti_modul
  *
  * @param ddp  borrowed, until one of both is released; whichever that is first
  * @thread     the context's, between steps; no other rank waits
- * @errors     ARG (of another module), STATE (it has one; ddp is another pipeline's, or in a step),
+ * @errors     ARG (of another module; plan.shards is above 1, and not the number of shards that
+ *             this rank has), STATE (it has one; ddp is another pipeline's, or in a step),
  *             UNSUPPORTED (ddp steps its parameters itself; an asynchronous schedule; a tied weight
  *             of several ranks with which shards compute in 16 bits)
  */
@@ -197,7 +199,8 @@ TUTTI_API void tutti_pipeline_release(tutti_pipeline_t *pipeline);
  * @thread           the context's; blocks until every rank has called it
  * @errors           on every rank: STATE (the schedule steps at the end of a batch; somebody steps
  *                   the optimizer already), ARG (it has a parameter that is none of the module),
- *                   UNSUPPORTED (its state is on a disk); what failed before
+ *                   UNSUPPORTED (its state is on a disk), MISMATCH (some rank gives NULL: no rank
+ *                   has one then); what failed before
  * @source           Narayanan et al., "PipeDream" (2019)
  */
 TUTTI_API tutti_status_t tutti_pipeline_set_optimizer(tutti_pipeline_t *pipeline,
@@ -227,12 +230,51 @@ typedef struct tutti_pipeline_batch {
  * @cost         a message for each tensor at each cut, each way, with 1.4 KiB ahead of it for all
  *               tensors of the cut; an all_reduce of 8 bytes and a number for each parameter
  * @errors       SHAPE (inputs, targets, too few rows; a stage's outputs), ARG, STATE (an
- *               asynchronous schedule, and no optimizer), those of the modules, of the optimizer
- *               and of the loss; MISMATCH (a rank evaluates); PEER, TIMEOUT, ABORTED; what failed
- *               before
+ *               asynchronous schedule, and no optimizer; a plan of several shards), those of the
+ *               modules, of the optimizer and of the loss; MISMATCH (a rank evaluates); PEER,
+ *               TIMEOUT, ABORTED; what failed before
  */
 TUTTI_API tutti_status_t tutti_pipeline_step(tutti_pipeline_t *pipeline,
                                              const tutti_pipeline_batch_t *batch, double *loss);
+
+/** A shard of a step: the same on all ranks of the pipeline, but for the batch. */
+typedef struct tutti_pipeline_shard {
+    tutti_pipeline_batch_t batch;
+    int64_t weight; /**< as tutti_ddp_set_weight() takes it; 0: 1 */
+    bool is_empty;  /**< it has no data: nothing is computed, and the batch is not looked at */
+} tutti_pipeline_shard_t;
+
+/**
+ * Forward and backward of all shards of this rank in one schedule, of shards × micro-batches: the
+ * pipeline fills and drains once in a step. plan.shards says how many they are.
+ *
+ *     tutti_pipeline_create(…, {.plan = {.micro_batches = 4, .shards = 2}}, &pipeline);
+ *     tutti_ddp_create(ctx, net, tutti_mesh_group(mesh, "dp"), …, &ddp); // 2 are this rank's:
+ *                                                                        // tutti_ddp_first_shard()
+ *     tutti_pipeline_set_ddp(pipeline, ddp);
+ *     …
+ *     tutti_pipeline_step_shards(pipeline, shards, 2, losses);
+ *     tutti_ddp_finish(ddp);                                             // gradients are averages
+ *
+ * Gradients, losses, random numbers and running statistics are those of a loop with
+ * tutti_ddp_next_shard(), bit by bit. The sum over shards takes one after the other; the gradients
+ * that a stage has of a later shard wait in tensors of their own until its turn comes, which is
+ * when all stages of this rank are done with those before. With one stage on a rank and a schedule
+ * that comes with Tutti none wait, but for a tied weight of several ranks: then those of all shards
+ * do, on the rank that steps it.
+ *
+ * @param shards  [count] borrowed, in the order of the ddp's shards of this rank
+ * @param count   plan.shards; 0 on a rank to which the ddp gave no shard
+ * @param losses  [count] out, on every rank of the pipeline, 0 of an empty one; NULL: not wanted
+ * @thread        the context's; blocks until this rank's row is done and the losses have come
+ * @cost          as tutti_pipeline_step() for each shard, but for the all_reduce: one; a copy of
+ *                the gradients that wait, once
+ * @errors        as tutti_pipeline_step(); STATE (no ddp, or it is in a step, or
+ *                tutti_ddp_no_sync() is on), ARG (count; a weight)
+ */
+TUTTI_API tutti_status_t tutti_pipeline_step_shards(tutti_pipeline_t *pipeline,
+                                                    const tutti_pipeline_shard_t *shards, int count,
+                                                    double *losses);
 
 /** The loss of a batch, by forward alone, in evaluation mode and without a graph. Nothing of a
  *  training changes. With a ddp at stage 3 all of its ranks call it. @param batch borrowed @param
@@ -248,6 +290,21 @@ TUTTI_API tutti_status_t tutti_pipeline_evaluate(tutti_pipeline_t *pipeline,
 TUTTI_API tutti_status_t tutti_pipeline_digest(tutti_pipeline_t *pipeline,
                                                char text[TUTTI_DIGEST_BYTES]);
 
+/**
+ * The whole module, a tensor at a time, as one rank alone would have it: parameters, then buffers,
+ * in the order of registration; with the names, shapes and bits of the module that is not cut. To
+ * write one file, or to fill a module that generates.
+ *
+ * @param to     of 0 … ranks - 1, the same on every rank: the one that is shown them
+ * @param visit  on rank `to`, others may give NULL; the tensor is of the host, and let go behind it
+ * @thread       the context's; every rank calls it, between steps, and so does every row of a mesh
+ * @cost         every tensor travels to every rank, one at a time
+ * @errors       ARG, NOMEM; what visit returns, on every rank (PEER on others); as
+ *               tutti_pipeline_step
+ */
+TUTTI_API tutti_status_t tutti_pipeline_collect(tutti_pipeline_t *pipeline, int to,
+                                                tutti_tensor_visit_t visit, void *user);
+
 /** The group that the messages go through, of this pipeline alone; NULL: it has one rank. Borrowed.
  *  @thread the context's @errors none */
 TUTTI_API tutti_group_t *tutti_pipeline_group(const tutti_pipeline_t *pipeline);
@@ -260,6 +317,9 @@ typedef struct tutti_pipeline_statistics {
     int live_max;                 /**< (stage, micro-batch) pairs held at once, the most ever */
     int versions_max;             /**< of weights held at once, the most ever; synchronous: 1 */
     int64_t stash_bytes_max;      /**< of those beside the newest, the most ever */
+    int accumulators_max;         /**< (stage, shard) pairs with gradients at once, the most ever:
+                                       as tutti_pipeline_load_t counts them, where no ties wait */
+    int64_t waiting_bytes_max;    /**< of gradients that wait for their shard's turn, the same */
     int64_t messages, sent_bytes; /**< tensors sent to other ranks, and their bytes, in all */
 } tutti_pipeline_stats_t;
 

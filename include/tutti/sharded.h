@@ -126,8 +126,11 @@ typedef struct tutti_ddp_memory_use {
     size_t peak_unit_bytes;    /**< the most that they had at once */
     size_t largest_unit_bytes; /**< what the largest one takes; at stage 3 alone */
     int64_t gathered_bytes;    /**< that other ranks' slices brought so far, over whatever wire */
-    int64_t sent_bytes;        /**< values that ddp's calls have sent over wires so far
-                                    (tutti_group_sent_bytes()) */
+    int64_t local_traffic, sharded_traffic; /**< gradients that this rank sends in a step where each
+                                   is a host of its own, in bytes: with options.accumulate LOCAL,
+                                   and SHARDED; 0 at stage 0 */
+    int64_t sent_bytes;                     /**< values that ddp's calls have sent over wires so far
+                                                 (tutti_group_sent_bytes()) */
 } tutti_ddp_memory_t;
 
 /** What this rank has now. @param opt whose state counts; NULL: none @thread the context's

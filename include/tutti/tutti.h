@@ -10,12 +10,15 @@
 #define TUTTI_TUTTI_H
 
 #include <tutti/autograd.h>
+#include <tutti/averaged.h>
 #include <tutti/bench.h>
 #include <tutti/checkpoint.h>
 #include <tutti/checkpoint_files.h>
+#include <tutti/collate.h>
 #include <tutti/collectives.h>
 #include <tutti/context.h>
 #include <tutti/data.h>
+#include <tutti/data_files.h>
 #include <tutti/data_parallel.h>
 #include <tutti/dataloader.h>
 #include <tutti/ddp.h>
@@ -51,17 +54,21 @@
 #include <tutti/optim.h>
 #include <tutti/options.h>
 #include <tutti/own_optimizer.h>
+#include <tutti/pictures.h>
 #include <tutti/pipeline.h>
 #include <tutti/pipeline_measure.h>
 #include <tutti/pipeline_partition.h>
 #include <tutti/pipeline_run.h>
 #include <tutti/placement.h>
 #include <tutti/prepared.h>
+#include <tutti/profile.h>
+#include <tutti/progress.h>
 #include <tutti/safetensors.h>
 #include <tutti/sharded.h>
 #include <tutti/status.h>
 #include <tutti/store.h>
 #include <tutti/tensor.h>
 #include <tutti/tensor_parallel.h>
+#include <tutti/transforms.h>
 
 #endif

@@ -102,8 +102,9 @@ static const char *name_of(const flags_t *flags)
 
 static json_t *rank_json(const tutti_pipeline_load_t *load)
 {
-    return json_pack("{s:f, s:f, s:f, s:f, s:f}", "work", load->busy, "begin", load->begin, "end",
-                     load->end, "idle", load->idle, "activations_max", load->activations_max);
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:i}", "work", load->busy, "begin", load->begin,
+                     "end", load->end, "idle", load->idle, "activations_max", load->activations_max,
+                     "accumulators_max", load->accumulators_max);
 }
 
 static int print_json(const result_t *result)
@@ -125,6 +126,15 @@ static int print_json(const result_t *result)
     return tt_explain_print_json(all);
 }
 
+static int most_accumulators(const tutti_pipeline_simulation_t *s)
+{
+    int most = 0;
+    for (int rank = 0; rank < s->ranks; rank++) {
+        most = s->loads[rank].accumulators_max > most ? s->loads[rank].accumulators_max : most;
+    }
+    return most;
+}
+
 static int print_text(const result_t *result)
 {
     const tutti_pipeline_schedule_t *schedule = result->schedule;
@@ -142,6 +152,9 @@ static int print_text(const result_t *result)
            result->report.activations_max);
     if (result->report.versions_max > 1) {
         printf("; versions of weights: %d", result->report.versions_max);
+    }
+    if (schedule->shards > 1) {
+        printf("; accumulators: %d", most_accumulators(&result->simulation));
     }
     printf("\n\n");
     fwrite(text.data, 1, text.bytes, stdout);

@@ -152,6 +152,9 @@ static tutti_status_t share(tutti_scaler_t *scaler, tutti_status_t mine, bool *h
     snprintf(text, sizeof text, "%s", mine < 0 ? tutti_last_error() : "");
     *found = mine < 0 ? FAILURE : *has_overflow ? OVERFLOW : FINE;
     const tutti_status_t status = tutti_all_reduce(group, scaler->found, TUTTI_MAX, NULL);
+    if (status < 0) { /* perhaps on this rank alone */
+        (void)tt_group_give_up(group, status);
+    }
     if (mine < 0) {
         (void)tt_fail_again(mine, text);
     }

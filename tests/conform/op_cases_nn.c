@@ -174,6 +174,15 @@ static void call_attention_qkv_padded(tutti_scope_t *s, tutti_tensor_t *const *i
         &(tutti_attention_options_t){.key_padding = in[1], .dropout = 0.25F, .scale = 0.5});
 }
 
+/* Of one head of keys and values for two of queries: [.., (4 + 2 x 2) 2]. */
+static void call_attention_qkv_grouped(tutti_scope_t *s, tutti_tensor_t *const *in,
+                                       tutti_tensor_t **out)
+{
+    out[0] = tutti_attention_qkv(
+        s, in[0], 4,
+        &(tutti_attention_options_t){.key_padding = in[1], .causal = true, .kv_heads = 2});
+}
+
 static void call_rotary(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
 {
     out[0] = tutti_rotary(s, in[0], NULL);
@@ -337,6 +346,15 @@ const op_case_t op_cases_nn[] = {
     {CASE("attention_qkv", "padding, dropout"), .input_count = 2,
      .inputs = {X(2, 4, 18), PADDING(2, 4)}, .call = call_attention_qkv_padded,
      .tolerance = ATTENTION_TOLERANCE},
+    {CASE("attention", "heads share keys"), .input_count = 4,
+     .inputs = {X(2, 4, 3, 2), X(2, 2, 4, 2), X(2, 2, 4, 2), PADDING(2, 4)}, .call = call_attention,
+     .tolerance = ATTENTION_TOLERANCE},
+    {CASE("attention", "all heads share keys, causal, dropout"), .input_count = 3,
+     .inputs = {X(1, 3, 5, 4), X(1, 1, 4, 4), X(1, 1, 4, 4)}, .call = call_attention_causal,
+     .tolerance = ATTENTION_TOLERANCE},
+    {CASE("attention_qkv", "heads share keys"), .input_count = 2,
+     .inputs = {X(2, 4, 16), PADDING(2, 4)}, .call = call_attention_qkv_grouped,
+     .tolerance = ATTENTION_TOLERANCE},
     {CASE("attention_qkv", "empty"), .inputs = {X(2, 0, 12)}, .call = call_attention_qkv},
     {CASE("rotary", ""), .output_count = 2, .inputs = {X(2, 3, 6)}, .call = call_rotary},
     {CASE("rotary", "empty"), .output_count = 2, .inputs = {X(2, 0, 6)}, .call = call_rotary},
@@ -472,6 +490,30 @@ static void attention_of_a_wrong_padding(tutti_scope_t *s)
         &(tutti_attention_options_t){.key_padding = tutti_zeros(s, TUTTI_BOOL, TUTTI_SHAPE(1, 4))});
 }
 
+static void attention_of_other_sizes(tutti_scope_t *s)
+{
+    tutti_tensor_t *k = f32(s, TUTTI_SHAPE(1, 2, 5, 3));
+    (void)tutti_attention(s, f32(s, TUTTI_SHAPE(1, 2, 5, 4)), k, k, NULL);
+}
+
+static void attention_of_other_kv_heads(tutti_scope_t *s)
+{
+    tutti_tensor_t *k = f32(s, TUTTI_SHAPE(1, 2, 5, 4));
+    (void)tutti_attention(s, k, k, k, &(tutti_attention_options_t){.kv_heads = 1});
+}
+
+static void attention_of_no_groups(tutti_scope_t *s)
+{
+    (void)tutti_attention_qkv(s, f32(s, TUTTI_SHAPE(1, 2, 12)), 4,
+                              &(tutti_attention_options_t){.kv_heads = 3});
+}
+
+static void attention_of_a_wrong_width(tutti_scope_t *s)
+{
+    (void)tutti_attention_qkv(s, f32(s, TUTTI_SHAPE(1, 2, 12)), 4,
+                              &(tutti_attention_options_t){.kv_heads = 2});
+}
+
 static void attention_of_indivisible_heads(tutti_scope_t *s)
 {
     (void)tutti_attention_qkv(s, f32(s, TUTTI_SHAPE(1, 2, 12)), 3, NULL);
@@ -521,11 +563,21 @@ const op_error_t op_errors_nn[] = {
     {"embedding", embedding_outside, "embedding: index 7 at [1, 0] is outside a vocabulary of 7"},
     {"dropout", dropout_of_too_much, "dropout: p must be in [0, 1], not 1.5"},
     {"attention", attention_of_unlike_heads,
-     "attention: q, k and v must agree in all but the third size: f32[1, 3, 5, 4], "
+     "attention: the 2 heads of k and v do not divide the 3 of q: f32[1, 3, 5, 4], "
      "f32[1, 2, 5, 4], f32[1, 2, 5, 4] and none"},
     {"attention", attention_of_a_wrong_padding,
      "attention: key_padding must be [B, Tk], [1, 5]: f32[1, 2, 5, 4], f32[1, 2, 5, 4], "
      "f32[1, 2, 5, 4] and bool[1, 4]"},
+    {"attention", attention_of_other_sizes,
+     "attention: q, k and v must agree in the first size and the last: f32[1, 2, 5, 4], "
+     "f32[1, 2, 5, 3], f32[1, 2, 5, 3] and none"},
+    {"attention", attention_of_other_kv_heads,
+     "attention: k and v have 2 heads, not kv_heads 1: f32[1, 2, 5, 4], f32[1, 2, 5, 4], "
+     "f32[1, 2, 5, 4] and none"},
+    {"attention_qkv", attention_of_no_groups,
+     "attention_qkv: the 3 heads of k and v do not divide the 4 of q: f32[1, 2, 12] and none"},
+    {"attention_qkv", attention_of_a_wrong_width,
+     "attention_qkv: qkv must be [B, T, (4 + 2 x 2) D], of heads of D: f32[1, 2, 12] and none"},
     {"attention_qkv", attention_of_indivisible_heads,
      "attention_qkv: qkv must be [B, T, 3 C] with C a multiple of the 3 heads: f32[1, 2, 12] and "
      "none"},

@@ -331,14 +331,16 @@ static tutti_tensor_t *call_attention(draw_t *d, tutti_tensor_t *x)
 {
     const tutti_attention_options_t options = {.causal = one_in(d, 2),
                                                .scale = one_in(d, 2) ? 0 : any_number(d),
-                                               .dropout = one_in(d, 3) ? (float)any_number(d) : 0};
+                                               .dropout = one_in(d, 3) ? (float)any_number(d) : 0,
+                                               .kv_heads = one_in(d, 3) ? any_index(d) : 0};
     if (one_in(d, 3)) {
         return tutti_attention_qkv(d->s, x, any_index(d), &options);
     }
     const int64_t queries = PICK(d, 0, 1, 3), keys = PICK(d, 0, 1, 3, 70), size = PICK(d, 0, 1, 5);
     const tutti_dtype_t dtype = tutti_tensor_dtype(x);
     tutti_tensor_t *q = make(d, dtype, TUTTI_SHAPE(2, below(d, 3), queries, size)),
-                   *k = make(d, dtype, TUTTI_SHAPE(2, tutti_tensor_dim(q, 1), keys, size));
+                   *k = make(d, dtype,
+                             TUTTI_SHAPE(2, one_in(d, 3) ? 1 : tutti_tensor_dim(q, 1), keys, size));
     return tutti_attention(d->s, one_in(d, 6) ? x : q, k, one_in(d, 3) ? k : beside(d, k),
                            &options);
 }

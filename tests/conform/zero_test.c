@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include <tutti/data.h>
+#include <tutti/data_files.h>
 #include <tutti/ddp.h>
 #include <tutti/modes.h>
 #include <tutti/nn.h>
@@ -13,6 +13,7 @@
 #include <tutti/op_math.h>
 #include <tutti/op_nn.h>
 #include <tutti/optim.h>
+#include <tutti/pictures.h>
 #include <tutti/pipeline.h>
 
 #include "compute/optim/optimizer.h"

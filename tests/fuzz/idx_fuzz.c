@@ -2,7 +2,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <tutti/data.h>
+#include <tutti/data_files.h>
 
 #include "core/base/alloc.h"
 #include "core/base/fail.h"

@@ -72,12 +72,30 @@ class Bits(unittest.TestCase):
         digests = {self.expect_alike("--model", model) for model in ("mlp", "cnn", "resnet")}
         self.assertEqual(len(digests), 3)
 
+    def test_averages_are_alike_on_any_number_of_ranks(self):
+        """And in the middle of a training, which goes on with its own weights and statistics."""
+        model = ("--model", "resnet", "--epochs", "2")
+        kept = ("--checkpoint", os.path.join(folder.name, "averages"))
+        mean = train(*model, "--swa", "2")
+        train(*model, "--swa", "2", *kept, "--every", "4", "--stage", "3", ranks=2)
+        shutil.rmtree(os.path.join(kept[1], "step-000000000006"))
+        other = train(*model, "--swa", "2", *kept, "--resume", "--stage", "1", ranks=2)
+        self.assertEqual((other["digest"], other["test_accuracy"]),
+                         (mean["digest"], mean["test_accuracy"]))
+        recent = train("--ema", "0.5")["digest"]
+        self.assertEqual(train("--ema", "0.5", ranks=2)["digest"], recent)
+        self.assertNotEqual(train()["digest"], recent)
+
     def test_optimizers_dtypes_and_wires_change_no_bit_between_ranks(self):
         plain = self.expect_alike("--optimizer", "sgd", "--lr", "0.05")
         short = self.expect_alike("--dtype", "bf16", "--dropout", "0.5")
         self.assertNotEqual(plain, short)
         self.assertEqual(train("--dtype", "bf16", "--dropout", "0.5", ranks=2,
                                TUTTI_WIRES="tcp")["digest"], short)
+
+    def test_sums_that_stay_sharded_change_no_bit(self):
+        self.assertEqual(train("--stage", "2", "--accumulate-gradients", "sharded",
+                               ranks=3)["digest"], train()["digest"])
 
     def test_threads_change_no_bit(self):
         self.assertEqual(train("--threads", "3")["digest"], train()["digest"])
@@ -159,7 +177,8 @@ class Files(unittest.TestCase):
         result, memory = out.splitlines()[-2:]
         self.assertEqual(json.loads(result)["digest"], digest)
         self.assertRegex(memory, r"^rank 0 stage 0 parameter_bytes \d+ gradient_bytes \d+ "
-                                 r"optimizer_bytes \d+ sent_bytes 0$")
+                                 r"optimizer_bytes \d+ sent_bytes 0 local_traffic 0 "
+                                 r"sharded_traffic 0$")
 
 
 class BadNumbers(unittest.TestCase):

@@ -11,9 +11,9 @@ BIN = os.path.join(os.environ["TUTTI_BINARY_DIR"], "bin")
 TUTTI, GPT = os.path.join(BIN, "tutti"), os.path.join(BIN, "gpt")
 DEADLINE = 300
 TEXT = ("In the beginning God created the heaven and the earth. " * 400).encode()
-SMALL = ["--layers", "4", "--width", "24", "--heads", "12", "--context", "24", "--batch", "3",
-         "--threads", "1", "--dropout", "0.1", "--schedule", "constant", "--warmup", "0",
-         "--shards", "4", "--tp-shards", "4", "--micro-batches", "2", "--digest"]
+SMALL = ["--layers", "4", "--width", "24", "--heads", "12", "--kv-heads", "4", "--context", "24",
+         "--batch", "3", "--threads", "1", "--dropout", "0.1", "--schedule", "constant", "--warmup",
+         "0", "--shards", "4", "--tp-shards", "4", "--micro-batches", "2", "--digest"]
 # Mesh, ranks, and what goes with it there.
 LAYOUTS = [("", 1), ("dp=4", 4, "--stage", "2"), ("tp=4", 4, "--sequence-parallel"),
            ("pp=4", 4, "--pipeline", "zb-h1"), ("dp=2,tp=2", 4, "--stage", "1"),
@@ -46,6 +46,28 @@ class Meshes(unittest.TestCase):
         found = re.search(r"digest ([0-9a-f]{32})( dp \d+ tp \d+ pp \d+)$", done.stdout, re.M)
         self.assertEqual(found[2], said)
         return found[1]
+
+    def test_averages_go_on_on_another_mesh(self):
+        average = ("--ema", "0.6", "--lr", "0.01")
+        expected = self.train(LAYOUTS[0], "--steps", "2", *average)
+        self.assertNotEqual(self.train(LAYOUTS[0], "--steps", "2", *average[2:]), expected)
+        for i, layout in enumerate(LAYOUTS):
+            after = LAYOUTS[(i + 5) % len(LAYOUTS)]
+            checkpoint = ["--checkpoint", os.path.join(self.folder.name, f"averages-{i}")]
+            self.train(layout, "--steps", "1", *checkpoint, "--every", "1", *average)
+            self.assertEqual(self.train(after, "--steps", "2", *checkpoint, "--resume", *average),
+                             expected, (layout, after))
+
+    def save(self, layout, name):
+        file = os.path.join(self.folder.name, name)
+        self.train(layout, "--steps", "1", "--save", file)
+        with open(file, "rb") as saved:
+            return saved.read()
+
+    def test_every_mesh_saves_one_file(self):
+        expected = self.save(LAYOUTS[0], "alone")
+        for layout in LAYOUTS[1:]:
+            self.assertEqual(self.save(layout, "mesh"), expected, layout)
 
     def test_every_mesh_has_one_digest(self):
         expected = self.train(LAYOUTS[0], "--steps", "2")

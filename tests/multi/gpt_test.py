@@ -67,16 +67,37 @@ class Bits(unittest.TestCase):
                                       (4, "dp=2,tp=2", "--stage", "3", "--unit", "block")]:
             self.assertEqual(train(*cut, "--mesh", mesh, *options, ranks=ranks), expected, mesh)
 
+    def test_averages_of_weights_have_the_same_bits(self):
+        """Kept in slices and parts, in checkpoints, and put aside for a validation."""
+        plain = ("--shards", "2", "--tp-shards", "2", "--context", "88", "--schedule", "constant",
+                 "--warmup", "0")
+        average = (*plain, "--ema", "0.6")
+        expected = train(*average, "--validate-every", "1", steps=3)
+        self.assertEqual(train(*average, steps=3), expected)
+        self.assertNotEqual(train(*plain, steps=3), expected)
+        for i, more in enumerate((("--stage", "3"), ("--mesh", "tp=2"))):
+            kept = ("--checkpoint", path(f"averages-{i}"), "--every", "1")
+            train(*average, *kept, *more, "--validate-every", "1", ranks=2)
+            self.assertEqual(train(*average, *kept, *more, "--resume", steps=3, ranks=2), expected)
+        self.assertEqual(train(*average, *kept, "--resume", steps=3), expected)
+
     def test_rows_of_ranks_change_no_bit(self):
         expected = train("--shards", "4")
         self.assertEqual(train("--shards", "4", "--stage", "3", "--unit", "block", "--mesh",
                                "replicate=2,shard=2", ranks=4), expected)
 
+    def test_sums_that_stay_sharded_change_no_bit(self):
+        expected = train("--shards", "3")
+        for stage in (["2"], ["3", "--unit", "block"]):
+            self.assertEqual(train("--shards", "3", "--accumulate-gradients", "sharded", "--stage",
+                                   *stage, ranks=2), expected, stage)
+
     def test_bad_meshes_are_named(self):
         for options, want in [(["--mesh", "dp=2,tq=1"], "--mesh dp=2,tq=1: want sizes such as"),
-                              (["--mesh", "tp=2", "--sample", "9"], "want the whole model"),
                               (["--mesh", "tp=2", "--tp-shards", "3"],
-                               "4 units (heads) of 25 are not divisible by 3 shards")]:
+                               "4 units (heads) of 25 are not divisible by 3 shards"),
+                              (["--mesh", "tp=2", "--kv-heads", "1"],
+                               "1 heads of keys and values are not divisible by 2 shards")]:
             done = run("--data", text, *ODD, "--steps", "1", *options, ranks=2, check=False)
             self.assertNotEqual(done.returncode, 0)
             self.assertIn(want, done.stdout + done.stderr)
@@ -183,6 +204,25 @@ class Pipelines(unittest.TestCase):
         self.assertEqual(self.digest(*cut, "--mesh", "dp=2,pp=2,tp=2", "--pipeline", "zb-h1",
                                      "--stage", "1", "--sequence-parallel", ranks=8), expected)
 
+    def test_weights_of_stages_are_saved_loaded_and_sampled(self):
+        """Rank 0 has some of them: what it writes and prints is what one rank alone does."""
+        cut = ("--shards", "2", "--tp-shards", "2", "--context", "32")
+        found = set()
+        for ranks, *options in ((1,), (4, "--mesh", "tp=2,pp=2", "--pipeline", "zb-h1"),
+                                (4, "--mesh", "dp=2,tp=2", "--stage", "3")):
+            file = path(f"saved-{ranks}-{len(found)}")
+            done = run("--data", text, *ODD, *self.STAGES, "--steps", "2", "--threads", "1", *cut,
+                       "--digest", "--save", file, "--sample", "24", *options, ranks=ranks)
+            mine = [line.removeprefix("[rank 0] ") for line in done.stdout.split("\n")
+                    if not re.match(r"\[rank [1-9]", line)]
+            said = re.search(r"^digest (\w+) .*?\n(.{24}\n)rank 0", "\n".join(mine), re.M | re.S)
+            with open(file, "rb") as saved:
+                found.add((said[1], said[2], saved.read()))
+        self.assertEqual(len(found), 1)
+        still = ("--load", file, "--lr", "0", "--layers", "3", "--width", "40", "--context", "32")
+        self.assertEqual(train(*still), said[1])  # without a pipeline
+        self.assertEqual(self.digest(*cut, *still, "--mesh", "pp=2", ranks=2), said[1])
+
     def test_what_a_pipeline_cannot_do_is_told(self):
         for options, said in (
                 (("--mesh", "pp=2"), "--mesh pp=2: want sizes such as dp=2,tp=2, pp=4"),
@@ -197,7 +237,7 @@ class Pipelines(unittest.TestCase):
                 (("--micro-batches", "2", "--sequence-parallel"), "--sequence-parallel cuts"),
                 (("--sequence-parallel",), "--sequence-parallel cuts"),
                 (("--micro-batches", "2", "--hook", "bf16"), "no --hook"),
-                (("--micro-batches", "2", "--save", path("none")), "no --save"),
+                (("--micro-batches", "2", "--evaluate"), "no --summary"),
                 (("--micro-batches", "2"), "input 0 has 1 rows, which are no 2 micro-batches"),
                 (("--micro-batches", "1", "--stages-per-rank", "5", "--pipeline", "interleaved"),
                  "5 stages, and the module has 4 parts"),
@@ -408,6 +448,10 @@ class BadInput(unittest.TestCase):
         done = run(*options, check=False)
         self.assertNotEqual(done.returncode, 0)
         self.assertRegex(done.stderr, pattern)
+
+    def test_heads_of_keys_must_divide_those_of_queries(self):
+        self.expect("3 heads of keys and values do not divide 4 heads", "--data", text, "--width",
+                    "100", "--heads", "4", "--kv-heads", "3", "--steps", "1")
 
     def test_heads_must_divide_the_width(self):
         self.expect("(?i)heads.*width|width.*heads", "--data", text, "--width", "100", "--heads",

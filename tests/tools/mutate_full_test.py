@@ -132,6 +132,17 @@ class Changes(unittest.TestCase):
         self.assertEqual([key for key in order if key.startswith('apple')],
                          [m.key for m in mutants.draw(apples, 3)])
 
+    def test_a_plus_makes_one_of_folders_and_files(self):
+        with tempfile.TemporaryDirectory() as root:
+            for path in 'src/a/a.c', 'src/b/b.c', 'src/c.c', 'src/d.c':
+                full = os.path.join(root, path)
+                os.makedirs(os.path.dirname(full), exist_ok=True)
+                with open(full, 'w', encoding='utf-8') as file:
+                    file.write('/* A. */\nint f(int a)\n{\n    return a * 4;\n}\n')
+            found = [{m.path for m in mutants_of_one} for mutants_of_one in
+                     mutants.lists_of(root, 'src/a+src/c.c,src/b')]
+        self.assertEqual(found, [{'src/a/a.c', 'src/c.c'}, {'src/b/b.c'}])
+
 
 class Embedded(unittest.TestCase):
     """A file that holds all of its mutants."""
@@ -265,6 +276,12 @@ class Runs(unittest.TestCase):
         self.assertFalse([r for r in results if 'slow_test' in (r['detail'], *r['passed'])])
         unreached = [r['detail'] for r in results if r['after'].startswith("return text[1] == ")]
         self.assertEqual(unreached, ['0 tests of 0 that reach it'])
+
+    def test_only_wanted_tests_are_asked(self):
+        self.forget()
+        output = self.mutate('src/fruit', '100', '7', '--tests', '^apple')
+        self.assertRegex(output, r'apple_test +\d+\.\d s  reaches [1-9]')
+        self.assertNotIn('slow_test', output)
 
     def test_what_takes_much_longer_than_each_is_left_out_and_asked_when_there_is_more_time(self):
         self.forget()

@@ -18,6 +18,7 @@
 #include "comm/backend/backend.h"
 #include "comm/group/family_stream.h"
 #include "core/base/fork.h"
+#include "core/base/profiler.h"
 #include "core/base/ref.h"
 
 /* A tensor that a call holds; whether it writes it. */
@@ -73,6 +74,7 @@ struct tutti_work {
     tutti_work_t *self; /* what is no bundle is its own and only part */
     int tensor_count;
     tutti_tensor_t **tensors; /* behind the work; room for what its kind may hold */
+    tt_profile_call_t profiled;
 };
 
 typedef struct {
@@ -100,6 +102,7 @@ struct tutti_group {
     int64_t timeout_ms;
     tutti_store_t *store; /* with the group's prefix; NULL when alone */
     uint64_t tag;
+    uint64_t calls;             /* begun so far, but for messages */
     uint64_t streamed_tag;      /* of the call that the family's stream makes */
     uint64_t barriers, shrinks; /* monitored ones, and attempts whose end is known, so far */
     uint32_t shrunk_to;         /* the epoch of the group that it has shrunk to; 0: none */
@@ -255,6 +258,22 @@ tutti_status_t tt_group_await_device(tutti_group_t *group, tt_event_t event);
 tutti_status_t tt_group_settle_by(tutti_group_t *group, tt_deadline_t deadline);
 
 /* ---- group_works.c ---- */
+
+/* Of a work that is done, if its beginning was profiled. */
+static inline void tt_work_end_profile(tutti_work_t *work)
+{
+    if (work->profiled.begin_ns != 0) {
+        tt_profile_end_call(&work->profiled);
+        work->profiled.begin_ns = 0;
+    }
+}
+
+/* While a thread waits for it. */
+static inline bool tt_work_profile_wait(const tutti_work_t *work)
+{
+    return tt_profile_is_on() && work->part_count > 0 && work->parts[0]->profiled.begin_ns != 0 &&
+           tt_profile_begin(TT_PROFILE_WAIT, work->parts[0]->profiled.name, 0);
+}
 
 /* Works that are done let their tensors go. */
 void tt_group_reap(tutti_group_t *group);

@@ -12,6 +12,7 @@
 #include "core/base/config.h"
 #include "core/base/folder.h"
 #include "core/base/log.h"
+#include "core/base/profiler.h"
 
 enum { NAME_BYTES = 128 };
 
@@ -147,6 +148,7 @@ tutti_status_t tutti_init(const tutti_init_options_t *options, tutti_group_t **o
     tutti_init_options_t chosen = options != NULL ? *options : (tutti_init_options_t){0};
     tt_meeting_t at = {0};
     TT_TRY(tt_config_check());
+    TT_TRY(tt_profile_follow_environment());
     TT_TRY(open_dump_folder());
     TT_TRY(complete(&chosen));
     tutti_status_t status = find_others(&chosen, &at);
@@ -154,6 +156,9 @@ tutti_status_t tutti_init(const tutti_init_options_t *options, tutti_group_t **o
         status = take_prefix(chosen.name, &at);
     }
     status = status < 0 ? status : join(&chosen, &at, out);
+    if (status >= 0) {
+        tt_profile_set_rank(at.rank, at.size);
+    }
     if (status >= 0 && tutti_group_rank(*out) == 0) {
         warn_of_unknown_settings();
     }

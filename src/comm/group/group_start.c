@@ -10,6 +10,7 @@
 
 #include "comm/group/coalesced.h"
 #include "comm/group/group_works.h"
+#include "core/base/clock.h"
 #include "core/tensor/tensor_impl.h"
 
 static void hold(tutti_group_t *group, tutti_work_t *work, const tt_start_t *start)
@@ -47,14 +48,17 @@ begin_other(tutti_group_t *group, const tt_start_t *start, tutti_work_t *work)
     return group->backend->start(group->state, &call, tt_run_of(work->op));
 }
 
+static const char *name_of(const tt_start_t *start)
+{
+    return start->message == NULL                    ? tt_collective_name(start->call.collective)
+           : start->message->kind == TT_MESSAGE_SEND ? "send"
+                                                     : "recv";
+}
+
 __attribute__((noinline)) static tutti_status_t refuse_forked(const tutti_group_t *group,
                                                               const tt_start_t *start)
 {
-    return tt_group_refuse_forked(start->message == NULL
-                                      ? tt_collective_name(start->call.collective)
-                                  : start->message->kind == TT_MESSAGE_SEND ? "send"
-                                                                            : "recv",
-                                  group);
+    return tt_group_refuse_forked(name_of(start), group);
 }
 
 /* An owner that saved what the call writes, or keeps a copy of it, sees by the tensor's version
@@ -70,6 +74,50 @@ static inline void touch_outputs(const tutti_group_t *group, const tt_start_t *s
     }
 }
 
+/* Each rank with something to give, and to get. */
+static bool is_symmetric(const tt_call_t *call, int size)
+{
+    bool is_whole = call->counts == NULL && call->recv_counts == NULL && call->count > 0 &&
+                    !tt_collective_has_root(call->collective) &&
+                    !tt_collective_is_prefix(call->collective);
+    for (int i = 0; i < size && call->first != NULL && is_whole; i++) {
+        is_whole = call->first[i + 1] > call->first[i];
+    }
+    return is_whole || call->collective == TT_BARRIER;
+}
+
+/* As nccl-tests count: the largest buffer of a rank. */
+static uint64_t bytes_of(const tt_call_t *call, int size)
+{
+    const bool is_all = call->collective == TT_REDUCE_SCATTER ||
+                        call->collective == TT_ALL_GATHER || call->collective == TT_GATHER ||
+                        call->collective == TT_SCATTER || call->collective == TT_ALL_TO_ALL;
+    uint64_t elements = (uint64_t)call->count * (is_all ? (uint64_t)size : 1);
+    for (int i = 0; i < size && call->counts != NULL; i++) {
+        elements = (i > 0 ? elements : 0) + call->counts[i];
+    }
+    return call->collective == TT_BARRIER ? 0 : elements * tutti_dtype_bytes(call->dtype);
+}
+
+__attribute__((noinline)) static void begin_profile(const tutti_group_t *group,
+                                                    const tt_start_t *start, tt_profile_call_t *out)
+{
+    const tt_message_t *message = start->message;
+    *out = (tt_profile_call_t){.begin_ns = tt_clock_ns(), .rank = group->rank, .size = group->size};
+    snprintf(out->group, sizeof out->group, "%s", group->name);
+    out->name = name_of(start);
+    if (message != NULL) {
+        out->number = (uint64_t)(int64_t)message->tag;
+        out->bytes = tt_message_bytes(message);
+        out->peer = message->peer;
+        return;
+    }
+    out->number = group->calls;
+    out->bytes = bytes_of(&start->call, group->size);
+    out->peer = -1;
+    out->is_symmetric = is_symmetric(&start->call, group->size);
+}
+
 static inline tutti_status_t begin(tutti_group_t *group, tt_start_t *start, bool waits,
                                    tutti_work_t *work)
 {
@@ -77,6 +125,11 @@ static inline tutti_status_t begin(tutti_group_t *group, tt_start_t *start, bool
         return refuse_forked(group, start);
     }
     touch_outputs(group, start);
+    group->calls += start->message == NULL;
+    work->profiled.begin_ns = 0;
+    if (tt_profile_is_on()) {
+        begin_profile(group, start, &work->profiled);
+    }
     start->call.tag = tt_group_tag(group);
     start->call.is_awaited = waits;
     return ((uintptr_t)start->message | (uintptr_t)start->call.custom) != 0
@@ -118,9 +171,14 @@ static tutti_status_t call_and_wait(tutti_group_t *group, tt_start_t *start)
     if (work == NULL) {
         return refuse(group, start, TUTTI_ERR_NOMEM);
     }
+    const bool is_profiled = tt_profile_begin(TT_PROFILE_WAIT, name_of(start), 0);
     tutti_status_t status = begin(group, start, true, work);
     if (status >= 0 && work->op->status != TUTTI_OK) {
         status = tt_group_wait(group, work->op, TT_NEVER);
+    }
+    if (is_profiled) {
+        tt_profile_end((tt_profile_end_t){0});
+        tt_work_end_profile(work);
     }
     if (status < 0) {
         (void)fail(group, start, work, status);

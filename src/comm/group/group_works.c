@@ -84,6 +84,7 @@ __attribute__((noinline)) bool tt_group_is_held(tutti_group_t *group, const tt_o
 /* Its outcome is known, and its caller may ask for it. */
 static void note_end(tutti_group_t *group, tutti_work_t *work)
 {
+    tt_work_end_profile(work);
     if (work->prepared != NULL) {
         work->prepared->work = NULL;
         work->prepared = NULL;

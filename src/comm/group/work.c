@@ -185,10 +185,14 @@ static void wait_for(tutti_work_t *work, tt_deadline_t deadline)
     if (is_bundle(work)) {
         tt_work_begin_wait(work, tt_clock_ns());
     }
+    const bool is_profiled = tt_work_profile_wait(work);
     tt_op_t *op = tt_work_pending(work);
     while (op != NULL && !tt_deadline_is_past(deadline)) {
         (void)tt_group_wait(work->group, op, deadline);
         op = tt_work_pending(work);
+    }
+    if (is_profiled) {
+        tt_profile_end((tt_profile_end_t){0});
     }
 }
 

@@ -84,13 +84,8 @@ static tutti_status_t wait_for_stream(list_t *list, tutti_group_t *group)
     return TUTTI_OK;
 }
 
-/* Waits for a slice in the group of the next work that is under way. Errors: TIMEOUT, of calls on
- * devices in front of it. */
-static tutti_status_t wait_in_turn(list_t *list, bool (*is_over)(void *user))
+static tutti_status_t wait_for_slice(list_t *list, bool (*is_over)(void *user))
 {
-    do {
-        list->turn = (list->turn + 1) % list->count;
-    } while (!is_pending(list, list->turn));
     tutti_work_t *work = list->works[list->turn];
     tutti_group_t *group = work->group;
     if (work->streamed != NULL) {
@@ -107,6 +102,21 @@ static tutti_status_t wait_in_turn(list_t *list, bool (*is_over)(void *user))
                                is_alone ? TT_NEVER : tt_clock_ns() + SLICE_NS);
     tutti_group_progress(group);
     return TUTTI_OK;
+}
+
+/* Waits for a slice in the group of the next work that is under way. Errors: TIMEOUT, of calls on
+ * devices in front of it. */
+static tutti_status_t wait_in_turn(list_t *list, bool (*is_over)(void *user))
+{
+    do {
+        list->turn = (list->turn + 1) % list->count;
+    } while (!is_pending(list, list->turn));
+    const bool is_profiled = tt_work_profile_wait(list->works[list->turn]);
+    const tutti_status_t status = wait_for_slice(list, is_over);
+    if (is_profiled) {
+        tt_profile_end((tt_profile_end_t){0});
+    }
+    return status;
 }
 
 static tutti_status_t check_list(const char *call, tutti_work_t *const *works, int count)

@@ -217,10 +217,22 @@ static void suspend(tt_run_t *run)
     run->scope->ctx->waiting_backwards = run;
 }
 
+static void drop_callbacks(tt_run_t *run)
+{
+    while (run->end_callbacks != NULL) {
+        tt_end_callback_t *next = run->end_callbacks->next;
+        tt_free(run->end_callbacks);
+        run->end_callbacks = next;
+    }
+}
+
 void tutti_backward_release(tutti_backward_run_t *own)
 {
     if (own != NULL) {
         resume(&own->run);
+        if (own->run.defers) {
+            drop_callbacks(&own->run); /* the first turn went well, and a second is not wanted */
+        }
         if (own->run.end_callbacks != NULL) {
             (void)tt_run_finish(&own->run,
                                 TT_FAIL(TUTTI_ERR_ABORTED, "backward: released before its end"));
@@ -351,13 +363,15 @@ tutti_status_t tutti_backward_weights(tutti_backward_run_t *own)
         tt_run_turn(&own->run);
         status = tutti_backward_advance(own);
     }
+    own->run.defers = false; /* who waits for the second turn hears that it is not */
     tutti_backward_release(own);
     return status;
 }
 
 /* ---- beside ---------------------------------------------------------------------------------- */
 
-tutti_status_t tutti_backward_on_end(tutti_scope_t *s, tutti_backward_end_t callback, void *user)
+static tutti_status_t add_callback(const tutti_scope_t *s, tutti_backward_end_t callback,
+                                   void *user, bool is_of_turns)
 {
     tt_run_t *run = s->ctx->backward;
     if (run == NULL) {
@@ -365,13 +379,23 @@ tutti_status_t tutti_backward_on_end(tutti_scope_t *s, tutti_backward_end_t call
     }
     tt_end_callback_t *added = tt_alloc(sizeof *added, "backward callback");
     TT_TRY_ALLOC(added);
-    *added = (tt_end_callback_t){.call = callback, .user = user};
+    *added = (tt_end_callback_t){.call = callback, .user = user, .is_of_turns = is_of_turns};
     tt_end_callback_t **end = &run->end_callbacks;
     while (*end != NULL) {
         end = &(*end)->next;
     }
     *end = added;
     return TUTTI_OK;
+}
+
+tutti_status_t tutti_backward_on_end(tutti_scope_t *s, tutti_backward_end_t callback, void *user)
+{
+    return add_callback(s, callback, user, false);
+}
+
+tutti_status_t tt_backward_on_turns(tutti_scope_t *s, tutti_backward_end_t callback, void *user)
+{
+    return add_callback(s, callback, user, true);
 }
 
 tutti_tensor_t *tutti_detach(tutti_scope_t *s, tutti_tensor_t *x)

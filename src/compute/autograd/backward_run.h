@@ -27,6 +27,7 @@ typedef struct tt_end_callback {
     struct tt_end_callback *next;
     tutti_backward_end_t call;
     void *user;
+    bool is_of_turns; /* called behind each turn */
 } tt_end_callback_t;
 
 struct tt_run {

@@ -28,6 +28,7 @@
 #include "compute/autograd/anomaly.h"
 #include "compute/autograd/cast.h"
 #include "compute/autograd/history.h"
+#include "compute/autograd/profiled.h"
 #include "core/base/alloc.h"
 
 static void capture(tt_run_t *run, const tt_visit_t *visit)
@@ -173,7 +174,11 @@ static tutti_status_t call_backward(const tt_run_t *run, tt_node_t *node, tutti_
     const tt_run_t *around = node->saved.run;
     node->saved.run = run;
     const bool detects = tutti_context_set_detect_anomaly(call->scope->ctx, false);
+    const bool is_profiled = tt_profile_begin(TT_PROFILE_BACKWARD, node->op->name, node->profiled);
     const tutti_status_t status = make_grads(run, node, call, saved);
+    if (is_profiled) {
+        tt_profile_end(tt_profiled_backward(call, node->saved.count));
+    }
     (void)tutti_context_set_detect_anomaly(call->scope->ctx, detects);
     node->saved.run = around;
     TT_TRY(status < 0 ? status : tutti_scope_status(call->scope));
@@ -385,18 +390,31 @@ static tutti_status_t leave(tt_run_t *run, around_t around, tutti_status_t statu
 tutti_status_t tt_run_advance(tt_run_t *run)
 {
     const around_t around = enter(run);
-    return leave(run, around, execute(run));
+    const bool is_profiled = tt_profile_begin(TT_PROFILE_REGION, "backward", 0);
+    const tutti_status_t status = execute(run);
+    if (is_profiled) {
+        tt_profile_end((tt_profile_end_t){0});
+    }
+    return leave(run, around, status);
 }
 
 tutti_status_t tt_run_finish(tt_run_t *run, tutti_status_t status)
 {
     const around_t around = enter(run);
+    tt_end_callback_t *kept = NULL, **end = &kept;
     while (run->end_callbacks != NULL) {
         tt_end_callback_t *callback = run->end_callbacks;
         run->end_callbacks = callback->next;
         const tutti_status_t result = callback->call(run->scope, status, callback->user);
         status = status < 0 ? status : result;
-        tt_free(callback);
+        if (callback->is_of_turns && run->defers && status >= 0) {
+            callback->next = NULL;
+            *end = callback;
+            end = &callback->next;
+        } else {
+            tt_free(callback);
+        }
     }
+    run->end_callbacks = kept;
     return leave(run, around, status);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "compute/autograd/anomaly.h"
+#include "compute/autograd/profiled.h"
 #include "core/base/alloc.h"
 
 /* ---- what is attached to a tensor ---------------------------------------------------------- */
@@ -274,6 +275,7 @@ tutti_status_t tt_node_record(tutti_op_call_t *call)
     TT_TRY_ALLOC(node);
     node->op = call->op;
     node->sequence = ++call->scope->ctx->node_sequence;
+    node->profiled = tt_profiled_module(call->scope->ctx);
     tutti_status_t status = fill_inputs(node, call);
     tt_node_take_params(node, call);
     if (status >= 0) {

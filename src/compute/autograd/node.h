@@ -44,7 +44,8 @@ struct tt_node {
     void *params;     /* NULL: none */
     bool owns_params; /* what they point to is retained */
     tt_hook_list_t hooks;
-    char *module; /* whose forward made it; NULL: none, or nobody asked (anomaly.h) */
+    uint32_t profiled; /* the number of the module whose forward made it, in a profile; 0: none */
+    char *module;      /* whose forward made it; NULL: none, or nobody asked (anomaly.h) */
 
     tt_visit_t *visits; /* by the backwards under way (visit.h) */
     tt_node_t *freed;   /* the next of those that go together */
@@ -119,6 +120,10 @@ tutti_status_t tt_run_grad_hooks(tutti_scope_t *s, tt_hook_list_t *hooks, int ou
                                  tutti_tensor_t **grad);
 tutti_status_t tt_run_accumulate_hooks(tutti_scope_t *s, tt_hook_list_t *hooks,
                                        tutti_tensor_t *leaf);
+
+/* As tutti_backward_on_end(), behind the second turn of a backward in two turns, too: called with
+ * each; not where the second is not wanted. */
+tutti_status_t tt_backward_on_turns(tutti_scope_t *s, tutti_backward_end_t callback, void *user);
 
 /* Whether what a context's backwards have still to do reads memory of these storages, which are
  * sorted here. */

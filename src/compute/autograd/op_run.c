@@ -6,6 +6,7 @@
 #include "compute/autograd/anomaly.h"
 #include "compute/autograd/cast.h"
 #include "compute/autograd/node.h"
+#include "compute/autograd/profiled.h"
 #include "core/base/alloc.h"
 
 bool tutti_op_needs_grad(const tutti_op_call_t *call, int input)
@@ -122,7 +123,12 @@ static tutti_status_t run_forward(tutti_op_call_t *call)
     const tutti_dtype_t autocast = ctx->autocast;
     ctx->is_grad_enabled = false;
     ctx->autocast = TUTTI_F32;
+    const bool is_profiled =
+        tt_profile_begin(TT_PROFILE_FORWARD, call->op->name, tt_profiled_module(ctx));
     const tutti_status_t status = call->op->forward(call);
+    if (is_profiled) {
+        tt_profile_end(tt_profiled_forward(call));
+    }
     ctx->is_grad_enabled = was_enabled;
     ctx->autocast = autocast;
     return status < 0 ? status : check_made(call);

@@ -10,9 +10,13 @@ typedef struct {
     int count;     /* of the parts that are retained */
 } state_t;
 
-static bool is_same_field(const tutti_field_t *a, const tutti_field_t *b)
+static bool is_same(const tutti_dataset_info_t *a, const tutti_dataset_info_t *b)
 {
-    return a->dtype == b->dtype && tutti_shape_equal(a->shape, b->shape);
+    bool is_same = a->field_count == b->field_count;
+    for (int i = 0; i < a->field_count && is_same; i++) {
+        is_same = tt_field_equal(&a->fields[i], &b->fields[i]);
+    }
+    return is_same;
 }
 
 static tutti_status_t check_part(const tutti_concat_options_t *o, int part)
@@ -21,11 +25,11 @@ static tutti_status_t check_part(const tutti_concat_options_t *o, int part)
         return TT_FAIL(TUTTI_ERR_ARG, "data set concat: part %d is missing", part);
     }
     const tutti_dataset_info_t *first = &o->datasets[0]->info, *other = &o->datasets[part]->info;
-    if (first->has_target != other->has_target || !is_same_field(&first->input, &other->input) ||
-        (first->has_target && !is_same_field(&first->target, &other->target))) {
+    TT_TRY(tt_want_numbered("concat", o->datasets[part]));
+    if (!is_same(first, other)) {
         return TT_FAIL(TUTTI_ERR_SHAPE,
                        "data set concat: part %d (%s) differs from part 0 (%s) in dtype or shape "
-                       "of its input or target",
+                       "of its fields",
                        part, o->datasets[part]->ops->name, o->datasets[0]->ops->name);
     }
     return TUTTI_OK;
@@ -68,8 +72,8 @@ static void fini(tutti_dataset_t *d)
     tt_free(state->ends);
 }
 
-static tutti_status_t draw_sample(tutti_dataset_t *d, int64_t index, tutti_draw_t draw, void *input,
-                                  void *target)
+static tutti_status_t draw_sample(tutti_dataset_t *d, int64_t index, tutti_draw_t draw,
+                                  tutti_sample_t *to)
 {
     const state_t *state = d->state;
     int low = 0, high = state->count - 1; /* the first part that ends behind the index */
@@ -82,7 +86,7 @@ static tutti_status_t draw_sample(tutti_dataset_t *d, int64_t index, tutti_draw_
         }
     }
     const int64_t begin = low == 0 ? 0 : state->ends[low - 1];
-    return tutti_dataset_read(state->parts[low], index - begin, draw, input, target);
+    return tutti_dataset_read(state->parts[low], index - begin, draw, to);
 }
 
 const tutti_dataset_ops_t tutti_concat_dataset = {

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 #include <zlib.h>
 
+#include <tutti/data_files.h>
 #include <tutti/dataloader.h>
 
 #include "compute/data/shuffle.h"
@@ -340,7 +341,7 @@ static void idx_files_of_different_counts_do_not_fit(void **state)
     const tutti_idx_options_t alone = {.inputs = f->paths[0]};
     assert_int_equal(tutti_dataset_create(&tutti_idx_dataset, &alone, &d), 0);
     assert_int_equal(tutti_dataset_info(d).count, 2);
-    assert_int_equal(tutti_dataset_info(d).input.shape.dims[0], 3);
+    assert_int_equal(tutti_dataset_info(d).fields[0].shape.dims[0], 3);
     tutti_dataset_release(d);
 }
 

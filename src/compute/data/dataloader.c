@@ -86,9 +86,10 @@ static tutti_status_t build(tutti_dataloader_t *loader)
     const tutti_dataloader_options_t *o = &loader->options;
     TT_TRY(make_sampler(o, loader->dataset->info.count, &loader->sampler));
     TT_TRY(tt_dataloader_cut(loader));
-    const tt_leaves_t share = tt_tree_share(o->shards, o->ranks, o->rank);
-    loader->first_shard = share.begin;
-    loader->shard_count = share.end - share.begin;
+    const tt_hosted_t hosted = tt_tree_hosted(o->shards, o->ranks, o->rank, o->shards_in_turn);
+    loader->first_shard = hosted.first;
+    loader->shard_count = hosted.count;
+    loader->shard_stride = hosted.stride;
     const int64_t width = tutti_sampler_width(loader->sampler);
     const int64_t samples = width > 1 ? width : o->batch;
     loader->scratch = tt_alloc_array((size_t)width, sizeof *loader->scratch, "data loader");
@@ -97,7 +98,7 @@ static tutti_status_t build(tutti_dataloader_t *loader)
     TT_TRY_ALLOC(loader->samples);
     return o->workers == 0
                ? TUTTI_OK
-               : tt_read_ahead_create(loader->dataset, o->workers, o->workers * o->prefetch,
+               : tt_read_ahead_create(&loader->reader, o->workers, o->workers * o->prefetch,
                                       samples, &loader->ahead);
 }
 
@@ -113,6 +114,8 @@ tutti_status_t tutti_dataloader_create(tutti_dataset_t *d,
     TT_TRY_ALLOC(loader);
     loader->dataset = tutti_dataset_retain(d);
     loader->options = o;
+    loader->options.collate = NULL; /* copied */
+    tt_batch_reader_init(&loader->reader, d, &o);
     const tutti_status_t status = build(loader);
     if (status < 0) {
         tutti_dataloader_release(loader);
@@ -232,21 +235,35 @@ static tutti_status_t move_home(tutti_scope_t *s, bool is_pinned, tutti_tensor_t
     return TUTTI_OK;
 }
 
-/* The scope owns the batch's tensors from now on. */
+/* The scope owns a tensor of the batch from now on. */
+static tutti_status_t hand_over_one(const tutti_dataloader_t *loader, tutti_scope_t *s,
+                                    tutti_tensor_t **from, tutti_tensor_t **to)
+{
+    tutti_tensor_t *x = *from;
+    if (x == NULL) {
+        return TUTTI_OK;
+    }
+    *from = NULL;
+    *to = tt_scope_adopt(s, TUTTI_OK, x);
+    return move_home(s, loader->options.pin_memory, to);
+}
+
+/* All of them. */
 static tutti_status_t hand_over(const tutti_dataloader_t *loader, tt_job_t *job, tutti_scope_t *s,
                                 tutti_batch_t *batch)
 {
-    tutti_batch_t *from = &job->batch;
-    tutti_tensor_t *input = from->input, *target = from->target;
-    from->input = from->target = NULL;
-    input = tt_scope_adopt(s, TUTTI_OK, input);
-    target = target == NULL ? NULL : tt_scope_adopt(s, TUTTI_OK, target);
-    TT_TRY(move_home(s, loader->options.pin_memory, &input));
-    TT_TRY(move_home(s, loader->options.pin_memory, &target));
+    tutti_batch_t *from = &job->batch, to = *from;
+    for (int i = 0; i < TUTTI_FIELDS_MAX; i++) {
+        to.fields[i] = to.lengths[i] = NULL;
+    }
+    for (int i = 0; i < from->field_count; i++) {
+        TT_TRY(hand_over_one(loader, s, &from->fields[i], &to.fields[i]));
+        TT_TRY(hand_over_one(loader, s, &from->lengths[i], &to.lengths[i]));
+    }
     TT_TRY(tutti_scope_status(s));
-    *batch = *from;
-    batch->input = input;
-    batch->target = target;
+    to.input = to.fields[TUTTI_INPUT];
+    to.target = to.fields[TUTTI_TARGET];
+    *batch = to;
     return TUTTI_OK;
 }
 
@@ -257,13 +274,12 @@ static tutti_status_t read_at(tutti_dataloader_t *loader, tutti_scope_t *s,
     tt_job_t job = {.samples = loader->samples, .number = number};
     tutti_status_t status = tt_dataloader_prepare(loader, place, s->ctx->cpu, &job);
     if (status >= 0) {
-        status = tt_read_job(loader->dataset, &job);
+        status = tt_read_job(&loader->reader, &job);
     }
     if (status >= 0) {
         status = hand_over(loader, &job, s, batch);
     }
-    tutti_tensor_release(job.batch.input);
-    tutti_tensor_release(job.batch.target);
+    tt_batch_release(&job.batch);
     return status;
 }
 
@@ -310,8 +326,12 @@ static tutti_status_t give_none(const tutti_dataloader_t *loader, tutti_scope_t 
 {
     if (status < 0) {
         tutti_tensor_t *null = tutti_scope_fail(s, status);
-        *batch = (tutti_batch_t){.input = null,
-                                 .target = loader->dataset->info.has_target ? null : NULL};
+        *batch = (tutti_batch_t){.field_count = loader->dataset->info.field_count};
+        for (int i = 0; i < batch->field_count; i++) {
+            batch->fields[i] = null;
+        }
+        batch->input = batch->fields[TUTTI_INPUT];
+        batch->target = batch->fields[TUTTI_TARGET];
     }
     return status;
 }

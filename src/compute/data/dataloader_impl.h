@@ -10,8 +10,10 @@
 struct tutti_dataloader {
     tutti_dataset_t *dataset;
     tutti_sampler_t *sampler;
+    tt_batch_reader_t reader;
     tutti_dataloader_options_t options; /* with the defaults put in */
     int64_t first_shard, shard_count;   /* of this rank */
+    int64_t shard_stride;               /* from one of them to the next */
     int64_t lots;                       /* batches of a step: micro-batches of all shards */
     int64_t entries;                    /* of the sampler in a step */
     int64_t steps;                      /* of an epoch */

@@ -31,15 +31,15 @@ static tutti_status_t count_samples(tutti_dataset_t *d, const void *options,
 {
     (void)d;
     (void)options;
-    *info = (tutti_dataset_info_t){.count = COUNT, .input = {TUTTI_I32, TUTTI_SHAPE(WIDTH)}};
+    *info = (tutti_dataset_info_t){
+        .count = COUNT, .field_count = 1, .fields = {{TUTTI_I32, TUTTI_SHAPE(WIDTH)}}};
     return TUTTI_OK;
 }
 
-static tutti_status_t read_sample(tutti_dataset_t *d, int64_t index, void *input, void *target)
+static tutti_status_t read_sample(tutti_dataset_t *d, int64_t index, tutti_sample_t *to)
 {
-    int32_t *x = input;
+    int32_t *x = to->data[TUTTI_INPUT];
     (void)d;
-    (void)target;
     for (int i = 0; i < WIDTH; i++) {
         x[i] = (int32_t)index;
     }

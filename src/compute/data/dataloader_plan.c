@@ -34,10 +34,11 @@ tutti_status_t tt_dataloader_cut(tutti_dataloader_t *loader)
 tutti_batch_place_t tt_dataloader_place(const tutti_dataloader_t *loader, int64_t number)
 {
     const int64_t lots = tt_dataloader_local_lots(loader), lot = number % lots;
-    return (tutti_batch_place_t){.epoch = loader->epoch,
-                                 .step = number / lots,
-                                 .shard = loader->first_shard + lot / loader->options.micro_batches,
-                                 .micro_batch = lot % loader->options.micro_batches};
+    return (tutti_batch_place_t){
+        .epoch = loader->epoch,
+        .step = number / lots,
+        .shard = loader->first_shard + lot / loader->options.micro_batches * loader->shard_stride,
+        .micro_batch = lot % loader->options.micro_batches};
 }
 
 tutti_status_t tt_dataloader_check_place(const tutti_dataloader_t *loader,
@@ -117,7 +118,7 @@ static tutti_status_t make_field(tt_device_t *device, const tutti_field_t *field
                                  tutti_tensor_t **out)
 {
     tutti_shape_t shape;
-    TT_TRY(tt_batch_shape(field, size, &shape));
+    TT_TRY(tt_batch_shape(field->shape, size, &shape));
     return tt_tensor_new(device, field->dtype, shape, false, out);
 }
 
@@ -129,8 +130,12 @@ tutti_status_t tt_dataloader_prepare(tutti_dataloader_t *loader, tutti_batch_pla
                                  .step = place.step,
                                  .shard = place.shard,
                                  .micro_batch = place.micro_batch};
+    job->batch.field_count = info->field_count;
     TT_TRY(deal(loader, place, job));
-    TT_TRY(make_field(device, &info->input, job->batch.size, &job->batch.input));
-    return info->has_target ? make_field(device, &info->target, job->batch.size, &job->batch.target)
-                            : TUTTI_OK;
+    for (int i = 0; i < info->field_count; i++) {
+        if (loader->reader.is_placed[i]) {
+            TT_TRY(make_field(device, &info->fields[i], job->batch.size, &job->batch.fields[i]));
+        }
+    }
+    return TUTTI_OK;
 }

@@ -140,6 +140,25 @@ static void a_context_at_another_shard_is_refused(void **state)
     tutti_dataloader_release(loader);
 }
 
+/* As a ddp that accumulates sharded hosts them: 7 on 3 ranks. */
+static void shards_may_be_hosted_in_turn(void **state)
+{
+    tutti_dataloader_options_t o = {.batch = 1, .shards = 7, .ranks = 3, .shards_in_turn = true};
+    const numbers_options_t data = count_to(14);
+    for (o.rank = 0; o.rank < o.ranks; o.rank++) {
+        tutti_dataloader_t *loader = make_loader(&data, &o);
+        for (int step = 0; step < 2; step++) {
+            for (int shard = o.rank; shard < 7; shard += 3) {
+                assert_int_equal(next(*state, loader, shard, seen), 0);
+                assert_int_equal(seen->step, step);
+                assert_int_equal(seen->samples[0], 7 * step + shard);
+            }
+        }
+        assert_int_equal(next(*state, loader, o.rank, seen), TUTTI_END);
+        tutti_dataloader_release(loader);
+    }
+}
+
 static void bad_options_are_named(void **state)
 {
     (void)state;
@@ -525,6 +544,7 @@ int main(void)
         TEST(batches_do_not_depend_on_the_workers),
         TEST(an_epoch_can_begin_again_in_its_middle),
         TEST(a_context_at_another_shard_is_refused),
+        TEST(shards_may_be_hosted_in_turn),
         TEST(bad_options_are_named),
         TEST(any_place_may_be_read_at_any_time),
         TEST(places_that_are_none_are_refused),

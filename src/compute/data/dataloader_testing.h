@@ -32,10 +32,10 @@ static inline tutti_status_t numbers_init(tutti_dataset_t *d, const void *option
 {
     const numbers_options_t **state = tutti_dataset_state(d);
     *state = options;
-    *info = (tutti_dataset_info_t){.count = (*state)->count,
-                                   .input = {TUTTI_F32, TUTTI_SHAPE(2)},
-                                   .target = {TUTTI_I64, TUTTI_SCALAR},
-                                   .has_target = true};
+    *info =
+        (tutti_dataset_info_t){.count = (*state)->count,
+                               .field_count = 2,
+                               .fields = {{TUTTI_F32, TUTTI_SHAPE(2)}, {TUTTI_I64, TUTTI_SCALAR}}};
     return TUTTI_OK;
 }
 
@@ -53,10 +53,10 @@ static inline bool wait_for(_Atomic uint32_t *word, uint32_t least)
 }
 
 static inline tutti_status_t numbers_draw(tutti_dataset_t *d, int64_t index, tutti_draw_t draw,
-                                          void *input, void *target)
+                                          tutti_sample_t *to)
 {
     const numbers_options_t *o = *(const numbers_options_t **)tutti_dataset_state(d);
-    float *x = input;
+    float *x = to->data[TUTTI_INPUT];
     if (o->reads != NULL) {
         atomic_fetch_add(o->reads, 1);
         tt_futex_wake_all(o->reads);
@@ -74,7 +74,7 @@ static inline tutti_status_t numbers_draw(tutti_dataset_t *d, int64_t index, tut
     }
     x[0] = (float)draw.epoch;
     x[1] = (float)draw.position;
-    *(int64_t *)target = index;
+    *(int64_t *)to->data[TUTTI_TARGET] = index;
     return TUTTI_OK;
 }
 

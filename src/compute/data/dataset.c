@@ -11,19 +11,43 @@ size_t tt_field_bytes(const tutti_field_t *field)
     return (size_t)tutti_shape_numel(field->shape) * tutti_dtype_bytes(field->dtype);
 }
 
+static tutti_status_t check_ops(const tutti_dataset_ops_t *ops)
+{
+    const bool is_stream = ops->open != NULL && ops->next != NULL && ops->close != NULL;
+    if (ops->init == NULL || (ops->read == NULL && ops->draw == NULL && !is_stream)) {
+        return TT_FAIL(TUTTI_ERR_ARG,
+                       "data set %s: init, and read or draw, are required; of a stream init, open, "
+                       "next and close",
+                       ops->name);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t check_info(const tutti_dataset_t *d)
+{
+    const tutti_dataset_info_t *info = &d->info;
+    if (info->field_count < 1 || info->field_count > TUTTI_FIELDS_MAX) {
+        return TT_FAIL(TUTTI_ERR_ARG, "data set %s: samples of %d fields: 1 to %d can be",
+                       d->ops->name, info->field_count, TUTTI_FIELDS_MAX);
+    }
+    for (int i = 0; i < info->field_count; i++) {
+        TT_TRY(tt_shape_check(info->fields[i].dtype, tt_field_least(&info->fields[i])));
+    }
+    if (!tt_is_stream(d) && (info->count < 0 || (d->ops->read == NULL && d->ops->draw == NULL))) {
+        return TT_FAIL(TUTTI_ERR_ARG, "data set %s: a count of %lld does not fit its functions",
+                       d->ops->name, (long long)info->count);
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status_t init(tutti_dataset_t *d, const void *options)
 {
     d->state = tt_alloc(d->ops->state_bytes, "data set");
     TT_TRY_ALLOC(d->state);
-    if (d->ops->init == NULL || (d->ops->read == NULL && d->ops->draw == NULL)) {
-        return TT_FAIL(TUTTI_ERR_ARG, "data set %s: init, and read or draw, are required",
-                       d->ops->name);
-    }
+    TT_TRY(check_ops(d->ops));
     d->is_begun = true;
     TT_TRY(d->ops->init(d, options, &d->info));
-    TT_TRY(tt_shape_check(d->info.input.dtype, d->info.input.shape));
-    return d->info.has_target ? tt_shape_check(d->info.target.dtype, d->info.target.shape)
-                              : TUTTI_OK;
+    return check_info(d);
 }
 
 tutti_status_t tutti_dataset_create(const tutti_dataset_ops_t *kind, const void *options,
@@ -72,27 +96,65 @@ tutti_dataset_info_t tutti_dataset_info(const tutti_dataset_t *d)
     return d->info;
 }
 
-tutti_status_t tutti_dataset_read(tutti_dataset_t *d, int64_t index, tutti_draw_t draw, void *input,
-                                  void *target)
+tutti_status_t tutti_dataset_read(tutti_dataset_t *d, int64_t index, tutti_draw_t draw,
+                                  tutti_sample_t *sample)
 {
+    TT_TRY(tt_want_numbered("read", d));
     if (index < 0 || index >= d->info.count) {
         return TT_FAIL(TUTTI_ERR_ARG, "data set %s: sample %lld: it has %lld", d->ops->name,
                        (long long)index, (long long)d->info.count);
     }
-    void *to = d->info.has_target ? target : NULL;
-    return d->ops->draw != NULL ? d->ops->draw(d, index, draw, input, to)
-                                : d->ops->read(d, index, input, to);
+    TT_TRY(tt_sample_begin(sample, &d->info));
+    TT_TRY(d->ops->draw != NULL ? d->ops->draw(d, index, draw, sample)
+                                : d->ops->read(d, index, sample));
+    return tt_sample_check(sample, d);
 }
 
-tutti_status_t tt_batch_shape(const tutti_field_t *field, int64_t size, tutti_shape_t *out)
+tutti_status_t tt_batch_shape(tutti_shape_t shape, int64_t size, tutti_shape_t *out)
 {
-    if (field->shape.rank >= TUTTI_RANK_MAX) {
+    if (shape.rank >= TUTTI_RANK_MAX) {
         return TT_FAIL(TUTTI_ERR_ARG, "loader: samples of %d dimensions leave none for the batch",
-                       field->shape.rank);
+                       shape.rank);
     }
-    *out = (tutti_shape_t){.rank = field->shape.rank + 1, .dims = {size}};
-    for (int i = 0; i < field->shape.rank; i++) {
-        out->dims[i + 1] = field->shape.dims[i];
+    *out = (tutti_shape_t){.rank = shape.rank + 1, .dims = {size}};
+    for (int i = 0; i < shape.rank; i++) {
+        out->dims[i + 1] = shape.dims[i];
     }
     return TUTTI_OK;
+}
+
+/* ---- streams --------------------------------------------------------------------------------- */
+
+tutti_status_t tt_want_numbered(const char *kind, const tutti_dataset_t *d)
+{
+    return tt_is_stream(d) ? TT_FAIL(TUTTI_ERR_ARG,
+                                     "data set %s: %s is a stream, which has no numbered samples",
+                                     kind, d->ops->name)
+                           : TUTTI_OK;
+}
+
+tutti_status_t tt_stream_next(tutti_dataset_t *d, void *cursor, tutti_sample_t *to)
+{
+    TT_TRY(tt_sample_begin(to, &d->info));
+    const tutti_status_t status = d->ops->next(d, cursor, to);
+    return status == TUTTI_OK ? tt_sample_check(to, d) : status;
+}
+
+static tutti_status_t read_past(tutti_dataset_t *d, void *cursor, int64_t count, int64_t *passed)
+{
+    tutti_sample_t sample = {0};
+    tutti_status_t status = TUTTI_OK;
+    while (*passed < count && status == TUTTI_OK) {
+        status = tt_stream_next(d, cursor, &sample);
+        *passed += status == TUTTI_OK;
+    }
+    tutti_sample_clear(&sample);
+    return status < 0 ? status : TUTTI_OK;
+}
+
+tutti_status_t tt_stream_skip(tutti_dataset_t *d, void *cursor, int64_t count, int64_t *passed)
+{
+    *passed = 0;
+    return d->ops->skip != NULL ? d->ops->skip(d, cursor, count, passed)
+                                : read_past(d, cursor, count, passed);
 }

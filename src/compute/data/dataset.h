@@ -18,10 +18,53 @@ struct tutti_dataset {
 extern const tutti_dataset_ops_t *const tt_datasets[];
 extern const size_t tt_dataset_count;
 
-/* Elements of one sample × bytes of one element. */
+/* ---- fields ---------------------------------------------------------------------------------- */
+
+/* Whether a size of it is TUTTI_ANY. */
+bool tt_field_varies(const tutti_field_t *field);
+
+/* Its shape, with 0 for TUTTI_ANY. */
+tutti_shape_t tt_field_least(const tutti_field_t *field);
+
+bool tt_field_equal(const tutti_field_t *a, const tutti_field_t *b);
+
+/* Elements of one sample × bytes of one element; of a field that does not vary. */
 size_t tt_field_bytes(const tutti_field_t *field);
 
-/* [size, the field's shape]; ARG if that is too many dimensions. */
-tutti_status_t tt_batch_shape(const tutti_field_t *field, int64_t size, tutti_shape_t *out);
+/* [size, shape]; ARG if that is too many dimensions. */
+tutti_status_t tt_batch_shape(tutti_shape_t shape, int64_t size, tutti_shape_t *out);
+
+/* What most kinds have: an input and a target. */
+static inline tutti_dataset_info_t tt_pair_info(tutti_field_t input, tutti_field_t target)
+{
+    return (tutti_dataset_info_t){.field_count = 2, .fields = {input, target}};
+}
+
+/* ---- samples --------------------------------------------------------------------------------- */
+
+/* Bytes of a field of this sample. */
+size_t tt_sample_bytes(const tutti_sample_t *sample, int field);
+
+/* Before a data set writes it: say what its fields are, and make the memory that is missing. */
+tutti_status_t tt_sample_begin(tutti_sample_t *sample, const tutti_dataset_info_t *info);
+
+/* Afterwards: STATE if a field has no shape yet. */
+tutti_status_t tt_sample_check(const tutti_sample_t *sample, const tutti_dataset_t *d);
+
+/* ---- streams --------------------------------------------------------------------------------- */
+
+static inline bool tt_is_stream(const tutti_dataset_t *d)
+{
+    return d->ops->open != NULL && d->info.count == TUTTI_ANY;
+}
+
+/* ARG, with the name of the kind that wants numbered samples. */
+tutti_status_t tt_want_numbered(const char *kind, const tutti_dataset_t *d);
+
+/* The next sample of a cursor, or TUTTI_END. */
+tutti_status_t tt_stream_next(tutti_dataset_t *d, void *cursor, tutti_sample_t *to);
+
+/* Pass samples by; `passed` is less than `count` at the end only. */
+tutti_status_t tt_stream_skip(tutti_dataset_t *d, void *cursor, int64_t count, int64_t *passed);
 
 #endif

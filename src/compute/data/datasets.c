@@ -1,4 +1,8 @@
 /* The list of kinds of data sets, as a table. */
+#include <tutti/data_files.h>
+#include <tutti/pictures.h>
+#include <tutti/transforms.h>
+
 #include "compute/data/dataset.h"
 
 const tutti_dataset_ops_t *const tt_datasets[] = {

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <tutti/data.h>
+#include <tutti/pictures.h>
 
 #include "core/tensor/scope_testing.h"
 
@@ -44,7 +45,8 @@ static void expect_sample(tutti_dataset_t *d, int64_t index, float input)
 {
     float x = -1;
     int32_t y = -1;
-    assert_int_equal(tutti_dataset_read(d, index, (tutti_draw_t){0}, &x, &y), 0);
+    assert_int_equal(
+        tutti_dataset_read(d, index, (tutti_draw_t){0}, &(tutti_sample_t){.data = {&x, &y}}), 0);
     assert_true(x == input && y == (int32_t)(10 * input));
 }
 
@@ -72,9 +74,13 @@ static void a_subset_has_the_samples_it_was_given(void **state)
     expect_sample(d, 3, 9);
     float x;
     int32_t y;
-    assert_int_equal(tutti_dataset_read(d, 4, (tutti_draw_t){0}, &x, &y), TUTTI_ERR_ARG);
+    assert_int_equal(
+        tutti_dataset_read(d, 4, (tutti_draw_t){0}, &(tutti_sample_t){.data = {&x, &y}}),
+        TUTTI_ERR_ARG);
     tt_expect_error("data set subset: sample 4: it has 4");
-    assert_int_equal(tutti_dataset_read(d, -1, (tutti_draw_t){0}, &x, &y), TUTTI_ERR_ARG);
+    assert_int_equal(
+        tutti_dataset_read(d, -1, (tutti_draw_t){0}, &(tutti_sample_t){.data = {&x, &y}}),
+        TUTTI_ERR_ARG);
     tutti_dataset_release(d);
 }
 
@@ -121,8 +127,12 @@ static void a_split_deals_each_sample_to_one_part(void **state)
         for (int64_t i = 0; i < lengths[part]; i++) {
             float x, x2;
             int32_t y;
-            assert_int_equal(tutti_dataset_read(parts[part], i, (tutti_draw_t){0}, &x, &y), 0);
-            assert_int_equal(tutti_dataset_read(again[part], i, (tutti_draw_t){0}, &x2, &y), 0);
+            assert_int_equal(tutti_dataset_read(parts[part], i, (tutti_draw_t){0},
+                                                &(tutti_sample_t){.data = {&x, &y}}),
+                             0);
+            assert_int_equal(tutti_dataset_read(again[part], i, (tutti_draw_t){0},
+                                                &(tutti_sample_t){.data = {&x2, &y}}),
+                             0);
             times[(int)x]++;
             in_order += (int)x == i;
             equal += (int)x == (int)x2;
@@ -145,16 +155,16 @@ static void a_split_deals_each_sample_to_one_part(void **state)
 
 /* f32 -> f64 [2]: the input and what `user` adds, and a random number. */
 static tutti_status_t shake(void *user, tutti_random_t *random, const tutti_sample_t *from,
-                            const tutti_sample_t *to)
+                            tutti_sample_t *to)
 {
-    const float x = *(const float *)from->input;
-    double *y = to->input;
+    const float x = *(const float *)from->data[TUTTI_INPUT];
+    double *y = to->data[TUTTI_INPUT];
     if (x == 13) {
         return tutti_fail(TUTTI_ERR_FORMAT, "picture %g is upside down", (double)x);
     }
     y[0] = x + *(const int *)user;
     y[1] = tutti_random_uniform(random);
-    *(int32_t *)to->target = *(const int32_t *)from->target;
+    *(int32_t *)to->data[TUTTI_TARGET] = *(const int32_t *)from->data[TUTTI_TARGET];
     return TUTTI_OK;
 }
 
@@ -163,7 +173,8 @@ static double shaken(tutti_dataset_t *d, int64_t index, int64_t epoch, int64_t p
     double y[2];
     int32_t target;
     const tutti_draw_t draw = {epoch, position};
-    assert_int_equal(tutti_dataset_read(d, index, draw, y, &target), 0);
+    assert_int_equal(tutti_dataset_read(d, index, draw, &(tutti_sample_t){.data = {y, &target}}),
+                     0);
     assert_true(y[0] == (double)index + 100);
     assert_int_equal(target, 10 * index);
     return y[1];
@@ -173,9 +184,9 @@ static void a_function_is_named_its_random_numbers_by_the_draw(void **state)
 {
     tutti_dataset_t *rows = make_rows(*state, 0, 20);
     int add = 100;
-    const tutti_field_t field = {TUTTI_F64, TUTTI_SHAPE(2)};
+    const tutti_field_t fields[] = {{TUTTI_F64, TUTTI_SHAPE(2)}, {TUTTI_I32, TUTTI_SCALAR}};
     tutti_map_options_t options = {
-        .dataset = rows, .transform = shake, .user = &add, .input = &field};
+        .dataset = rows, .transform = shake, .user = &add, .fields = fields, .field_count = 2};
     tutti_dataset_t *d = make(&tutti_map_dataset, &options);
     options.seed = 1;
     tutti_dataset_t *seeded = make(&tutti_map_dataset, &options);
@@ -185,11 +196,13 @@ static void a_function_is_named_its_random_numbers_by_the_draw(void **state)
     assert_true(first != shaken(d, 5, 0, 4)); /* drawn twice in an epoch */
     assert_true(first != shaken(d, 6, 0, 3)); /* the same position on another rank */
     assert_true(first != shaken(seeded, 5, 0, 3));
-    assert_int_equal(tutti_dataset_info(d).input.dtype, TUTTI_F64);
-    assert_int_equal(tutti_dataset_info(d).target.dtype, TUTTI_I32);
+    assert_int_equal(tutti_dataset_info(d).fields[0].dtype, TUTTI_F64);
+    assert_int_equal(tutti_dataset_info(d).fields[1].dtype, TUTTI_I32);
     double y[2];
     int32_t target;
-    assert_int_equal(tutti_dataset_read(d, 13, (tutti_draw_t){0}, y, &target), TUTTI_ERR_FORMAT);
+    assert_int_equal(
+        tutti_dataset_read(d, 13, (tutti_draw_t){0}, &(tutti_sample_t){.data = {y, &target}}),
+        TUTTI_ERR_FORMAT);
     tt_expect_error("picture 13 is upside down");
     tutti_dataset_release(seeded);
     tutti_dataset_release(d);
@@ -203,9 +216,9 @@ static void the_draw_reaches_a_function_through_other_data_sets(void **state)
 {
     tutti_dataset_t *rows = make_rows(*state, 0, 20);
     int add = 100;
-    const tutti_field_t field = {TUTTI_F64, TUTTI_SHAPE(2)};
+    const tutti_field_t fields[] = {{TUTTI_F64, TUTTI_SHAPE(2)}, {TUTTI_I32, TUTTI_SCALAR}};
     const tutti_map_options_t options = {
-        .dataset = rows, .transform = shake, .user = &add, .input = &field};
+        .dataset = rows, .transform = shake, .user = &add, .fields = fields, .field_count = 2};
     tutti_dataset_t *d = make(&tutti_map_dataset, &options);
     tutti_dataset_t *twice =
         make(&tutti_concat_dataset, &(tutti_concat_options_t){(tutti_dataset_t *[]){d, d}, 2});
@@ -214,7 +227,9 @@ static void the_draw_reaches_a_function_through_other_data_sets(void **state)
         make(&tutti_subset_dataset, &(tutti_subset_options_t){twice, &sample, 1});
     double y[2];
     int32_t target;
-    assert_int_equal(tutti_dataset_read(one, 0, (tutti_draw_t){4, 9}, y, &target), 0);
+    assert_int_equal(
+        tutti_dataset_read(one, 0, (tutti_draw_t){4, 9}, &(tutti_sample_t){.data = {y, &target}}),
+        0);
     assert_true(y[0] == 105 && y[1] == shaken(d, 5, 4, 9));
     tutti_dataset_release(one);
     tutti_dataset_release(twice);
@@ -294,13 +309,15 @@ static void pictures_are_normalised(void **state)
     write_file(folder, "t10k-labels-idx1-ubyte", labels, sizeof labels);
     tutti_mnist_options_t options = {.folder = folder, .is_test = true, .mean = 0.2, .std = 0.5};
     tutti_dataset_t *d = make(&tutti_mnist_dataset, &options);
-    assert_true(tutti_shape_equal(tutti_dataset_info(d).input.shape, TUTTI_SHAPE(1, 2, 2)));
+    assert_true(tutti_shape_equal(tutti_dataset_info(d).fields[0].shape, TUTTI_SHAPE(1, 2, 2)));
     float x[4];
     unsigned char y;
-    assert_int_equal(tutti_dataset_read(d, 0, (tutti_draw_t){0}, x, &y), 0);
+    assert_int_equal(
+        tutti_dataset_read(d, 0, (tutti_draw_t){0}, &(tutti_sample_t){.data = {x, &y}}), 0);
     assert_true(fabsf(x[0] - 1.6f) < 1e-6 && fabsf(x[1]) < 1e-6 && fabsf(x[3] + 0.4f) < 1e-6);
     assert_int_equal(y, 7);
-    assert_int_equal(tutti_dataset_read(d, 1, (tutti_draw_t){0}, x, &y), 0);
+    assert_int_equal(
+        tutti_dataset_read(d, 1, (tutti_draw_t){0}, &(tutti_sample_t){.data = {x, &y}}), 0);
     assert_true(fabsf(x[2] - (float)((30 / 255.0 - 0.2) / 0.5)) < 1e-6 && y == 9);
     tutti_dataset_release(d);
     options.std = -1;

@@ -8,8 +8,11 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include <tutti/data_files.h>
+
 #include "compute/data/dataset.h"
 #include "compute/data/inflate.h"
+#include "compute/data/swap_elements.h"
 #include "core/base/alloc.h"
 #include "core/base/file.h"
 #include "core/tensor/tensor_impl.h"
@@ -78,24 +81,12 @@ static tutti_status_t check_sizes(const tt_inflate_t *in, tutti_dtype_t dtype, t
     return TUTTI_OK;
 }
 
-/* Big-endian elements in place. */
-static void swap_bytes(unsigned char *data, size_t count, size_t size)
-{
-    for (size_t i = 0; i < count && size > 1; i++, data += size) {
-        for (size_t k = 0; k < size / 2; k++) {
-            const unsigned char byte = data[k];
-            data[k] = data[size - 1 - k];
-            data[size - 1 - k] = byte;
-        }
-    }
-}
-
 static tutti_status_t read_elements(tt_inflate_t *in, tutti_tensor_t *x)
 {
     TT_TRY(tt_inflate_read(in, tutti_tensor_data(x), tutti_tensor_bytes(x)));
     TT_TRY(tt_inflate_expect_end(in));
-    swap_bytes(tutti_tensor_data(x), (size_t)tutti_tensor_numel(x),
-               tutti_dtype_bytes(tutti_tensor_dtype(x)));
+    tt_swap_elements(tutti_tensor_data(x), (size_t)tutti_tensor_numel(x),
+                     tutti_dtype_bytes(tutti_tensor_dtype(x)));
     return TUTTI_OK;
 }
 

@@ -3,6 +3,7 @@
  * nothing depends on who reads it when.
  */
 #include <math.h>
+#include <string.h>
 
 #include <tutti/data.h>
 
@@ -20,18 +21,29 @@ typedef struct {
     uint64_t seed;
 } state_t;
 
+static tutti_status_t check(const tutti_map_options_t *o)
+{
+    if (o->dataset == NULL || o->transform == NULL) {
+        return TT_FAIL(TUTTI_ERR_ARG, "data set map: a data set and a transform are required");
+    }
+    if (o->fields != NULL && (o->field_count < 1 || o->field_count > TUTTI_FIELDS_MAX)) {
+        return TT_FAIL(TUTTI_ERR_ARG, "data set map: field_count is %d: it must be from 1 to %d",
+                       o->field_count, TUTTI_FIELDS_MAX);
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status_t init(tutti_dataset_t *d, const void *options, tutti_dataset_info_t *info)
 {
     const tutti_map_options_t *o = options;
     state_t *state = tutti_dataset_state(d);
-    if (o->dataset == NULL || o->transform == NULL) {
-        return TT_FAIL(TUTTI_ERR_ARG, "data set map: a data set and a transform are required");
-    }
+    TT_TRY(check(o));
     *state = (state_t){tutti_dataset_retain(o->dataset), o->transform, o->user, o->seed};
     *info = o->dataset->info;
-    info->input = o->input == NULL ? info->input : *o->input;
-    info->target = o->target == NULL ? info->target : *o->target;
-    info->has_target = info->has_target || o->target != NULL;
+    if (o->fields != NULL) {
+        info->field_count = o->field_count;
+        memcpy(info->fields, o->fields, (size_t)o->field_count * sizeof *o->fields);
+    }
     return TUTTI_OK;
 }
 
@@ -49,27 +61,77 @@ static tutti_random_t name_random(uint64_t seed, tutti_draw_t draw, int64_t inde
 }
 
 static tutti_status_t transform(const state_t *state, int64_t index, tutti_draw_t draw,
-                                const tutti_sample_t *from, const tutti_sample_t *to)
+                                tutti_sample_t *from, tutti_sample_t *to)
 {
     tutti_random_t random = name_random(state->seed, draw, index);
-    TT_TRY(tutti_dataset_read(state->inner, index, draw, from->input, from->target));
+    TT_TRY(tutti_dataset_read(state->inner, index, draw, from));
     return state->transform(state->user, &random, from, to);
 }
 
-static tutti_status_t draw_sample(tutti_dataset_t *d, int64_t index, tutti_draw_t draw, void *input,
-                                  void *target)
+static tutti_status_t draw_sample(tutti_dataset_t *d, int64_t index, tutti_draw_t draw,
+                                  tutti_sample_t *to)
+{
+    tutti_sample_t from = {0};
+    const tutti_status_t status = transform(d->state, index, draw, &from, to);
+    tutti_sample_clear(&from);
+    return status;
+}
+
+/* ---- over a stream --------------------------------------------------------------------------- */
+
+/* A sample's name is its part, and where it stands there. */
+typedef struct {
+    void *inner;
+    int64_t epoch, part, position;
+    tutti_sample_t from;
+} cursor_t;
+
+static tutti_status_t open_part(tutti_dataset_t *d, int64_t epoch, int64_t part, int64_t parts,
+                                void **out)
 {
     const state_t *state = d->state;
-    const tutti_dataset_info_t *inner = &state->inner->info;
-    const size_t bytes = (tt_field_bytes(&inner->input) + TT_ALIGN - 1) / TT_ALIGN * TT_ALIGN;
-    const size_t target_bytes = inner->has_target ? tt_field_bytes(&inner->target) : 0;
-    char *memory = tt_alloc_raw(bytes + target_bytes, "sample");
-    TT_TRY_ALLOC(memory);
-    const tutti_sample_t from = {memory, inner->has_target ? memory + bytes : NULL};
-    const tutti_sample_t to = {input, target};
-    const tutti_status_t status = transform(state, index, draw, &from, &to);
-    tt_free(memory);
+    cursor_t *cursor = tt_alloc(sizeof *cursor, "stream");
+    TT_TRY_ALLOC(cursor);
+    *cursor = (cursor_t){.epoch = epoch, .part = part};
+    const tutti_status_t status =
+        state->inner->ops->open(state->inner, epoch, part, parts, &cursor->inner);
+    if (status < 0) {
+        tt_free(cursor);
+        return status;
+    }
+    *out = cursor;
+    return TUTTI_OK;
+}
+
+static tutti_status_t next(tutti_dataset_t *d, void *user, tutti_sample_t *to)
+{
+    const state_t *state = d->state;
+    cursor_t *cursor = user;
+    const tutti_status_t status = tt_stream_next(state->inner, cursor->inner, &cursor->from);
+    if (status != TUTTI_OK) {
+        return status;
+    }
+    const tutti_draw_t draw = {cursor->epoch, cursor->position++};
+    tutti_random_t random = name_random(state->seed, draw, cursor->part);
+    return state->transform(state->user, &random, &cursor->from, to);
+}
+
+static tutti_status_t skip(tutti_dataset_t *d, void *user, int64_t count, int64_t *passed)
+{
+    const state_t *state = d->state;
+    cursor_t *cursor = user;
+    const tutti_status_t status = tt_stream_skip(state->inner, cursor->inner, count, passed);
+    cursor->position += *passed;
     return status;
+}
+
+static void close_part(tutti_dataset_t *d, void *user)
+{
+    const state_t *state = d->state;
+    cursor_t *cursor = user;
+    state->inner->ops->close(state->inner, cursor->inner);
+    tutti_sample_clear(&cursor->from);
+    tt_free(cursor);
 }
 
 const tutti_dataset_ops_t tutti_map_dataset = {
@@ -79,6 +141,10 @@ const tutti_dataset_ops_t tutti_map_dataset = {
     .init = init,
     .fini = fini,
     .draw = draw_sample,
+    .open = open_part,
+    .next = next,
+    .skip = skip,
+    .close = close_part,
 };
 
 /* ---- random numbers of one sample ------------------------------------------------------------ */

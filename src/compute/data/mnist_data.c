@@ -5,7 +5,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include <tutti/data.h>
+#include <tutti/data_files.h>
+#include <tutti/pictures.h>
 
 #include "compute/data/dataset.h"
 #include "compute/data/row_data.h"
@@ -36,14 +37,14 @@ static tutti_status_t read_file(const tutti_mnist_options_t *o, const char *what
 
 static tutti_status_t check_types(const tt_rows_t *rows, const tutti_dataset_info_t *info)
 {
-    if (info->input.dtype != TUTTI_U8 || info->input.shape.rank != 2 ||
-        info->target.dtype != TUTTI_U8 || info->target.shape.rank != 0) {
+    if (info->fields[0].dtype != TUTTI_U8 || info->fields[0].shape.rank != 2 ||
+        info->fields[1].dtype != TUTTI_U8 || info->fields[1].shape.rank != 0) {
         char images[200], labels[200];
         return TT_FAIL(TUTTI_ERR_FORMAT,
                        "data set mnist: the pictures are %s and the labels %s: expected u8[N, "
                        "height, width] and u8[N]",
-                       tutti_tensor_describe(rows->input, images, sizeof images),
-                       tutti_tensor_describe(rows->target, labels, sizeof labels));
+                       tutti_tensor_describe(rows->values[0], images, sizeof images),
+                       tutti_tensor_describe(rows->values[1], labels, sizeof labels));
     }
     return TUTTI_OK;
 }
@@ -59,29 +60,30 @@ static tutti_status_t init(tutti_dataset_t *d, const void *options, tutti_datase
                        "and a std above 0",
                        o->folder == NULL ? "missing" : o->folder, o->mean, std);
     }
-    TT_TRY(read_file(o, "images-idx3", &state->rows.input));
-    TT_TRY(read_file(o, "labels-idx1", &state->rows.target));
+    state->rows.count = 2;
+    TT_TRY(read_file(o, "images-idx3", &state->rows.values[0]));
+    TT_TRY(read_file(o, "labels-idx1", &state->rows.values[1]));
     TT_TRY(tt_rows_describe("mnist", &state->rows, info));
     TT_TRY(check_types(&state->rows, info));
     for (int i = 0; i < 256; i++) {
         state->values[i] = (float)((i / 255.0 - o->mean) / std);
     }
-    const int64_t *sizes = info->input.shape.dims;
-    info->input = (tutti_field_t){TUTTI_F32, TUTTI_SHAPE(1, sizes[0], sizes[1])};
+    const int64_t *sizes = info->fields[0].shape.dims;
+    info->fields[0] = (tutti_field_t){TUTTI_F32, TUTTI_SHAPE(1, sizes[0], sizes[1])};
     return TUTTI_OK;
 }
 
-static tutti_status_t read_picture(tutti_dataset_t *d, int64_t index, void *input, void *target)
+static tutti_status_t read_picture(tutti_dataset_t *d, int64_t index, tutti_sample_t *sample)
 {
     const state_t *state = d->state;
-    const int64_t pixels = tutti_shape_numel(d->info.input.shape);
-    const unsigned char *from = tutti_tensor_data(state->rows.input);
-    const unsigned char *labels = tutti_tensor_data(state->rows.target);
-    float *to = input;
+    const int64_t pixels = tutti_shape_numel(d->info.fields[0].shape);
+    const unsigned char *from = tutti_tensor_data(state->rows.values[0]);
+    const unsigned char *labels = tutti_tensor_data(state->rows.values[1]);
+    float *to = sample->data[TUTTI_INPUT];
     for (int64_t i = 0; i < pixels; i++) {
         to[i] = state->values[from[index * pixels + i]];
     }
-    *(unsigned char *)target = labels[index];
+    *(unsigned char *)sample->data[TUTTI_TARGET] = labels[index];
     return TUTTI_OK;
 }
 

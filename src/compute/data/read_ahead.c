@@ -13,6 +13,8 @@
 #include "core/base/futex.h"
 #include "core/base/thread.h"
 
+enum { NAME_BYTES = 64 };
+
 typedef struct {
     pthread_t thread;
     struct tt_read_ahead *ahead;
@@ -20,7 +22,7 @@ typedef struct {
 } worker_t;
 
 struct tt_read_ahead {
-    tutti_dataset_t *dataset;
+    const tt_batch_reader_t *reader;
     pid_t owner; /* a forked child has no workers */
     tt_job_t *jobs;
     worker_t *workers;
@@ -50,25 +52,6 @@ static tt_job_state_t state_of(tt_job_t *job)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-static tutti_status_t read_samples(tutti_dataset_t *d, tt_job_t *job)
-{
-    char *input = tutti_tensor_data(job->batch.input);
-    char *target = job->batch.target == NULL ? NULL : tutti_tensor_data(job->batch.target);
-    for (int64_t i = 0; i < job->batch.size; i++) {
-        if (atomic_load_explicit(&job->is_cancelled, memory_order_relaxed)) {
-            return TT_FAIL(TUTTI_ERR_ABORTED, "dataloader: cancelled");
-        }
-        atomic_store_explicit(&job->at, i, memory_order_relaxed);
-        const int64_t position = job->first + i * job->stride;
-        const tutti_draw_t draw = {job->batch.epoch + position / job->epoch_samples,
-                                   position % job->epoch_samples};
-        TT_TRY(tutti_dataset_read(d, job->samples[i], draw, input, target));
-        input += tt_field_bytes(&d->info.input);
-        target = target == NULL ? NULL : target + tt_field_bytes(&d->info.target);
-    }
-    return TUTTI_OK;
-}
-
 /* Who reads, for messages: "worker 1: ", or nothing. */
 static const char *name_worker(int worker, char *text, size_t text_bytes)
 {
@@ -79,20 +62,31 @@ static const char *name_worker(int worker, char *text, size_t text_bytes)
     return text;
 }
 
-static void describe_failure(tt_job_t *job, int worker)
+/* The sample that is being read, and a word behind it, for messages: "sample 17, in "; nothing
+ * behind the last. */
+static const char *name_sample(const tt_job_t *job, const char *word, char text[NAME_BYTES])
 {
-    char who[32];
     const int64_t at = atomic_load_explicit(&job->at, memory_order_relaxed);
-    const char *text = tutti_last_error();
-    snprintf(
-        job->error, sizeof job->error, "dataloader: %ssample %lld, in batch %lld of epoch %lld: %s",
-        name_worker(worker, who, sizeof who), (long long)job->samples[at], (long long)job->number,
-        (long long)job->batch.epoch, *text != 0 ? text : tutti_status_text(job->status));
+    text[0] = 0;
+    if (at >= 0) {
+        snprintf(text, NAME_BYTES, "sample %lld%s", (long long)job->samples[at], word);
+    }
+    return text;
 }
 
-tutti_status_t tt_read_job(tutti_dataset_t *d, tt_job_t *job)
+static void describe_failure(tt_job_t *job, int worker)
 {
-    job->status = read_samples(d, job);
+    char who[NAME_BYTES], what[NAME_BYTES];
+    const char *text = tutti_last_error();
+    snprintf(job->error, sizeof job->error, "dataloader: %s%sbatch %lld of epoch %lld: %s",
+             name_worker(worker, who, sizeof who), name_sample(job, ", in ", what),
+             (long long)job->number, (long long)job->batch.epoch,
+             *text != 0 ? text : tutti_status_text(job->status));
+}
+
+tutti_status_t tt_read_job(const tt_batch_reader_t *reader, tt_job_t *job)
+{
+    job->status = tt_batch_reader_read(reader, job);
     if (job->status >= 0) {
         return TUTTI_OK;
     }
@@ -103,7 +97,7 @@ tutti_status_t tt_read_job(tutti_dataset_t *d, tt_job_t *job)
 static void run(tt_read_ahead_t *ahead, tt_job_t *job, int worker)
 {
     (void)tt_fail_again(TUTTI_OK, ""); /* a thread of our own: forget former failures */
-    job->status = read_samples(ahead->dataset, job);
+    job->status = tt_batch_reader_read(ahead->reader, job);
     if (job->status < 0) {
         describe_failure(job, worker);
     }
@@ -172,13 +166,13 @@ static tutti_status_t start(tt_read_ahead_t *ahead, int workers)
     return TUTTI_OK;
 }
 
-tutti_status_t tt_read_ahead_create(tutti_dataset_t *d, int workers, int slots, int64_t width,
-                                    tt_read_ahead_t **out)
+tutti_status_t tt_read_ahead_create(const tt_batch_reader_t *reader, int workers, int slots,
+                                    int64_t width, tt_read_ahead_t **out)
 {
     tt_read_ahead_t *ahead = tt_alloc(sizeof *ahead, "data loader");
     TT_TRY_ALLOC(ahead);
     pthread_mutex_init(&ahead->lock, NULL);
-    ahead->dataset = d;
+    ahead->reader = reader;
     ahead->owner = getpid();
     ahead->slot_count = slots;
     tutti_status_t status = allocate(ahead, workers, width);
@@ -195,9 +189,7 @@ tutti_status_t tt_read_ahead_create(tutti_dataset_t *d, int workers, int slots, 
 
 static void forget(tt_job_t *job)
 {
-    tutti_tensor_release(job->batch.input);
-    tutti_tensor_release(job->batch.target);
-    job->batch = (tutti_batch_t){0};
+    tt_batch_release(&job->batch);
     set_state(job, TT_JOB_FREE);
 }
 
@@ -271,14 +263,13 @@ static tutti_status_t fail_stragglers(tt_read_ahead_t *ahead, const tt_job_t *jo
     for (uint64_t slot = ahead->first; slot < ahead->posted; slot++) {
         tt_job_t *late = job_at(ahead, slot);
         if (state_of(late) == TT_JOB_READING) {
-            const int64_t at = atomic_load_explicit(&late->at, memory_order_relaxed);
+            char what[NAME_BYTES];
             return TT_FAIL(TUTTI_ERR_TIMEOUT,
                            "dataloader: batch %lld of epoch %lld is not there in time: worker %d "
-                           "is reading sample %lld of data set %s; if it may take so long, raise "
-                           "timeout_ms",
+                           "is reading %sdata set %s; if it may take so long, raise timeout_ms",
                            (long long)job->number, (long long)job->batch.epoch,
                            atomic_load_explicit(&late->worker, memory_order_relaxed),
-                           (long long)late->samples[at], ahead->dataset->ops->name);
+                           name_sample(late, " of ", what), ahead->reader->dataset->ops->name);
         }
     }
     return TT_FAIL(TUTTI_ERR_TIMEOUT,

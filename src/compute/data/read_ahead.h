@@ -10,38 +10,17 @@
 #ifndef TT_READ_AHEAD_H
 #define TT_READ_AHEAD_H
 
-#include <stdatomic.h>
-
-#include <tutti/dataloader.h>
-
+#include "compute/data/batch_reader.h"
 #include "core/base/clock.h"
-#include "core/base/fail.h"
-
-typedef enum { TT_JOB_FREE, TT_JOB_POSTED, TT_JOB_READING, TT_JOB_DONE } tt_job_state_t;
-
-/* One batch. The worker that has it may change what stands behind `state`, and nothing else. */
-typedef struct {
-    tutti_batch_t batch;   /* input and target: owned, contiguous */
-    int64_t number;        /* of the batch in the epoch, for messages */
-    int64_t first, stride; /* positions of the samples, from the epoch's first on */
-    int64_t epoch_samples; /* behind them the next epoch's come */
-    int64_t *samples;
-    _Atomic uint32_t state; /* tt_job_state_t, also what the owner sleeps on */
-    atomic_bool is_cancelled;
-    atomic_int worker;  /* who has it */
-    _Atomic int64_t at; /* which of the samples is being read */
-    tutti_status_t status;
-    char error[TT_ERROR_TEXT_BYTES];
-} tt_job_t;
 
 typedef struct tt_read_ahead tt_read_ahead_t;
 
 /* Read the samples of a job that has its place and its memory. */
-tutti_status_t tt_read_job(tutti_dataset_t *d, tt_job_t *job);
+tutti_status_t tt_read_job(const tt_batch_reader_t *reader, tt_job_t *job);
 
-/* `slots` and workers at least 1, each slot for up to `width` samples. */
-tutti_status_t tt_read_ahead_create(tutti_dataset_t *d, int workers, int slots, int64_t width,
-                                    tt_read_ahead_t **out);
+/* `slots` and workers at least 1, each slot for up to `width` samples; the reader is borrowed. */
+tutti_status_t tt_read_ahead_create(const tt_batch_reader_t *reader, int workers, int slots,
+                                    int64_t width, tt_read_ahead_t **out);
 
 /* Waits for the samples that are being read, and for nothing else. NULL is fine. */
 void tt_read_ahead_release(tt_read_ahead_t *ahead);

@@ -20,6 +20,7 @@ static tutti_status_t check(const tutti_subset_options_t *o)
                        "%lld",
                        (long long)o->count);
     }
+    TT_TRY(tt_want_numbered("subset", o->dataset));
     for (int64_t i = 0; i < o->count; i++) {
         if (o->samples[i] < 0 || o->samples[i] >= o->dataset->info.count) {
             return TT_FAIL(TUTTI_ERR_ARG, "data set subset: entry %lld is sample %lld: %s has %lld",
@@ -54,11 +55,11 @@ static void fini(tutti_dataset_t *d)
     tt_free(state->samples);
 }
 
-static tutti_status_t draw_sample(tutti_dataset_t *d, int64_t index, tutti_draw_t draw, void *input,
-                                  void *target)
+static tutti_status_t draw_sample(tutti_dataset_t *d, int64_t index, tutti_draw_t draw,
+                                  tutti_sample_t *to)
 {
     const state_t *state = d->state;
-    return tutti_dataset_read(state->inner, state->samples[index], draw, input, target);
+    return tutti_dataset_read(state->inner, state->samples[index], draw, to);
 }
 
 const tutti_dataset_ops_t tutti_subset_dataset = {
@@ -112,6 +113,7 @@ tutti_status_t tutti_random_split(tutti_dataset_t *d, const int64_t *lengths, in
                                   uint64_t seed, tutti_dataset_t **out)
 {
     const int64_t total = d->info.count;
+    TT_TRY(tt_want_numbered("random_split", d));
     TT_TRY(check_lengths(total, lengths, count));
     int64_t *order = tt_alloc_array((size_t)total, sizeof *order, "data set");
     TT_TRY_ALLOC(order);

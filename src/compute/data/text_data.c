@@ -2,6 +2,8 @@
 #include <math.h>
 #include <string.h>
 
+#include <tutti/data_files.h>
+
 #include "compute/data/dataset.h"
 #include "compute/data/windows.h"
 #include "core/base/alloc.h"
@@ -32,9 +34,8 @@ static tutti_status_t init(tutti_dataset_t *d, const void *options, tutti_datase
     const uint64_t begin = (uint64_t)floor((double)file.bytes * o->from);
     const uint64_t end = (uint64_t)floor((double)file.bytes * (tt_or_default(o->to, 1)));
     TT_TRY(tt_windows_add(w, &file, begin, (int64_t)(end - begin)));
-    *info = (tutti_dataset_info_t){.input = {TUTTI_U8, TUTTI_SHAPE(o->length)},
-                                   .target = {TUTTI_U8, TUTTI_SHAPE(o->length)},
-                                   .has_target = true};
+    const tutti_field_t field = {TUTTI_U8, TUTTI_SHAPE(o->length)};
+    *info = tt_pair_info(field, field);
     return tt_windows_count(w, "text", &info->count);
 }
 
@@ -43,7 +44,7 @@ static void fini(tutti_dataset_t *d)
     tt_windows_end(tutti_dataset_state(d));
 }
 
-static tutti_status_t read_window(tutti_dataset_t *d, int64_t index, void *input, void *target)
+static tutti_status_t read_window(tutti_dataset_t *d, int64_t index, tutti_sample_t *to)
 {
     const tt_windows_t *w = d->state;
     const size_t length = (size_t)w->length;
@@ -51,8 +52,8 @@ static tutti_status_t read_window(tutti_dataset_t *d, int64_t index, void *input
     TT_TRY_ALLOC(bytes);
     const tutti_status_t status = tt_windows_read(w, index, bytes);
     if (status >= 0) {
-        memcpy(input, bytes, length);
-        memcpy(target, bytes + 1, length);
+        memcpy(to->data[TUTTI_INPUT], bytes, length);
+        memcpy(to->data[TUTTI_TARGET], bytes + 1, length);
     }
     tt_free(bytes);
     return status;

@@ -6,6 +6,8 @@
  */
 #include <inttypes.h>
 
+#include <tutti/data_files.h>
+
 #include "compute/data/dataset.h"
 #include "compute/data/windows.h"
 #include "core/base/alloc.h"
@@ -77,9 +79,8 @@ static tutti_status_t init(tutti_dataset_t *d, const void *options, tutti_datase
     for (int i = 0; i < o->path_count; i++) {
         TT_TRY(add_file(tokens, o->paths[i]));
     }
-    *info = (tutti_dataset_info_t){.input = {TUTTI_I32, TUTTI_SHAPE(o->length)},
-                                   .target = {TUTTI_I32, TUTTI_SHAPE(o->length)},
-                                   .has_target = true};
+    const tutti_field_t field = {TUTTI_I32, TUTTI_SHAPE(o->length)};
+    *info = tt_pair_info(field, field);
     return tt_windows_count(&tokens->windows, "token", &info->count);
 }
 
@@ -110,7 +111,7 @@ static tutti_status_t unpack(const tokens_t *tokens, const unsigned char *bytes,
     return TUTTI_OK;
 }
 
-static tutti_status_t read_window(tutti_dataset_t *d, int64_t index, void *input, void *target)
+static tutti_status_t read_window(tutti_dataset_t *d, int64_t index, tutti_sample_t *to)
 {
     const tokens_t *tokens = d->state;
     unsigned char *bytes =
@@ -118,7 +119,7 @@ static tutti_status_t read_window(tutti_dataset_t *d, int64_t index, void *input
     TT_TRY_ALLOC(bytes);
     tutti_status_t status = tt_windows_read(&tokens->windows, index, bytes);
     if (status >= 0) {
-        status = unpack(tokens, bytes, input, target);
+        status = unpack(tokens, bytes, to->data[TUTTI_INPUT], to->data[TUTTI_TARGET]);
     }
     tt_free(bytes);
     return status;

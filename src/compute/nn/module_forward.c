@@ -8,9 +8,13 @@
 
 #include "compute/nn/module_hooks.h"
 #include "core/base/alloc.h"
+#include "core/base/profiler.h"
 #include "core/tensor/tensor_impl.h"
 
-enum { OUTPUTS_FEW = 8 }; /* up to so many need no memory from the heap */
+enum {
+    OUTPUTS_FEW = 8, /* up to so many need no memory from the heap */
+    PATH_BYTES = 256
+};
 
 static tutti_status_t check_inputs(tutti_scope_t *s, tutti_tensor_t *const *inputs, int count)
 {
@@ -117,6 +121,15 @@ static size_t write_path(const tt_module_frame_t *frame, char *text, size_t byte
     return end > 0 ? end : add_name(text, bytes, begin, m->ops->name);
 }
 
+static bool begin_profile(tt_module_frame_t *frame)
+{
+    char path[PATH_BYTES];
+    const tutti_module_t *m = frame->module;
+    (void)write_path(frame, path, sizeof path);
+    frame->profiled = tt_profile_module(path);
+    return tt_profile_begin(TT_PROFILE_MODULE, m->ops->name, frame->profiled);
+}
+
 /* own: [output_count]; the caller's may be its inputs, too. */
 static tutti_status_t forward_into(tutti_scope_t *s, tutti_module_t *m,
                                    tutti_tensor_t *const *inputs, int input_count,
@@ -128,9 +141,13 @@ static tutti_status_t forward_into(tutti_scope_t *s, tutti_module_t *m,
     for (int i = 0; i < output_count; i++) {
         own[i] = &inner->null;
     }
-    const tt_module_frame_t frame = {s->ctx->frame, m, write_path};
+    tt_module_frame_t frame = {s->ctx->frame, m, write_path, 0};
+    const bool is_profiled = tt_profile_is_on() && begin_profile(&frame);
     s->ctx->frame = &frame;
     (m->hooks.first == NULL ? call : call_hooked)(inner, m, inputs, input_count, own, output_count);
+    if (is_profiled) {
+        tt_profile_end((tt_profile_end_t){0});
+    }
     s->ctx->frame = frame.outer;
     check_outputs(inner, m, own, output_count);
     if (tutti_scope_status(inner) < 0) {

@@ -288,13 +288,25 @@ tutti_status_t tt_optim_agree(const tutti_optim_t *opt, tutti_status_t status)
     return tt_optim_agree_spreads(opt, tell_all(opt, status));
 }
 
+/* A step without gradients writes nothing: slicers whose parameters have none are not told of it.
+ */
+static bool is_stepped(const tutti_optim_t *opt, const tt_slicer_t *slicer)
+{
+    size_t i = 0;
+    while (i < opt->slot_count && !takes_part(opt, i, slicer)) {
+        i++;
+    }
+    return i < opt->slot_count;
+}
+
 /* What one fails of, ranks hear of at the step's end. */
 tutti_status_t tt_optim_begin_step(const tutti_optim_t *opt)
 {
     tutti_status_t status = TUTTI_OK;
     char text[TT_ERROR_TEXT_BYTES] = "";
     for (size_t i = next_slicer(opt, 0); i < opt->slot_count; i = next_slicer(opt, i + 1)) {
-        const tutti_status_t one = slicer_of(opt, i)->begin(slicer_of(opt, i));
+        tt_slicer_t *slicer = slicer_of(opt, i);
+        const tutti_status_t one = is_stepped(opt, slicer) ? slicer->begin(slicer) : TUTTI_OK;
         if (status >= 0 && one < 0) {
             snprintf(text, sizeof text, "%s", tutti_last_error());
             status = one;
@@ -306,7 +318,9 @@ tutti_status_t tt_optim_begin_step(const tutti_optim_t *opt)
 tutti_status_t tt_optim_end_step(const tutti_optim_t *opt, tutti_status_t status)
 {
     for (size_t i = next_slicer(opt, 0); i < opt->slot_count; i = next_slicer(opt, i + 1)) {
-        status = slicer_of(opt, i)->stepped(slicer_of(opt, i), status);
+        tt_slicer_t *slicer = slicer_of(opt, i);
+        status = is_stepped(opt, slicer) ? slicer->stepped(slicer, status)
+                                         : slicer->agree(slicer, status);
     }
     return status;
 }

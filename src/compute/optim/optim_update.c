@@ -7,6 +7,7 @@
 #include "compute/optim/optimizer.h"
 #include "core/base/alloc.h"
 #include "core/base/integers.h"
+#include "core/base/profiler.h"
 
 typedef struct {
     const tutti_optim_ops_t *ops;
@@ -318,7 +319,7 @@ static tutti_status_t step_all(tutti_optim_t *opt, double (*sums)[TUTTI_OPTIM_SU
 
 /* Others' slices come behind a step, which is no write by somebody: masters stay right, unless the
  * parameter was written before, and is not stepped now. */
-static void note_current(tutti_optim_t *opt)
+void tt_optim_note_current(tutti_optim_t *opt)
 {
     for (size_t i = 0; i < opt->slot_count; i++) {
         tt_optim_slot_t *slot = &opt->slots[i];
@@ -327,9 +328,9 @@ static void note_current(tutti_optim_t *opt)
     }
 }
 
-static void keep_current(tutti_optim_t *opt, tutti_status_t status)
+void tt_optim_keep_current(tutti_optim_t *opt)
 {
-    for (size_t i = 0; i < opt->slot_count && status >= 0; i++) {
+    for (size_t i = 0; i < opt->slot_count; i++) {
         tt_optim_slot_t *slot = &opt->slots[i];
         if (slot->is_current) {
             slot->version = tt_optim_weight(slot)->storage->version;
@@ -350,23 +351,35 @@ static tutti_status_t step_slices(tutti_optim_t *opt)
     if (sums != NULL && status >= 0) {
         status = tt_optim_offload_note(opt, tt_optim_measure_slices(opt, sums));
     }
-    note_current(opt);
+    tt_optim_note_current(opt);
     if (status >= 0) {
         status = tt_optim_begin_step(opt);
         status = tt_optim_end_step(opt, status < 0 ? status : step_all(opt, sums));
     }
-    keep_current(opt, status);
+    if (status >= 0) {
+        tt_optim_keep_current(opt);
+    }
     tt_free(sums);
     return status;
 }
 
-tutti_status_t tt_optim_step_all(tutti_optim_t *opt)
+static tutti_status_t step_all_or_slices(tutti_optim_t *opt)
 {
     if (tt_optim_has_slices(opt)) {
         return step_slices(opt);
     }
     TT_TRY(prepare_all(opt));
     return step_all(opt, NULL);
+}
+
+tutti_status_t tt_optim_step_all(tutti_optim_t *opt)
+{
+    const bool is_profiled = tt_profile_begin(TT_PROFILE_REGION, "optimizer step", 0);
+    const tutti_status_t status = step_all_or_slices(opt);
+    if (is_profiled) {
+        tt_profile_end((tt_profile_end_t){0});
+    }
+    return status;
 }
 
 tutti_status_t tutti_optim_step(tutti_optim_t *opt)

@@ -121,6 +121,11 @@ tutti_status_t tt_optim_step_slot(tutti_optim_t *opt, int slot);
 /* All slots that have a gradient have been stepped so. */
 void tt_optim_end_slots(tutti_optim_t *opt);
 
+/* Around what brings other ranks' slices behind such a step, which is no write by somebody: masters
+ * stay right. */
+void tt_optim_note_current(tutti_optim_t *opt);
+void tt_optim_keep_current(tutti_optim_t *opt);
+
 /* tutti_optim_step() by whoever drives it. */
 tutti_status_t tt_optim_step_all(tutti_optim_t *opt);
 

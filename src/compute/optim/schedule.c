@@ -1,6 +1,8 @@
 /* Learning rates as pure functions of the step. Source: torch.optim.lr_scheduler, whose recursive
  * forms agree with these closed ones up to rounding.
  */
+#include <tutti/averaged.h>
+
 #include <math.h>
 
 #include "compute/optim/optimizer.h"
@@ -160,4 +162,31 @@ double tutti_schedule_lr(const tutti_schedule_t *schedule, int64_t step)
     return tutti_schedule_check(schedule) < 0
                ? NAN
                : tt_schedules[schedule->kind]->lr(schedule, step < 0 ? 0 : step);
+}
+
+/* ---- SWA ------------------------------------------------------------------------------------- */
+
+tutti_status_t tutti_swa_check(const tutti_swa_schedule_t *schedule)
+{
+    TT_TRY(tutti_schedule_check(&schedule->before));
+    TT_TRY(check_at_least("swa", "start", schedule->start, 0));
+    TT_TRY(check_at_least("swa", "anneal_steps", schedule->anneal_steps, 0));
+    return schedule->lr >= 0 && isfinite(schedule->lr)
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_ARG, "schedule swa: lr is %g: it must be finite and at least 0",
+                         schedule->lr);
+}
+
+double tutti_swa_lr(const tutti_swa_schedule_t *schedule, int64_t step)
+{
+    if (tutti_swa_check(schedule) < 0) {
+        return NAN;
+    }
+    if (step < schedule->start) {
+        return tutti_schedule_lr(&schedule->before, step);
+    }
+    const double first = tutti_schedule_lr(&schedule->before, schedule->start);
+    const double share = share_of(step, schedule->start, schedule->start + schedule->anneal_steps);
+    return schedule->linear ? first + (schedule->lr - first) * share
+                            : along_cosine(first, schedule->lr, share);
 }

@@ -9,6 +9,7 @@
 #include "core/base/alloc.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -148,6 +149,58 @@ void tt_alloc_give(size_t bytes)
     tt_memory_give(bytes);
 }
 
+/* ---- the peak -------------------------------------------------------------------------------- */
+
+/* The counts are copied when the sum falls from a new height, not while it climbs: in a step of a
+ * training that is a few hundred times at most. */
+static struct {
+    atomic_bool is_watched,
+        is_new; /* is_new: the sum is at its highest, and nothing is kept of it */
+    atomic_size_t live, most;
+    pthread_mutex_t lock; /* of what was kept */
+    struct {
+        size_t blocks, bytes;
+    } kept[NAMES_MAX + 1];
+} peak = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void keep_peak(void)
+{
+    pthread_mutex_lock(&peak.lock);
+    if (atomic_exchange(&peak.is_new, false)) {
+        for (int i = 0; i <= OTHER; i++) {
+            peak.kept[i].blocks = atomic_load_explicit(&names[i].blocks, memory_order_relaxed);
+            peak.kept[i].bytes = atomic_load_explicit(&names[i].bytes, memory_order_relaxed);
+        }
+    }
+    pthread_mutex_unlock(&peak.lock);
+}
+
+static void note_more(size_t bytes)
+{
+    const size_t live = atomic_fetch_add(&peak.live, bytes) + bytes;
+    size_t most = atomic_load(&peak.most);
+    while (live > most) {
+        if (atomic_compare_exchange_weak(&peak.most, &most, live)) {
+            atomic_store(&peak.is_new, true);
+            return;
+        }
+    }
+}
+
+/* Before the counts go down. */
+static void note_less(size_t bytes)
+{
+    if (atomic_load_explicit(&peak.is_new, memory_order_relaxed)) {
+        keep_peak();
+    }
+    atomic_fetch_sub(&peak.live, bytes);
+}
+
+static bool is_watched(void)
+{
+    return __builtin_expect(atomic_load_explicit(&peak.is_watched, memory_order_relaxed), false);
+}
+
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
 void *tt_alloc_raw(size_t bytes, const char *what)
@@ -169,6 +222,9 @@ void *tt_alloc_raw(size_t bytes, const char *what)
     *(header_t *)(void *)base = (header_t){.bytes = bytes, .name_index = index, .magic = MAGIC};
     atomic_fetch_add_explicit(&names[index].blocks, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&names[index].bytes, bytes, memory_order_relaxed);
+    if (is_watched()) {
+        note_more(bytes);
+    }
     return base + TT_ALIGN;
 }
 
@@ -224,6 +280,9 @@ void tt_free(void *block)
         return;
     }
     header_t *header = header_of(block);
+    if (is_watched()) {
+        note_less(header->bytes);
+    }
     atomic_fetch_sub_explicit(&names[header->name_index].blocks, 1, memory_order_relaxed);
     atomic_fetch_sub_explicit(&names[header->name_index].bytes, header->bytes,
                               memory_order_relaxed);
@@ -259,6 +318,55 @@ static tt_alloc_stats_t sum_of_text(int index)
         sum.bytes += atomic_load(&names[i].bytes);
     }
     return sum;
+}
+
+void tt_alloc_watch(bool watched)
+{
+    if (atomic_exchange(&peak.is_watched, false)) {
+        keep_peak();
+    }
+    if (watched) {
+        const size_t bytes = tt_alloc_stats().bytes;
+        atomic_store(&peak.live, bytes);
+        atomic_store(&peak.most, bytes);
+        atomic_store(&peak.is_new, true);
+        atomic_store(&peak.is_watched, true);
+    }
+}
+
+size_t tt_alloc_live(void)
+{
+    return atomic_load_explicit(&peak.live, memory_order_relaxed);
+}
+
+/* The place in `out` of a text; `count`: it has none yet. */
+static size_t find_text(const tt_alloc_name_t *out, size_t count, const char *text)
+{
+    size_t i = 0;
+    while (i < count && strcmp(out[i].what, text) != 0) {
+        i++;
+    }
+    return i;
+}
+
+size_t tt_alloc_peak(size_t *bytes, tt_alloc_name_t *out, size_t capacity)
+{
+    size_t count = 0;
+    keep_peak();
+    pthread_mutex_lock(&peak.lock);
+    *bytes = atomic_load(&peak.most);
+    for (int i = 0; i <= OTHER; i++) {
+        const char *text = atomic_load(&names[i].what);
+        const size_t at = peak.kept[i].blocks == 0 ? capacity : find_text(out, count, text);
+        if (at < capacity) {
+            out[at] = at < count ? out[at] : (tt_alloc_name_t){.what = text};
+            out[at].blocks += peak.kept[i].blocks;
+            out[at].bytes += peak.kept[i].bytes;
+            count += at == count;
+        }
+    }
+    pthread_mutex_unlock(&peak.lock);
+    return count;
 }
 
 size_t tt_alloc_report(char *text, size_t text_bytes)

@@ -7,6 +7,7 @@
 #ifndef TT_ALLOC_H
 #define TT_ALLOC_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -52,6 +53,26 @@ tt_alloc_stats_t tt_alloc_stats(void);
  * which names the limit and the largest users. */
 tutti_status_t tt_alloc_take(size_t bytes, const char *what);
 void tt_alloc_give(size_t bytes);
+
+/* What lives under a name. */
+typedef struct {
+    const char *what;
+    size_t blocks, bytes;
+} tt_alloc_name_t;
+
+/* ---- the peak: for profiles ---- */
+
+enum { TT_ALLOC_NAMES_MAX = 513 };
+
+/* From now on bytes are added up and the names of the highest sum kept; or not any more. Cost: an
+ * atomic addition per call, and a copy of the counts when the sum falls from a new height. */
+void tt_alloc_watch(bool is_watched);
+
+/* What lives, while it is watched. */
+size_t tt_alloc_live(void);
+
+/* The highest sum since it is watched, and what lived then; returns how many names. */
+size_t tt_alloc_peak(size_t *bytes, tt_alloc_name_t *out, size_t capacity);
 
 /* Writes a line for each name that has live blocks into text, and returns how many live. */
 size_t tt_alloc_report(char *text, size_t text_bytes);

@@ -20,6 +20,7 @@
 #include "core/base/futex.h"
 #include "core/base/integers.h"
 #include "core/base/log.h"
+#include "core/base/profiler.h"
 #include "core/base/ref.h"
 #include "core/base/thread.h"
 
@@ -136,6 +137,7 @@ static void do_work(tt_stream_t *stream, record_t *record)
         atomic_fetch_add(&stream->skipped, 1);
         return;
     }
+    const bool is_profiled = tt_profile_begin(TT_PROFILE_KERNEL, record->name, 0);
     const int64_t begin = record->least_ns > 0 ? tt_clock_ns() : 0;
     const tutti_status_t status = record->run(record->arguments);
     if (status < 0 && !is_lost) {
@@ -143,6 +145,9 @@ static void do_work(tt_stream_t *stream, record_t *record)
     }
     if (record->least_ns > 0) {
         pass_time(begin + record->least_ns);
+    }
+    if (is_profiled) {
+        tt_profile_end((tt_profile_end_t){0});
     }
 }
 
@@ -173,6 +178,7 @@ static record_t *record_at(const tt_stream_t *stream, uint64_t at)
 static void *run_stream(void *user)
 {
     tt_stream_t *stream = user;
+    tt_profile_name_thread(stream->name);
     for (uint32_t seen = 0;; seen++) {
         wait_until_moved(&stream->posted, seen, &stream->is_thread_asleep, TT_NEVER);
         if (atomic_load(&stream->stops) &&

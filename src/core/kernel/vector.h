@@ -4,7 +4,7 @@
  * class's dtypes. What is of the class that a file is compiled for:
  *
  *     tt_real_t    float, or double
- *     tt_vf        TT_LANES of them: 16 or 8 with AVX-512, 8 or 4 with AVX2, 4 or 2 otherwise
+ *     tt_vf        TT_LANES of them: 16 or 8 with AVX-512, 8 or 4 with AVX2, 4 or 2 otherwise (NEON)
  *     tt_vi, tt_vu integers of the same size; comparisons give lanes of all ones or all zeros
  *     TT_REAL      TUTTI_F32, or TUTTI_F64
  *
@@ -29,6 +29,8 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #if defined(__AVX512F__)
@@ -151,6 +153,8 @@ TT_INLINE tt_vf tt_vfma(tt_vf a, tt_vf b, tt_vf c)
     return (tt_vf)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c);
 #elif defined(TT_F64) && defined(__FMA__)
     return (tt_vf)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)c);
+#elif defined(TT_F64) && defined(__aarch64__)
+    return vfmaq_f64(c, a, b);
 #elif defined(TT_F64)
     for (int i = 0; i < TT_LANES; i++) {
         a[i] = __builtin_fma(a[i], b[i], c[i]);
@@ -160,6 +164,8 @@ TT_INLINE tt_vf tt_vfma(tt_vf a, tt_vf b, tt_vf c)
     return (tt_vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
 #elif defined(__FMA__)
     return (tt_vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(__aarch64__)
+    return vfmaq_f32(c, a, b);
 #else
     /* The product is exact in double; the sum's error moves an even last bit to odd, after which
      * the rounding to float is the right one. */
@@ -193,7 +199,11 @@ TT_INLINE tt_real_t tt_root(tt_real_t x)
 
 TT_INLINE tt_vf tt_vsqrt(tt_vf x)
 {
-#if defined(TT_F64) || !defined(__x86_64__)
+#if defined(__aarch64__) && defined(TT_F64)
+    return vsqrtq_f64(x);
+#elif defined(__aarch64__)
+    return vsqrtq_f32(x);
+#elif defined(TT_F64) || !defined(__x86_64__)
     for (int i = 0; i < TT_LANES; i++) {
         x[i] = tt_root(x[i]);
     }

@@ -5,6 +5,8 @@
 #include "core/base/alloc.h"
 #include "core/base/config.h"
 #include "core/base/core_share.h"
+#include "core/base/profiler.h"
+#include "core/kernel/peak/peak.h"
 #include "core/tensor/tensor_impl.h"
 
 static tutti_status_t default_threads(int *out)
@@ -20,6 +22,7 @@ tutti_status_t tutti_context_create(const tutti_context_options_t *options, tutt
     int count = options == NULL ? 0 : options->threads;
     int64_t detects_anomaly;
     TT_TRY(tt_config_check());
+    TT_TRY(tt_profile_follow_environment());
     TT_TRY(tt_config_int(TT_CONFIG_DETECT_ANOMALY, 0, 1, &detects_anomaly));
     if (count == 0) {
         TT_TRY(default_threads(&count));
@@ -41,6 +44,9 @@ tutti_status_t tutti_context_create(const tutti_context_options_t *options, tutt
         return status;
     }
     ctx->place = (tt_place_t){ctx->cpu, NULL, &ctx->exec};
+    if (tt_profile_wants_peak()) {
+        tt_profile_set_peak(tt_core_peak(), count);
+    }
     if (options != NULL && options->device != NULL && tt_device_is_accelerator(options->device)) {
         ctx->home = tutti_device_retain(options->device);
         (void)tt_context_enter(ctx, ctx->home);

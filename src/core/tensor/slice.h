@@ -56,8 +56,9 @@ struct tt_tensor_slice {
     tt_tensor_slice_t *outer; /* that hung there before, of the whole; NULL: none */
 };
 
-/* Hang a slice on x: within the one that hangs there, which has all of x. And take it away. */
-void tt_slice_hang(tutti_tensor_t *x, tt_tensor_slice_t *slice, tt_slicer_t *slicer);
+/* Hang a slice on x: within the one that hangs there, which has all of x. And take it away.
+ * Errors: STATE (who deals out x has another inner one already). */
+tutti_status_t tt_slice_hang(tutti_tensor_t *x, tt_tensor_slice_t *slice, tt_slicer_t *slicer);
 void tt_slice_take(tutti_tensor_t *x, tt_tensor_slice_t *slice);
 
 /* Whether another rank has all of x, and steps it. */

@@ -56,6 +56,7 @@ typedef struct tt_module_frame {
     const struct tt_module_frame *outer;
     const void *module;
     size_t (*write)(const struct tt_module_frame *frame, char *text, size_t bytes); /* its path */
+    uint32_t profiled; /* its number in a profile; 0: there is none */
 } tt_module_frame_t;
 
 struct tutti_context {

@@ -9,15 +9,21 @@
 
 #include "core/tensor/tensor_impl.h"
 
-void tt_slice_hang(tutti_tensor_t *x, tt_tensor_slice_t *slice, tt_slicer_t *slicer)
+tutti_status_t tt_slice_hang(tutti_tensor_t *x, tt_tensor_slice_t *slice, tt_slicer_t *slicer)
 {
+    tt_slicer_t *outer = x->slice == NULL ? NULL : x->slice->slicer;
+    if (outer != NULL && outer->inner != NULL && outer->inner != slicer) {
+        return TT_FAIL(TUTTI_ERR_STATE,
+                       "parameters of this pipeline are dealt out by another DDP: release that "
+                       "first, or make one DDP of the whole module");
+    }
     slice->outer = x->slice;
-    slice->slicer = slicer;
-    if (x->slice != NULL) {
-        slice->slicer = x->slice->slicer;
-        slice->slicer->inner = slicer;
+    slice->slicer = outer == NULL ? slicer : outer;
+    if (outer != NULL) {
+        outer->inner = slicer;
     }
     x->slice = slice;
+    return TUTTI_OK;
 }
 
 void tt_slice_take(tutti_tensor_t *x, tt_tensor_slice_t *slice)

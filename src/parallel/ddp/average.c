@@ -1,10 +1,16 @@
 /* Averaging parameters: when (a pure function of the step), and over whom. */
 #include <tutti/ddp.h>
 
-#include <tutti/collectives.h>
+#include <string.h>
 
+#include <tutti/collectives.h>
+#include <tutti/objects.h>
+
+#include "comm/group/agree.h"
 #include "core/base/alloc.h"
 #include "core/base/fail.h"
+#include "core/base/fnv.h"
+#include "core/tensor/tensor_impl.h"
 
 enum { LEVELS_MAX = 8 };
 
@@ -14,14 +20,63 @@ struct tutti_averager {
     int64_t warmup, step;
 };
 
+/* ---- stages ---------------------------------------------------------------------------------- */
+
+/* Of a module that a pipeline has cut, another rank's stages lie on meta. */
+static bool is_another_stages(const tutti_tensor_t *x)
+{
+    return x->slice != NULL && x->slice->slicer->deals_wholes &&
+           !tt_device_has_values(x->storage->device);
+}
+
+typedef struct {
+    uint64_t names; /* of parameters that this rank has */
+    bool is_cut;    /* a pipeline has cut the module, on all ranks */
+} present_t;
+
+static tutti_status_t note_present(void *user, const char *name, tutti_tensor_t *x)
+{
+    present_t *present = user;
+    present->is_cut |= x->slice != NULL && x->slice->slicer->deals_wholes;
+    if (!is_another_stages(x)) {
+        present->names = tt_fnv(present->names, name, strlen(name) + 1);
+    }
+    return TUTTI_OK;
+}
+
+/* Ranks with other stages would average other parameters. */
+static tutti_status_t check_stages(tutti_module_t *module, tutti_group_t *group)
+{
+    present_t present = {.names = TT_FNV_BEGIN};
+    tutti_buffer_t first = {NULL, 0};
+    TT_TRY(tutti_module_each_parameter(module, note_present, &present));
+    if (!present.is_cut) {
+        return TUTTI_OK;
+    }
+    tutti_status_t status = tutti_broadcast_bytes(
+        group, tutti_bytes_of(&present.names, sizeof present.names), 0, &first);
+    if (status >= 0 && memcmp(first.data, &present.names, sizeof present.names) != 0) {
+        status = TT_FAIL(TUTTI_ERR_MISMATCH,
+                         "average_parameters: rank %d of the group has other stages of the "
+                         "pipeline than rank 0: give the group of the ranks that have the same "
+                         "ones, such as tutti_mesh_group(mesh, \"dp\")",
+                         tutti_group_rank(group));
+    }
+    tutti_buffer_release(&first);
+    return tt_group_agree(group, status);
+}
+
+/* ---- averages -------------------------------------------------------------------------------- */
+
 static tutti_status_t average_one(void *user, const char *name, tutti_tensor_t *x)
 {
     (void)name;
-    return tutti_all_reduce(user, x, TUTTI_AVG, NULL);
+    return is_another_stages(x) ? TUTTI_OK : tutti_all_reduce(user, x, TUTTI_AVG, NULL);
 }
 
 tutti_status_t tutti_average_parameters(tutti_module_t *module, tutti_group_t *group)
 {
+    TT_TRY(check_stages(module, group));
     return tutti_module_each_parameter(module, average_one, group);
 }
 

@@ -112,6 +112,7 @@ static tutti_status_t build(tutti_ddp_t *ddp, const tutti_ddp_options_t *options
 {
     TT_TRY(tt_ddp_check_model(ddp, take_model(ddp, options)));
     TT_TRY(tt_ddp_choose_bucket_bytes(ddp));
+    TT_TRY(tt_ddp_steps_buckets(ddp) ? tt_ddp_open_gathers(ddp) : TUTTI_OK);
     TT_TRY(tt_group_agree(ddp->group, open_parts(ddp)));
     TT_TRY(tt_ddp_broadcast_model(ddp));
     return tt_ddp_open_units(ddp);
@@ -192,10 +193,20 @@ int tutti_ddp_shards(const tutti_ddp_t *ddp)
     return ddp->options.shards;
 }
 
+int tutti_ddp_first_shard(int shards, int ranks, int rank)
+{
+    return tt_tree_first_leaf(shards, ranks, rank);
+}
+
 void tutti_ddp_local_shards(const tutti_ddp_t *ddp, int *first, int *count)
 {
-    *first = ddp->share.begin;
+    *first = ddp->hosted.first;
     *count = tt_ddp_shard_count(ddp);
+}
+
+int tutti_ddp_shard_stride(const tutti_ddp_t *ddp)
+{
+    return ddp->hosted.stride;
 }
 
 int tutti_ddp_bucket_count(const tutti_ddp_t *ddp)

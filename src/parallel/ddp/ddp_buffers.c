@@ -77,6 +77,11 @@ void tt_ddp_close_buffers(tutti_ddp_t *ddp)
     tt_free(buffers->start);
 }
 
+static bool are_moved(const tutti_ddp_t *ddp)
+{
+    return ddp->driver != NULL && ddp->driver->moves_buffers;
+}
+
 /* ---- copying --------------------------------------------------------------------------------- */
 
 static tutti_status_t keep(const tt_ddp_buffers_t *buffers, char *to)
@@ -107,17 +112,61 @@ tutti_status_t tt_ddp_buffers_begin_step(tutti_ddp_t *ddp)
 
 tutti_status_t tt_ddp_buffers_begin_shard(tutti_ddp_t *ddp)
 {
-    return ddp->step.next_shard > 0 ? put_back(&ddp->buffers, ddp->buffers.start) : TUTTI_OK;
+    return ddp->step.next_shard > 0 && !are_moved(ddp) ? put_back(&ddp->buffers, ddp->buffers.start)
+                                                       : TUTTI_OK;
 }
 
 tutti_status_t tt_ddp_buffers_end_shard(tutti_ddp_t *ddp)
 {
     tt_ddp_buffers_t *buffers = &ddp->buffers;
-    if (buffers->list.count == 0 || buffers->is_kept || ddp->step.weight == 0) {
+    if (buffers->list.count == 0 || buffers->is_kept || ddp->step.weight == 0 || are_moved(ddp)) {
         return TUTTI_OK;
     }
     buffers->is_kept = true;
     return keep(buffers, tutti_tensor_data(buffers->result));
+}
+
+/* ---- one of them, by a driver ---------------------------------------------------------------- */
+
+/* Where its place begins. */
+static bool find_place(const tt_ddp_buffers_t *buffers, const tutti_tensor_t *x, size_t *place)
+{
+    *place = 0;
+    for (size_t i = 0; i < buffers->list.count; i++) {
+        if (tt_listed(&buffers->list, i) == x) {
+            return true;
+        }
+        *place += space_of(tt_listed(&buffers->list, i));
+    }
+    return false;
+}
+
+tutti_status_t tt_ddp_restart_buffer(tutti_ddp_t *ddp, tutti_tensor_t *x)
+{
+    size_t place;
+    return find_place(&ddp->buffers, x, &place)
+               ? tutti_tensor_copy_from(x, ddp->buffers.start + place)
+               : TUTTI_OK;
+}
+
+static char *result_of(const tt_ddp_buffers_t *buffers, size_t place)
+{
+    return (char *)tutti_tensor_data(buffers->result) + place;
+}
+
+tutti_status_t tt_ddp_keep_buffer(tutti_ddp_t *ddp, const tutti_tensor_t *x)
+{
+    size_t place;
+    return find_place(&ddp->buffers, x, &place) ? tt_tensor_read(x, result_of(&ddp->buffers, place))
+                                                : TUTTI_OK;
+}
+
+tutti_status_t tt_ddp_put_kept_buffer(tutti_ddp_t *ddp, tutti_tensor_t *x)
+{
+    size_t place;
+    return find_place(&ddp->buffers, x, &place)
+               ? tutti_tensor_copy_from(x, result_of(&ddp->buffers, place))
+               : TUTTI_OK;
 }
 
 /* ---- sharing --------------------------------------------------------------------------------- */
@@ -125,7 +174,8 @@ tutti_status_t tt_ddp_buffers_end_shard(tutti_ddp_t *ddp)
 static tutti_status_t send_from(tutti_ddp_t *ddp, int shard)
 {
     tt_ddp_buffers_t *buffers = &ddp->buffers;
-    const int owner = tt_tree_owner(ddp->options.shards, tutti_group_size(ddp->group), shard);
+    const int owner = tt_tree_host(ddp->options.shards, tutti_group_size(ddp->group), shard,
+                                   tt_ddp_is_sharded_sum(ddp));
     return tutti_broadcast(ddp->group, buffers->result, owner, &buffers->work);
 }
 

@@ -114,9 +114,10 @@ static tutti_status_t append_all(const tutti_ddp_t *ddp, description_t *d)
     const tutti_ddp_options_t *o = &ddp->options;
     d->used = (size_t)snprintf(
         d->text, d->bytes,
-        "options: stage %d, %d shards, buckets of %zu and %zu bytes, %s%s%s%s%s%s%s\n"
+        "options: stage %d, %d shards%s, buckets of %zu and %zu bytes, %s%s%s%s%s%s%s\n"
         "dtypes: parameters %s, reduced in %s, buffers %s%s%s\n",
-        o->stage, o->shards, o->first_bucket_bytes, o->bucket_bytes, uneven[o->uneven],
+        o->stage, o->shards, o->accumulate == TUTTI_DDP_LOCAL ? "" : " whose sums are sharded",
+        o->first_bucket_bytes, o->bucket_bytes, uneven[o->uneven],
         o->ends_with_first ? ", ends with the first" : "",
         o->static_graph ? ", a static graph" : "", o->no_rebuild ? ", no rebuild" : "",
         ddp->is_exact ? "" : ", not exact", o->optimizer == NULL ? "" : ", steps in backward",

@@ -34,16 +34,15 @@ typedef struct {
 } setting_t;
 
 static tutti_status_t shake(void *user, tutti_random_t *random, const tutti_sample_t *from,
-                            const tutti_sample_t *to)
+                            tutti_sample_t *to)
 {
-    const float *x = from->input;
-    float *y = to->input;
+    const float *x = from->data[TUTTI_INPUT];
+    float *y = to->data[TUTTI_INPUT];
     (void)user;
     for (int i = 0; i < IN; i++) {
         y[i] = x[i] + 0.1F * (float)tutti_random_uniform(random);
     }
-    memcpy(to->target, from->target, sizeof(float));
-    return TUTTI_OK;
+    return tutti_sample_copy(to, from, TUTTI_TARGET);
 }
 
 static tutti_status_t open_data(setting_t *set)

@@ -30,6 +30,11 @@ tutti_status_t tt_ddp_check_ranks(const tutti_ddp_t *ddp)
     return tt_group_check(ddp->group);
 }
 
+tutti_status_t tt_ddp_agree(const tutti_ddp_t *ddp, tutti_status_t status)
+{
+    return tt_group_agree(ddp->group, status);
+}
+
 bool tt_ddp_rounds(const tutti_ddp_t *ddp, const tutti_tensor_t *x)
 {
     return ddp->options.param_dtype != TUTTI_F32 && !tt_ddp_stays_f32(ddp, x);
@@ -44,6 +49,32 @@ void tt_ddp_note_data(tutti_ddp_t *ddp)
 {
     ddp->step.has_backward = true;
 }
+
+/* ---- several shards at once ------------------------------------------------------------------ */
+
+bool tt_ddp_is_in_step(const tutti_ddp_t *ddp)
+{
+    return ddp->step.phase != TT_DDP_BETWEEN_STEPS;
+}
+
+tutti_status_t tt_ddp_begin_shard(tutti_ddp_t *ddp, int64_t weight)
+{
+    if (!tutti_ddp_next_shard(ddp, ddp->ctx)) {
+        return ddp->step.status < 0
+                   ? tt_fail_again(ddp->step.status, ddp->step.error)
+                   : TT_FAIL(TUTTI_ERR_STATE, "ddp: all shards of this rank have been begun");
+    }
+    ddp->step.weight = weight;
+    ddp->step.has_backward = weight > 0;
+    return TUTTI_OK;
+}
+
+void tt_ddp_look_away(tutti_ddp_t *ddp, bool is_on)
+{
+    ddp->looks_away = is_on;
+}
+
+/* ---- gradients that come elsewhere ----------------------------------------------------------- */
 
 static tt_ddp_param_t *find_param(const tutti_ddp_t *ddp, const tutti_tensor_t *x)
 {

@@ -16,6 +16,9 @@ struct tt_ddp_driver {
     tutti_status_t (*finish)(tt_ddp_driver_t *driver, tutti_status_t status);
 
     void (*forget)(tt_ddp_driver_t *driver); /* the ddp is released */
+
+    /* Shards are under way at once: it says which buffers are whose (tt_ddp_restart_buffer()). */
+    bool moves_buffers;
 };
 
 /* Between steps; NULL: none any more. Errors: STATE, UNSUPPORTED. */
@@ -27,11 +30,33 @@ bool tt_ddp_has(const tutti_tensor_t *x);
 /* Whether other replicas go on, as far as is known; does not wait. */
 tutti_status_t tt_ddp_check_ranks(const tutti_ddp_t *ddp);
 
+/* How this rank's step has fared, and those of its replicas: the same failure on all of them. */
+tutti_status_t tt_ddp_agree(const tutti_ddp_t *ddp, tutti_status_t status);
+
 /* Whether shards compute with a 16-bit copy of x, a parameter of the module. */
 bool tt_ddp_rounds(const tutti_ddp_t *ddp, const tutti_tensor_t *x);
 
 /* Whether the user said tutti_ddp_no_sync(): more is added to all gradients of the shard. */
 bool tt_ddp_is_held(const tutti_ddp_t *ddp);
+
+/* Whether a step is under way. */
+bool tt_ddp_is_in_step(const tutti_ddp_t *ddp);
+
+/* What a shard weighs, as the user says it. Errors: ARG, STATE (shards are even). */
+tutti_status_t tt_ddp_check_weight(const tutti_ddp_t *ddp, int64_t weight);
+
+/* The next shard of this rank: gradients of the one before are complete. Weight 0: it has no data.
+ * Leaves the context's shard as tutti_ddp_next_shard() does. */
+tutti_status_t tt_ddp_begin_shard(tutti_ddp_t *ddp, int64_t weight);
+
+/* Gradients that come meanwhile are none of the shard under way. */
+void tt_ddp_look_away(tutti_ddp_t *ddp, bool is_on);
+
+/* A buffer becomes what the step found; it is what the first shard with data leaves; it becomes
+ * that again. Buffers that are not this ddp's are passed over. */
+tutti_status_t tt_ddp_restart_buffer(tutti_ddp_t *ddp, tutti_tensor_t *x);
+tutti_status_t tt_ddp_keep_buffer(tutti_ddp_t *ddp, const tutti_tensor_t *x);
+tutti_status_t tt_ddp_put_kept_buffer(tutti_ddp_t *ddp, tutti_tensor_t *x);
 
 /* The shard under way has data, whether or not it gives this rank's parameters gradients. */
 void tt_ddp_note_data(tutti_ddp_t *ddp);

@@ -7,6 +7,7 @@ void tt_ddp_abort(tutti_ddp_t *ddp)
 {
     tutti_group_abort(ddp->units.group);
     tutti_group_abort(ddp->units.rows.group);
+    tutti_group_abort(ddp->slices.group);
     tutti_group_abort(ddp->group);
 }
 

@@ -62,7 +62,8 @@ typedef struct {
     int64_t finished;
     int next_shard;  /* shards begun */
     int64_t outside; /* the context's shard between steps */
-    int next_bucket; /* the next one to leave */
+    int next_bucket; /* the next one to leave, in this round */
+    int round;       /* buckets leave in each round (reducer.h); mostly there is one */
     int64_t weight;  /* of the shard under way, as has_backward: a gradient came */
     bool has_backward;
     bool end_is_queued; /* of the backward under way */
@@ -104,8 +105,12 @@ typedef struct {
     tt_slicer_t slicer;
     tutti_tensor_t **values;    /* [bucket_count] parameters, at the places of their gradients */
     tutti_prepared_t **gathers; /* [bucket_count] of values */
-    tt_ddp_slice_t *slices;     /* [count] of the list, at stage 3 then of frozen parameters; NULL:
-                                   every rank steps all */
+    tutti_work_t **works;       /* [bucket_count] of gathers that a step has started */
+    int next;                   /* bucket whose gather starts next in the step */
+    tutti_group_t *group;   /* of the gathers, whose order is their own; NULL: ddp's (one rank, or
+                               they are made behind the step alone) */
+    tt_ddp_slice_t *slices; /* [count] of the list, at stage 3 then of frozen parameters; NULL:
+                               every rank steps all */
     int count;
 } tt_ddp_slices_t;
 
@@ -188,7 +193,7 @@ struct tutti_ddp {
     tutti_group_t *group;
     tutti_ddp_options_t options; /* ddp_options.c, as the next two */
     bool is_exact;
-    tt_leaves_t share;        /* shards of this rank */
+    tt_hosted_t hosted;       /* shards of this rank */
     tutti_idle_t idle;        /* moves the group's calls forward */
     int64_t sent_before;      /* by the group, when DDP began */
     int64_t uncanonical_sums; /* of the group, when DDP began */
@@ -202,6 +207,7 @@ struct tutti_ddp {
     bool has_others; /* some parameters are another stage's, perhaps all that need a gradient */
 
     tt_ddp_driver_t *driver;          /* ddp_driver.c; NULL: the user runs backward */
+    bool looks_away;                  /* ddp_driver.c: gradients that come are not its shard's */
     tt_reducer_t *reducer;            /* ddp_layout.c */
     bool is_rebuilt;                  /* ddp_layout.c */
     tt_ddp_step_t step;               /* ddp_step.c */
@@ -298,6 +304,14 @@ void tt_ddp_close_slices(tutti_ddp_t *ddp);
 tutti_status_t tt_ddp_check_slices(const tutti_ddp_t *ddp);
 void tt_ddp_slices_begin_step(tutti_ddp_t *ddp);
 void tt_ddp_slices_arrive(tutti_ddp_t *ddp);
+
+/* Where buckets of parameters are gathered as soon as they have been stepped: a group for that;
+ * collective. A bucket's averages are final: what is stepped; then it starts, in the order of
+ * buckets; at the end of the step all others do, and all have come back. */
+tutti_status_t tt_ddp_open_gathers(tutti_ddp_t *ddp);
+void tt_ddp_slices_show(const tutti_ddp_t *ddp, int bucket);
+tutti_status_t tt_ddp_start_gather(tutti_ddp_t *ddp, int bucket);
+tutti_status_t tt_ddp_end_gathers(tutti_ddp_t *ddp);
 int64_t tt_ddp_grain(const void *ddp, const tutti_tensor_t *param);
 
 /* ddp_mixed.c */
@@ -313,6 +327,7 @@ tutti_status_t tt_ddp_swap_to_f32(tutti_ddp_t *ddp);
  * nobody any more is stepped, and at the end all the rest. */
 tutti_status_t tt_ddp_attach_optimizer(tutti_ddp_t *ddp);
 void tt_ddp_detach_optimizer(tutti_ddp_t *ddp);
+bool tt_ddp_steps_buckets(const tutti_ddp_t *ddp); /* one after the other, not all at once */
 tutti_status_t tt_ddp_step_arrived(tutti_ddp_t *ddp);
 tutti_status_t tt_ddp_step_rest(tutti_ddp_t *ddp);
 
@@ -346,7 +361,19 @@ void tt_ddp_progress(void *user); /* and what comes of them */
 
 static inline int tt_ddp_shard_count(const tutti_ddp_t *ddp)
 {
-    return ddp->share.end - ddp->share.begin;
+    return ddp->hosted.count;
+}
+
+static inline bool tt_ddp_is_sharded_sum(const tutti_ddp_t *ddp)
+{
+    return ddp->options.accumulate == TUTTI_DDP_SHARDED;
+}
+
+/* Whether ranks come to units together in each round, of which one may have less to compute. With a
+ * driver all units are there anyway. */
+static inline bool tt_ddp_rounds_are_told(const tutti_ddp_t *ddp)
+{
+    return tt_ddp_has_units(ddp) && ddp->order.announces && ddp->driver == NULL;
 }
 
 /* One of its units; who changes what of it, says ddp_units.h. */
@@ -358,7 +385,7 @@ static inline tt_unit_t *tt_ddp_unit(const tutti_ddp_t *ddp, int index)
 /* The shard under way. */
 static inline int tt_ddp_shard(const tutti_ddp_t *ddp)
 {
-    return ddp->share.begin + ddp->step.next_shard - 1;
+    return ddp->hosted.first + (ddp->step.next_shard - 1) * ddp->hosted.stride;
 }
 
 #endif

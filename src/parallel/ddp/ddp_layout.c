@@ -33,6 +33,7 @@ static tt_reducer_options_t reducer_options(const tutti_ddp_t *ddp)
         .is_weighted = o->uneven != TUTTI_DDP_EVEN,
         .divides_late = o->uneven == TUTTI_DDP_WEIGHTED || o->uneven == TUTTI_DDP_ACTIVE,
         .adds_locally = !ddp->is_exact && has_several_pieces(ddp),
+        .keeps_sums_sharded = tt_ddp_is_sharded_sum(ddp),
         .is_transient = o->stage >= 2,
         .gives_results = tt_ddp_has_store(ddp),
         .units = ddp->units.unit_of,

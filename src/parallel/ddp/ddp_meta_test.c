@@ -273,6 +273,25 @@ static void step_without_values(tt_member_t *m)
     close_training(&t);
 }
 
+/* An optimizer's step without gradients brings none. */
+static void step_nothing(tt_member_t *m)
+{
+    training_t t = {0};
+    tutti_optim_t *opt;
+    tutti_ddp_options_t options = by_layer;
+    options.no_init = true;
+    TT_EXPECT(m, open_layers(&t, 7, true) == TUTTI_OK);
+    TT_EXPECT(m, tutti_ddp_create(t.ctx, t.net, m->group, &options, &t.ddp) == TUTTI_OK);
+    TT_EXPECT(m, tutti_optim_create(t.ctx, &tutti_sgd, NULL, &opt) == TUTTI_OK);
+    TT_EXPECT(m, tutti_optim_add_module(opt, t.net, NULL, NULL) == TUTTI_OK);
+    TT_EXPECT(m, tutti_optim_step(opt) == TUTTI_OK);
+    TT_EXPECT(m, !tutti_ddp_next_shard(t.ddp, t.ctx));
+    TT_EXPECT(m, tutti_ddp_finish(t.ddp) == TUTTI_ERR_STATE);
+    TT_EXPECT(m, strstr(tutti_last_error(), "have no values yet (options.no_init)") != NULL);
+    tutti_optim_release(opt);
+    close_training(&t);
+}
+
 static void step_with_values_of_one_unit(tt_member_t *m)
 {
     training_t t = {0};
@@ -311,6 +330,7 @@ static void values_may_come_later_but_before_a_step(void **state)
     (void)state;
     tt_team_expect_quietly(3, TIMEOUT_MS, wait_for_values, NULL);
     tt_team_expect_quietly(2, TIMEOUT_MS, step_without_values, NULL);
+    tt_team_expect_quietly(2, TIMEOUT_MS, step_nothing, NULL);
     tt_team_expect_quietly(2, TIMEOUT_MS, step_with_values_of_one_unit, NULL);
     tt_team_expect_quietly(2, TIMEOUT_MS, step_with_values_of_each_unit, NULL);
     assert_int_equal(tt_alloc_stats().blocks, 0);

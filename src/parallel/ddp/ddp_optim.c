@@ -7,12 +7,21 @@
  *     its memory                             came from have run, but others may have saved the
  *                                            values (tutti_detach, views): pending_reads.c
  *
+ *     gathers start in the order of buckets  at stages 1 and 2, where this rank's slice is stepped:
+ *                                            then the bucket before has been, too
+ *
+ * At stages 1 and 2 a bucket is reduced and scattered, stepped by each rank in its slice, and
+ * gathered, by calls of a group of their own, for the order among those and the scatters is each
+ * rank's own. Kinds that measure whole parameters ask all ranks, and are stepped all at once at the
+ * end; so is all at stage 3, where other ranks may gather a unit once more in the same backward.
+ *
  * What cannot be stepped in backward is stepped in finish: as soon as its bucket has come back, or
  * at the very end. Optimizers work on each parameter alone, with a count of steps of its own, so
  * the order changes no bit.
  *
  * Source: PyTorch's _apply_optimizer_in_backward, and the overlapped optimizers of its DDP hooks.
  */
+#include "comm/group/agree.h"
 #include "compute/autograd/node.h"
 #include "compute/optim/optimizer.h"
 #include "core/base/alloc.h"
@@ -95,6 +104,16 @@ static tutti_status_t step_bucket(tutti_ddp_t *ddp, int bucket)
     return TUTTI_OK;
 }
 
+/* Sums over whole parameters are all ranks', and a unit's parameters may come once more. */
+bool tt_ddp_steps_buckets(const tutti_ddp_t *ddp)
+{
+    const tutti_ddp_options_t *o = &ddp->options;
+    const bool is_apart =
+        o->optimizer != NULL && (o->optimizer->ops->measure == NULL || o->whole_slices);
+    return ddp->optimizer.slots != NULL &&
+           (o->stage == 0 || (o->stage < 3 && o->uneven == TUTTI_DDP_EVEN && is_apart));
+}
+
 /* With a gradient of this rank's last shard for all its parameters. */
 static bool has_arrived(const tutti_ddp_t *ddp, int bucket)
 {
@@ -113,7 +132,7 @@ static bool is_read_later(const tutti_ddp_t *ddp, int bucket)
     }
     for (int k = 0; k < spec->param_count; k++) {
         const int i = plan->members[spec->first + k];
-        if (ddp->optimizer.slots[i] >= 0) {
+        if (ddp->optimizer.slots[i] >= 0 || ddp->options.stage > 0) { /* all of it is gathered */
             ddp->optimizer.storages[count++] = ddp->params[i].tensor->storage;
         }
     }
@@ -123,9 +142,14 @@ static bool is_read_later(const tutti_ddp_t *ddp, int bucket)
 /* Whether an average is final, and certain to be stepped, as soon as it has come back. */
 static bool steps_early(const tutti_ddp_t *ddp)
 {
-    return ddp->optimizer.slots != NULL && ddp->options.stage == 0 && ddp->step.status >= 0 &&
-           ddp->reducer->hook == NULL && ddp->options.uneven == TUTTI_DDP_EVEN &&
-           tt_ddp_shard_count(ddp) > 0;
+    return tt_ddp_steps_buckets(ddp) && ddp->step.status >= 0 && ddp->reducer->hook == NULL &&
+           ddp->options.uneven == TUTTI_DDP_EVEN && tt_ddp_shard_count(ddp) > 0;
+}
+
+/* Gathers start in one order on all ranks. */
+static bool is_next(const tutti_ddp_t *ddp, int bucket)
+{
+    return ddp->options.stage == 0 || bucket == ddp->slices.next;
 }
 
 tutti_status_t tt_ddp_step_arrived(tutti_ddp_t *ddp)
@@ -134,10 +158,12 @@ tutti_status_t tt_ddp_step_arrived(tutti_ddp_t *ddp)
         return TUTTI_OK;
     }
     for (int b = 0; b < ddp->step.next_bucket; b++) {
-        if (has_arrived(ddp, b) && !is_read_later(ddp, b)) {
+        if (is_next(ddp, b) && has_arrived(ddp, b) && !is_read_later(ddp, b)) {
             TT_TRY(tt_reducer_finalize(ddp->reducer, b, 0));
             TT_TRY(tt_ddp_swap_bucket_to_f32(ddp, b));
+            tt_ddp_slices_show(ddp, b);
             TT_TRY(step_bucket(ddp, b));
+            TT_TRY(tt_ddp_start_gather(ddp, b));
             ddp->optimizer.early_steps += ddp->ctx->backward != NULL;
         }
     }
@@ -163,20 +189,32 @@ static tutti_status_t step_slices(const tutti_ddp_t *ddp)
     return tt_optim_step_all(ddp->options.optimizer);
 }
 
-tutti_status_t tt_ddp_step_rest(tutti_ddp_t *ddp)
+static tutti_status_t step_buckets(tutti_ddp_t *ddp)
 {
-    if (ddp->optimizer.slots != NULL && ddp->options.stage > 0) {
-        return step_slices(ddp);
-    }
-    for (int b = 0; ddp->optimizer.slots != NULL && b < ddp->reducer->plan.bucket_count; b++) {
+    for (int b = 0; b < ddp->reducer->plan.bucket_count; b++) {
         if (ddp->reducer->buckets[b].state != TT_BUCKET_TAKEN) {
             TT_TRY(step_bucket(ddp, b));
         }
     }
-    if (ddp->optimizer.slots != NULL) {
-        TT_TRY(step_ignored(ddp));
-        tt_optim_end_slots(ddp->options.optimizer);
+    TT_TRY(step_ignored(ddp));
+    tt_optim_end_slots(ddp->options.optimizer);
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_ddp_step_rest(tutti_ddp_t *ddp)
+{
+    if (ddp->optimizer.slots == NULL) {
+        return TUTTI_OK;
     }
+    if (!tt_ddp_steps_buckets(ddp)) {
+        return step_slices(ddp);
+    }
+    tutti_status_t status = step_buckets(ddp);
+    if (ddp->options.stage > 0) {
+        status = tt_group_agree(ddp->group, status);
+        status = status < 0 ? status : tt_ddp_end_gathers(ddp);
+    }
+    TT_TRY(status);
     ddp->optimizer.last_early_steps = ddp->optimizer.early_steps;
     ddp->optimizer.early_steps = 0;
     return TUTTI_OK;

@@ -2,6 +2,7 @@
  * is used, shared, or read once more; and what is refused. */
 #include "core/base/testing.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include <tutti/autograd.h>
@@ -9,6 +10,7 @@
 #include <tutti/modes.h>
 #include <tutti/nn_layers.h>
 #include <tutti/op_loss.h>
+#include <tutti/offload.h>
 #include <tutti/op_math.h>
 #include <tutti/op_reduce.h>
 #include <tutti/op_shape.h>
@@ -17,6 +19,7 @@
 
 #include "comm/group/group_team.h"
 #include "core/base/log.h"
+#include "core/base/place_testing.h"
 
 enum { STEPS = 4, WIDE = 6, BATCH = 3, SHARDS = 3 };
 
@@ -28,6 +31,7 @@ typedef struct job {
     const tutti_ddp_hook_ops_t *hook;
     tutti_dtype_t dtype, autocast;
     bool recomputes, packs;
+    const char *folder; /* of the optimizer's state; NULL: it is in memory */
     int micro_batches; /* 0: one */
     int last_step;     /* shard 2 has no data from then on; 0: always has */
     tutti_tensor_t *(*loss)(tutti_scope_t *s, tutti_module_t *model, tutti_tensor_t *x);
@@ -203,6 +207,7 @@ static void train_member(tt_member_t *m)
     TT_EXPECT(m, make_model(ctx, job->dtype, job->recomputes, &model) == TUTTI_OK);
     TT_EXPECT(m, tutti_optim_create(ctx, job->optimizer, job->optimizer_options, &opt) == TUTTI_OK);
     TT_EXPECT(m, tutti_optim_add_module(opt, model, NULL, NULL) == TUTTI_OK);
+    TT_EXPECT(m, job->folder == NULL || tutti_optim_offload(opt, job->folder) == TUTTI_OK);
     tutti_ddp_options_t wanted = job->options;
     wanted.shards = SHARDS;
     wanted.bucket_bytes = wanted.bucket_bytes > 0 ? wanted.bucket_bytes : 64;
@@ -322,7 +327,7 @@ static void hooks_are_waited_for(void **state)
     }
 }
 
-/* ---- refusals -------------------------------------------------------------------------------- */
+/* ---- a model, an optimizer and a ddp --------------------------------------------------------- */
 
 typedef struct {
     tutti_context_t *ctx;
@@ -354,6 +359,103 @@ static bool says(const char *part)
 {
     return strstr(tutti_last_error(), part) != NULL;
 }
+
+/* ---- slices ---------------------------------------------------------------------------------- */
+
+/* At stages 1 and 2 buckets are stepped and gathered in their order. */
+static void expect_the_same_bits_of_slices(job_t job, bool is_early)
+{
+    for (int stage = 1; stage <= 2; stage++) {
+        job.options.stage = stage;
+        expect_the_same_bits(&job, is_early);
+    }
+}
+
+static void slices_are_stepped_and_gathered_under_backward(void **state)
+{
+    (void)state;
+    expect_the_same_bits_of_slices((job_t){.optimizer = &tutti_adamw}, true);
+    expect_the_same_bits_of_slices((job_t){.optimizer = &tutti_adamw, .micro_batches = 2}, true);
+    expect_the_same_bits_of_slices((job_t){.optimizer = &tutti_adamw, .recomputes = true}, true);
+    expect_the_same_bits_of_slices((job_t){.optimizer = &tutti_adamw, .dtype = TUTTI_BF16}, true);
+    const tutti_ddp_options_t mixed = {.param_dtype = TUTTI_BF16, .reduce_dtype = TUTTI_BF16};
+    expect_the_same_bits_of_slices((job_t){.optimizer = &tutti_adamw, .options = mixed}, true);
+}
+
+static void state_of_slices_may_lie_on_a_disk(void **state)
+{
+    (void)state;
+    char folder[TT_PLACE_BYTES];
+    tt_place_make_quick(folder);
+    expect_the_same_bits_of_slices((job_t){.optimizer = &tutti_adamw, .folder = folder}, true);
+    tt_place_remove(folder);
+}
+
+static void slices_wait_for_whoever_reads_their_bucket(void **state)
+{
+    (void)state;
+    job_t job = {.optimizer = &tutti_adamw, .loss = rereading_loss};
+    expect_the_same_bits_of_slices(job, true);
+    job.loss = sharing_loss;
+    expect_the_same_bits_of_slices(job, true);
+    job.loss = partial_loss; /* the first bucket has no gradient */
+    expect_the_same_bits_of_slices(job, false);
+}
+
+/* LAMB measures whole parameters; where it has them whole, it needs nobody. */
+static void kinds_that_measure_step_slices_at_the_end(void **state)
+{
+    (void)state;
+    job_t job = {.optimizer = &tutti_lamb};
+    expect_the_same_bits_of_slices(job, false);
+    job.options.whole_slices = true;
+    expect_the_same_bits_of_slices(job, true);
+    job_t uneven = {.optimizer = &tutti_adamw, .options.uneven = TUTTI_DDP_ACTIVE, .last_step = 2};
+    expect_the_same_bits_of_slices(uneven, false);
+}
+
+static void sums_that_stay_sharded_are_stepped_in_the_last_round(void **state)
+{
+    (void)state;
+    job_t job = {.optimizer = &tutti_adamw, .micro_batches = 2};
+    job.options.accumulate = TUTTI_DDP_SHARDED;
+    job.options.stage = 2;
+    job_t plain = {.optimizer = &tutti_adamw, .micro_batches = 2};
+    const char *wanted = digest_on(1, &plain);
+    for (int ranks = 1; ranks <= 4; ranks++) {
+        job_t inside = job;
+        inside.is_inside = true;
+        assert_string_equal(digest_on(ranks, &inside), wanted);
+        assert_true(ranks > 1 || inside.early_steps[0] > 0);
+    }
+}
+
+/* A step that fails on one rank, inside backward or behind, ends all; nobody waits in vain. At
+ * stage 0 others may have made theirs. */
+static void fail_on_one(tt_member_t *m)
+{
+    setting_t set = {0};
+    open_setting(m, &set);
+    const tutti_ddp_options_t options = {
+        .stage = *(const int *)m->user, .bucket_bytes = 64, .optimizer = set.opt};
+    TT_EXPECT(m, tutti_ddp_create(set.ctx, set.model, m->group, &options, &set.ddp) == TUTTI_OK);
+    tutti_optim_set_lr(set.opt, m->rank == 1 ? NAN : 0.1);
+    const job_t job = {.options = options};
+    const bool is_told = run_step(set.ddp, set.ctx, &job, 0) < 0;
+    TT_EXPECT(m, is_told || (options.stage == 0 && run_step(set.ddp, set.ctx, &job, 1) < 0));
+    TT_EXPECT(m, m->rank != 1 || says("the learning rate of group 0 is nan"));
+    close_setting(&set);
+}
+
+static void a_step_of_slices_that_fails_ends_all_ranks(void **state)
+{
+    (void)state;
+    for (int stage = 0; stage <= 2; stage++) {
+        tt_team_expect_quietly(3, 60000, fail_on_one, &stage);
+    }
+}
+
+/* ---- refusals -------------------------------------------------------------------------------- */
 
 static void expect_refusals(tt_member_t *m)
 {
@@ -438,6 +540,12 @@ int main(void)
         cmocka_unit_test(parameters_without_gradients_are_left_alone),
         cmocka_unit_test(what_is_known_at_the_end_alone_is_stepped_there),
         cmocka_unit_test(hooks_are_waited_for),
+        cmocka_unit_test(slices_are_stepped_and_gathered_under_backward),
+        cmocka_unit_test(state_of_slices_may_lie_on_a_disk),
+        cmocka_unit_test(slices_wait_for_whoever_reads_their_bucket),
+        cmocka_unit_test(kinds_that_measure_step_slices_at_the_end),
+        cmocka_unit_test(sums_that_stay_sharded_are_stepped_in_the_last_round),
+        cmocka_unit_test(a_step_of_slices_that_fails_ends_all_ranks),
         cmocka_unit_test(what_needs_all_gradients_is_refused),
         cmocka_unit_test(parameters_of_others_are_refused),
         cmocka_unit_test(ranks_that_differ_are_told),

@@ -58,6 +58,19 @@ static tutti_status_t resolve_exact(tutti_ddp_t *ddp)
     return TUTTI_OK;
 }
 
+static tutti_status_t check_accumulate(const tutti_ddp_options_t *o)
+{
+    if ((unsigned)o->accumulate > TUTTI_DDP_SHARDED) {
+        return TT_FAIL(TUTTI_ERR_ARG, "ddp: no option accumulate %d", (int)o->accumulate);
+    }
+    return o->accumulate == TUTTI_DDP_LOCAL || o->stage >= 2
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_ARG,
+                         "ddp: options.accumulate is TUTTI_DDP_SHARDED at stage %d, where every "
+                         "rank has all gradients: take stage 2 or 3, or TUTTI_DDP_LOCAL",
+                         o->stage);
+}
+
 tutti_status_t tt_ddp_take_options(tutti_ddp_t *ddp, const tutti_ddp_options_t *options)
 {
     tutti_ddp_options_t *o = &ddp->options;
@@ -69,6 +82,7 @@ tutti_status_t tt_ddp_take_options(tutti_ddp_t *ddp, const tutti_ddp_options_t *
     if (o->stage < 0 || o->stage > 3) {
         return TT_FAIL(TUTTI_ERR_ARG, "ddp: stage %d: want 0 to 3", o->stage);
     }
+    TT_TRY(check_accumulate(o));
     if (o->shards < 0 || o->shards > TT_TREE_LEAVES_MAX) {
         return TT_FAIL(TUTTI_ERR_ARG, "ddp: %d shards: want 1 to %d, or 0 for one per rank",
                        o->shards, TT_TREE_LEAVES_MAX);
@@ -80,7 +94,8 @@ tutti_status_t tt_ddp_take_options(tutti_ddp_t *ddp, const tutti_ddp_options_t *
     o->bucket_bytes = o->bucket_bytes == 0 ? (size_t)25 * MIB : o->bucket_bytes;
     o->first_bucket_bytes = o->first_bucket_bytes == 0 ? MIB : o->first_bucket_bytes;
     o->first_bucket_bytes = tt_min_size(o->first_bucket_bytes, o->bucket_bytes);
-    ddp->share = tt_tree_share(o->shards, size, tutti_group_rank(ddp->group));
+    ddp->hosted =
+        tt_tree_hosted(o->shards, size, tutti_group_rank(ddp->group), tt_ddp_is_sharded_sum(ddp));
     TT_TRY(check_dtypes(o));
     return resolve_exact(ddp);
 }

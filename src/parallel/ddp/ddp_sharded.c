@@ -254,6 +254,9 @@ static size_t gradients_of(const tt_bucket_t *bucket)
     if (bucket->travel != bucket->grad) {
         bytes += bytes_if_there(bucket->travel);
     }
+    for (int i = 1; i < bucket->rounds.sum_count; i++) {
+        bytes += bytes_if_there(bucket->rounds.sums[i]);
+    }
     if (bucket->own_result->storage == bucket->result->storage) {
         return bytes;
     }
@@ -299,7 +302,10 @@ tutti_ddp_memory_t tutti_ddp_memory(const tutti_ddp_t *ddp, tutti_optim_t *opt)
         .stage = ddp->options.stage,
         .parameter_bytes = bytes_of_list(&ddp->ignored.params) +
                            (tt_ddp_has_units(ddp) ? sliced_parameters(ddp) : whole_parameters(ddp)),
-        .sent_bytes = tutti_group_sent_bytes(ddp->group, NULL) - ddp->sent_before};
+        .local_traffic = tt_reducer_traffic(ddp->reducer, false),
+        .sharded_traffic = tt_reducer_traffic(ddp->reducer, true),
+        .sent_bytes = tutti_group_sent_bytes(ddp->group, NULL) - ddp->sent_before +
+                      tutti_group_sent_bytes(ddp->slices.group, NULL)};
     for (int b = 0; b < ddp->reducer->plan.bucket_count; b++) {
         out.gradient_bytes += gradients_of(&ddp->reducer->buckets[b]);
     }

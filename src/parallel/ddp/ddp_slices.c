@@ -2,7 +2,8 @@
  *
  *     bucket of gradients     reduced and scattered: this rank's slice of the averages is right
  *     slices                  stepped by whichever optimizer has the parameters (slice.h)
- *     bucket of parameters    gathered behind the step: everybody has all again
+ *     bucket of parameters    gathered behind the step: everybody has all again; where the step is
+ *                             taken in backward (ddp_optim.c), while that goes on
  *
  * Parameters lie in buckets as their gradients do, so that a gathering is one call for each bucket,
  * in place. They keep their storages, whose memory is the bucket's from now on, also when DDP has
@@ -60,6 +61,13 @@ static tutti_status_t sum(tt_slicer_t *slicer, double *numbers, size_t count)
     return status < 0 ? tt_group_give_up(group, status) : TUTTI_OK;
 }
 
+static void touch_params(const tutti_ddp_t *ddp)
+{
+    for (int i = 0; i < ddp->param_count; i++) {
+        tt_tensor_touch(ddp->params[i].tensor);
+    }
+}
+
 static tutti_status_t gather(const tutti_ddp_t *ddp)
 {
     const int count = ddp->reducer->plan.bucket_count;
@@ -70,9 +78,7 @@ static tutti_status_t gather(const tutti_ddp_t *ddp)
     if (status < 0) {
         return tt_group_give_up(ddp->group, status);
     }
-    for (int i = 0; i < ddp->param_count; i++) {
-        tt_tensor_touch(ddp->params[i].tensor);
-    }
+    touch_params(ddp);
     return TUTTI_OK;
 }
 
@@ -166,7 +172,8 @@ static tutti_status_t prepare_gather(const tutti_ddp_t *ddp, const tt_bucket_t *
     const int rank = tutti_group_rank(ddp->group);
     TT_TRY(view_of(values, bucket->cuts[rank], bucket->counts[rank], &own));
     const tutti_status_t status =
-        tutti_prepare_all_gather_uneven(ddp->group, values, own, bucket->counts, out);
+        tutti_prepare_all_gather_uneven(ddp->slices.group != NULL ? ddp->slices.group : ddp->group,
+                                        values, own, bucket->counts, out);
     tutti_tensor_release(own);
     return status;
 }
@@ -224,9 +231,9 @@ static tutti_status_t open_grad(tutti_ddp_t *ddp, int index)
                      &ddp->slices.slices[index].grad);
 }
 
-static void hang(tutti_ddp_t *ddp, tutti_tensor_t *x, tt_ddp_slice_t *slice)
+static tutti_status_t hang(tutti_ddp_t *ddp, tutti_tensor_t *x, tt_ddp_slice_t *slice)
 {
-    tt_slice_hang(x, &slice->seen, &ddp->slices.slicer);
+    return tt_slice_hang(x, &slice->seen, &ddp->slices.slicer);
 }
 
 static tutti_status_t open_slice(tutti_ddp_t *ddp, int index)
@@ -238,8 +245,7 @@ static tutti_status_t open_slice(tutti_ddp_t *ddp, int index)
     share.begin = share.first; /* the whole is there */
     TT_TRY(open_part(x, x, share, &slice->seen.values));
     TT_TRY(open_grad(ddp, index));
-    hang(ddp, x, slice);
-    return TUTTI_OK;
+    return hang(ddp, x, slice);
 }
 
 static tutti_status_t open_unit_slice(tutti_ddp_t *ddp, int index)
@@ -257,8 +263,7 @@ static tutti_status_t open_unit_slice(tutti_ddp_t *ddp, int index)
                                                  share, &slice->stored_grad)
                                      : TUTTI_OK);
     }
-    hang(ddp, param->tensor, slice);
-    return TUTTI_OK;
+    return hang(ddp, param->tensor, slice);
 }
 
 tutti_status_t tt_ddp_open_unit_slices(tutti_ddp_t *ddp)
@@ -287,6 +292,8 @@ static tutti_status_t open_all(tutti_ddp_t *ddp)
     TT_TRY_ALLOC(slices->values);
     slices->gathers = tt_alloc_array(buckets, sizeof(tutti_prepared_t *), "ddp slices");
     TT_TRY_ALLOC(slices->gathers);
+    slices->works = tt_alloc_array(buckets, sizeof(tutti_work_t *), "ddp slices");
+    TT_TRY_ALLOC(slices->works);
     for (size_t b = 0; b < buckets; b++) {
         TT_TRY(open_bucket(ddp, (int)b));
     }
@@ -346,19 +353,26 @@ void tt_ddp_close_slices(tutti_ddp_t *ddp)
         tutti_tensor_release(slices->slices[i].grad);
         tutti_tensor_release(slices->slices[i].stored_grad);
     }
+    for (int b = 0; slices->works != NULL && b < ddp->reducer->plan.bucket_count; b++) {
+        tutti_work_release(slices->works[b]);
+    }
     for (int b = 0; slices->gathers != NULL && b < ddp->reducer->plan.bucket_count; b++) {
         tutti_prepared_release(slices->gathers[b]);
         tutti_tensor_release(slices->values[b]);
     }
     tt_free(slices->slices);
     tt_free(slices->gathers);
+    tt_free(slices->works);
     tt_free(slices->values);
+    tutti_group_release(slices->group);
 }
 
 /* ---- in a step ------------------------------------------------------------------------------- */
 
 void tt_ddp_slices_begin_step(tutti_ddp_t *ddp)
 {
+    ddp->slices.next = 0;
+    tutti_group_set_tag(ddp->slices.group, ddp->step.number);
     for (int i = 0; has_slices(ddp) && i < ddp->param_count; i++) {
         ddp->slices.slices[i].seen.grad = NULL;
     }
@@ -375,6 +389,68 @@ void tt_ddp_slices_arrive(tutti_ddp_t *ddp)
                                                         : slice->grad;
         autograd->grad_is_stale = true;
     }
+}
+
+void tt_ddp_slices_show(const tutti_ddp_t *ddp, int bucket)
+{
+    const tt_bucket_plan_t *plan = &ddp->reducer->plan;
+    const tt_bucket_spec_t *spec = &plan->buckets[bucket];
+    for (int k = 0; has_slices(ddp) && k < spec->param_count; k++) {
+        tt_ddp_slice_t *slice = &ddp->slices.slices[plan->members[spec->first + k]];
+        slice->seen.grad = slice->grad;
+    }
+}
+
+/* ---- gathers in a step ----------------------------------------------------------------------- */
+
+tutti_status_t tt_ddp_open_gathers(tutti_ddp_t *ddp)
+{
+    const tutti_group_options_t options = {.name = "slices of ddp"};
+    if (!has_buckets(ddp) || tutti_group_size(ddp->group) == 1) {
+        return TUTTI_OK;
+    }
+    const tutti_status_t status =
+        tutti_group_new(ddp->group, NULL, 0, &options, &ddp->slices.group);
+    return status < 0 ? tt_group_give_up(ddp->group, status) : TUTTI_OK;
+}
+
+tutti_status_t tt_ddp_start_gather(tutti_ddp_t *ddp, int bucket)
+{
+    tt_ddp_slices_t *slices = &ddp->slices;
+    if (!has_buckets(ddp)) {
+        return TUTTI_OK;
+    }
+    TT_ASSERT(bucket == slices->next && slices->works[bucket] == NULL);
+    slices->next++;
+    return tutti_prepared_start(slices->gathers[bucket], &slices->works[bucket]);
+}
+
+static tutti_status_t wait_for_gathers(tutti_ddp_t *ddp)
+{
+    const int count = ddp->reducer->plan.bucket_count;
+    while (ddp->slices.next < count) {
+        TT_TRY(tt_ddp_start_gather(ddp, ddp->slices.next));
+    }
+    for (int b = 0; b < count; b++) {
+        TT_TRY(tutti_work_wait(ddp->slices.works[b], 0));
+        tutti_work_release(ddp->slices.works[b]);
+        ddp->slices.works[b] = NULL;
+    }
+    return TUTTI_OK;
+}
+
+/* Parameters count as written from here on. No node that has run since the first gather has read
+ * them. */
+tutti_status_t tt_ddp_end_gathers(tutti_ddp_t *ddp)
+{
+    const tutti_status_t status = wait_for_gathers(ddp);
+    if (status < 0) {
+        return tt_group_give_up(ddp->group, status);
+    }
+    tt_optim_note_current(ddp->options.optimizer);
+    touch_params(ddp);
+    tt_optim_keep_current(ddp->options.optimizer);
+    return TUTTI_OK;
 }
 
 /* ---- grains ---------------------------------------------------------------------------------- */

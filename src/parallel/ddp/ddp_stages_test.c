@@ -45,6 +45,7 @@ typedef enum {
     META,
     ROWS, /* of options.mesh */
     DISK, /* options.offload */
+    ACCUMULATE,
     CHOICES
 } choice_t;
 
@@ -52,17 +53,34 @@ static const struct {
     const char *name;
     int count;
 } choices[CHOICES] = {
-    [OPTIMIZER] = {"optimizer", 6}, [SHARDS] = {"shards", 3},       [UNEVEN] = {"uneven", 3},
-    [CLIP] = {"clip", 3},           [SCALER] = {"scaler", 2},       [MICRO] = {"micro", 2},
-    [DTYPE] = {"dtype", 4},         [FROZEN] = {"frozen", 2},       [IGNORED] = {"ignored", 2},
-    [NORMS] = {"norms", 2},         [OUTPUT] = {"output", 2},       [STAGE] = {"stage", 4},
-    [RANKS] = {"ranks", 4},         [WIRE] = {"wire", 2},           [UNITS] = {"units", 4},
-    [RECOMPUTE] = {"recompute", 2}, [INSIDE] = {"inside", 2},       [KEEP] = {"keep", 4},
-    [PREFETCH] = {"prefetch", 3},   [PERSISTENCE] = {"persist", 2}, [BUCKETS] = {"buckets", 2},
-    [META] = {"meta", 2},           [ROWS] = {"rows", 2},           [DISK] = {"disk", 2},
+    [OPTIMIZER] = {"optimizer", 6},
+    [SHARDS] = {"shards", 3},
+    [UNEVEN] = {"uneven", 3},
+    [CLIP] = {"clip", 3},
+    [SCALER] = {"scaler", 2},
+    [MICRO] = {"micro", 2},
+    [DTYPE] = {"dtype", 4},
+    [FROZEN] = {"frozen", 2},
+    [IGNORED] = {"ignored", 2},
+    [NORMS] = {"norms", 2},
+    [OUTPUT] = {"output", 2},
+    [STAGE] = {"stage", 4},
+    [RANKS] = {"ranks", 4},
+    [WIRE] = {"wire", 2},
+    [UNITS] = {"units", 4},
+    [RECOMPUTE] = {"recompute", 2},
+    [INSIDE] = {"inside", 2},
+    [KEEP] = {"keep", 4},
+    [PREFETCH] = {"prefetch", 3},
+    [PERSISTENCE] = {"persist", 2},
+    [BUCKETS] = {"buckets", 2},
+    [META] = {"meta", 2},
+    [ROWS] = {"rows", 2},
+    [DISK] = {"disk", 2},
+    [ACCUMULATE] = {"accumulate", 2},
 };
 
-static const int shards[] = {2, 4, 5};
+static const int shards[] = {2, 4, 7};
 static const tutti_ddp_uneven_t uneven[] = {TUTTI_DDP_EVEN, TUTTI_DDP_WEIGHTED, TUTTI_DDP_ACTIVE};
 static const double norms[] = {0, 0.05, INFINITY};
 
@@ -99,6 +117,9 @@ static void settle(row_t *row)
     }
     if (row->at[STAGE] < 3 || row->at[ROWS] > 0 || row->at[DTYPE] == BF16) {
         row->at[DISK] = 0; /* it takes f32 of one row */
+    }
+    if (row->at[STAGE] < 2) {
+        row->at[ACCUMULATE] = 0; /* all ranks have all gradients */
     }
 }
 
@@ -204,6 +225,7 @@ static tutti_ddp_options_t options_of(const row_t *row, tutti_optim_t *opt)
                                  .keep_after_backward = row->at[KEEP] & 2,
                                  .prefetch = (int[]){0, -1, 3}[row->at[PREFETCH]],
                                  .persistence_bytes = row->at[PERSISTENCE] ? 100 : 0,
+                                 .accumulate = row->at[ACCUMULATE],
                                  .offload = row->at[DISK] ? folder : NULL,
                                  .bucket_bytes = row->at[BUCKETS] ? 2000 : 0};
 }

@@ -48,16 +48,22 @@ static void note_arrival(tutti_ddp_t *ddp, int index, int64_t now)
     }
 }
 
-static bool is_back(const tt_bucket_t *bucket)
+/* From a round, of which there is mostly one. */
+static bool is_back(const tt_reducer_t *reducer, const tt_bucket_t *bucket, int round)
 {
-    return bucket->state != TT_BUCKET_FILLING && tutti_work_is_done(bucket->work);
+    const bool is_done = bucket->state != TT_BUCKET_FILLING && tutti_work_is_done(bucket->work);
+    return tt_reducer_has_rounds(reducer)
+               ? bucket->rounds.returned > round || (bucket->rounds.started > round && is_done)
+               : is_done;
 }
 
 void tt_ddp_time_arrivals(tutti_ddp_t *ddp)
 {
+    const tt_reducer_t *reducer = ddp->reducer;
+    const int count = reducer->plan.bucket_count, all = count * tt_reducer_rounds(reducer);
     int *next = &ddp->times.next_arrival;
-    while (*next < ddp->reducer->plan.bucket_count && is_back(&ddp->reducer->buckets[*next])) {
-        note_arrival(ddp, (*next)++, tt_clock_ns());
+    while (*next < all && is_back(reducer, &reducer->buckets[*next % count], *next / count)) {
+        note_arrival(ddp, (*next)++ % count, tt_clock_ns());
     }
 }
 

@@ -33,22 +33,24 @@ static tutti_status_t push_bucket(tutti_ddp_t *ddp, int index)
     return tt_reducer_push(ddp->reducer, index, ddp->step.weight);
 }
 
-static tutti_status_t seal_shard(tutti_ddp_t *ddp)
+/* Whether the buckets that leave have a shard of this rank. */
+static bool has_shard(const tutti_ddp_t *ddp)
 {
-    for (int b = 0; b < ddp->reducer->plan.bucket_count; b++) {
-        TT_TRY(push_bucket(ddp, b));
-    }
-    weigh_shard(ddp); /* there may be no bucket */
-    TT_TRY(tt_ddp_buffers_end_shard(ddp));
-    return tt_ddp_note_shard(ddp);
+    return ddp->step.round < tt_ddp_shard_count(ddp);
+}
+
+static bool is_last_round(const tutti_ddp_t *ddp)
+{
+    return ddp->step.round + 1 == tt_reducer_rounds(ddp->reducer);
 }
 
 static tutti_status_t send_next_bucket(tutti_ddp_t *ddp)
 {
     const int index = ddp->step.next_bucket++;
-    if (tt_ddp_shard_count(ddp) > 0) {
+    if (has_shard(ddp)) {
         TT_TRY(push_bucket(ddp, index));
     }
+    tt_ddp_time_arrivals(ddp); /* of the round before */
     return tt_reducer_start(ddp->reducer, index);
 }
 
@@ -62,13 +64,14 @@ static tutti_status_t send_ready_buckets(tutti_ddp_t *ddp)
     return TUTTI_OK;
 }
 
-/* All buckets that have not left; behind them, what all ranks must know of the shards. */
+/* All buckets that have not left; behind the last of them, what all ranks must know of the shards.
+ */
 static tutti_status_t send_rest(tutti_ddp_t *ddp)
 {
     while (ddp->step.next_bucket < ddp->reducer->plan.bucket_count) {
         TT_TRY(send_next_bucket(ddp));
     }
-    if (ddp->step.phase == TT_DDP_ALL_SENT) {
+    if (ddp->step.phase == TT_DDP_ALL_SENT || !is_last_round(ddp)) {
         return TUTTI_OK;
     }
     ddp->step.phase = TT_DDP_ALL_SENT;
@@ -79,13 +82,53 @@ static tutti_status_t send_rest(tutti_ddp_t *ddp)
     return tt_ddp_send_control(ddp);
 }
 
+static void begin_round(tutti_ddp_t *ddp, int round)
+{
+    ddp->step.round = round;
+    ddp->step.next_bucket = 0;
+}
+
+/* Another one follows: all ranks have computed what they compute in this one, so that who waits for
+ * a bucket of it waits for no rank that waits for a unit. */
+static tutti_status_t end_round(tutti_ddp_t *ddp)
+{
+    TT_TRY(send_rest(ddp));
+    TT_TRY(tt_ddp_order_end_round(ddp));
+    return tt_ddp_units_end_round(ddp);
+}
+
+static tutti_status_t seal_shard(tutti_ddp_t *ddp)
+{
+    if (tt_reducer_has_rounds(ddp->reducer)) {
+        TT_TRY(end_round(ddp));
+    }
+    for (int b = 0; b < ddp->reducer->plan.bucket_count && !tt_reducer_has_rounds(ddp->reducer);
+         b++) {
+        TT_TRY(push_bucket(ddp, b));
+    }
+    weigh_shard(ddp); /* there may be no bucket */
+    TT_TRY(tt_ddp_buffers_end_shard(ddp));
+    return tt_ddp_note_shard(ddp);
+}
+
+/* Others have one more shard. */
+static tutti_status_t send_empty_rounds(tutti_ddp_t *ddp)
+{
+    while (!is_last_round(ddp)) {
+        TT_TRY(end_round(ddp));
+        begin_round(ddp, ddp->step.round + 1);
+    }
+    return TUTTI_OK;
+}
+
 /* ---- hooks ----------------------------------------------------------------------------------- */
 
-/* Whether a gradient is the last one of its parameter in this step. */
+/* Whether a gradient is the last one of its parameter before its bucket leaves. */
 static bool is_synced(const tutti_ddp_t *ddp)
 {
-    return ddp->step.next_shard > 0 && ddp->step.next_shard == tt_ddp_shard_count(ddp) &&
-           !ddp->step.no_sync;
+    const bool leaves =
+        ddp->step.next_shard == tt_ddp_shard_count(ddp) || tt_reducer_has_rounds(ddp->reducer);
+    return ddp->step.next_shard > 0 && leaves && !ddp->step.no_sync;
 }
 
 static tutti_status_t end_backward(tutti_scope_t *s, tutti_status_t status, void *user)
@@ -98,7 +141,8 @@ static tutti_status_t end_backward(tutti_scope_t *s, tutti_status_t status, void
         return tt_ddp_fail(ddp, status);
     }
     if (is_synced(ddp) && ddp->driver == NULL) {
-        status = tt_ddp_report_unused(ddp);
+        const bool is_last = ddp->step.next_shard == tt_ddp_shard_count(ddp);
+        status = is_last ? tt_ddp_report_unused(ddp) : TUTTI_OK;
         if (status >= 0 && !ddp->options.no_overlap) {
             status = send_rest(ddp);
         }
@@ -117,7 +161,7 @@ static tutti_status_t check_gradient(const tutti_ddp_t *ddp, const tt_ddp_param_
                        "while another loss goes through this module",
                        param->name);
     }
-    if (reducer->buckets[reducer->plan.slots[index].bucket].state != TT_BUCKET_FILLING) {
+    if (reducer->plan.slots[index].bucket < ddp->step.next_bucket) {
         return TT_FAIL(TUTTI_ERR_STATE,
                        "ddp: %s got another gradient after its bucket had left: call "
                        "tutti_ddp_no_sync() around all backwards of a shard but the last",
@@ -145,8 +189,8 @@ tutti_status_t tt_ddp_take_gradient(tutti_ddp_t *ddp, const tt_ddp_param_t *para
 /* Gradients of it are added up by the driver. */
 static bool is_elsewhere(const tutti_ddp_t *ddp, const tt_ddp_param_t *param)
 {
-    return param->is_gathered &&
-           tt_autograd_of(param->tensor)->grad != ddp->reducer->slots[param->index].grad;
+    return ddp->looks_away || (param->is_gathered && tt_autograd_of(param->tensor)->grad !=
+                                                         ddp->reducer->slots[param->index].grad);
 }
 
 /* At stage 2 and 3: a gradient has come, and wants its bucket. */
@@ -191,7 +235,7 @@ void tt_ddp_on_accumulate(tutti_scope_t *s, tutti_tensor_t *leaf, void *user)
 void tt_ddp_move(void *user)
 {
     const tutti_ddp_t *ddp = user;
-    if (ddp->step.next_bucket > 0 || ddp->order.ahead > 0) {
+    if (ddp->step.next_bucket > 0 || ddp->step.round > 0 || ddp->order.ahead > 0) {
         tutti_group_progress(ddp->group);
     }
 }
@@ -200,11 +244,12 @@ void tt_ddp_progress(void *user)
 {
     tutti_ddp_t *ddp = user;
     tutti_group_progress(ddp->group);
-    if (ddp->step.next_bucket == 0) { /* none has left, or another model's backward runs */
+    if (ddp->step.next_bucket == 0 &&
+        ddp->step.round == 0) { /* none has left, or another model's backward runs */
         return;
     }
     tt_ddp_time_arrivals(ddp);
-    tt_reducer_collect(ddp->reducer, ddp->step.next_bucket);
+    tt_reducer_collect(ddp->reducer, ddp->reducer->plan.bucket_count);
     const tutti_status_t stored = tt_ddp_store_arrived(ddp);
     const tutti_status_t status = stored < 0 ? stored : tt_ddp_step_arrived(ddp);
     if (status < 0) {
@@ -243,11 +288,14 @@ static tutti_status_t begin_step(tutti_ddp_t *ddp)
 static tutti_status_t begin_shard(tutti_ddp_t *ddp)
 {
     TT_TRY(tt_ddp_buffers_begin_shard(ddp));
-    tt_reducer_begin_shard(ddp->reducer, ddp->share.begin + ddp->step.next_shard);
+    if (tt_reducer_has_rounds(ddp->reducer)) {
+        begin_round(ddp, ddp->step.next_shard);
+    }
+    ddp->step.next_shard++;
+    tt_reducer_begin_shard(ddp->reducer, tt_ddp_shard(ddp));
     for (int i = 0; i < ddp->param_count; i++) {
         tutti_tensor_zero_grad(ddp->params[i].tensor);
     }
-    ddp->step.next_shard++;
     ddp->step.weight = 1;
     ddp->step.has_backward = false;
     tt_ddp_time_shard(ddp);
@@ -284,13 +332,22 @@ void tutti_ddp_no_sync(tutti_ddp_t *ddp, bool is_on)
     ddp->step.no_sync = is_on;
 }
 
-static tutti_status_t check_weight(const tutti_ddp_t *ddp, int64_t weight)
+tutti_status_t tt_ddp_check_weight(const tutti_ddp_t *ddp, int64_t weight)
 {
     const bool is_flag = ddp->options.uneven != TUTTI_DDP_WEIGHTED;
     if (ddp->options.uneven == TUTTI_DDP_EVEN) {
         return TT_FAIL(TUTTI_ERR_STATE, "ddp: set_weight: options.uneven is TUTTI_DDP_EVEN, under "
                                         "which all shards weigh the same");
     }
+    if (weight < 0 || weight >= WEIGHT_MAX || (is_flag && weight > 1)) {
+        return TT_FAIL(TUTTI_ERR_ARG, "ddp: set_weight: %lld; want 0 to %d", (long long)weight,
+                       is_flag ? 1 : WEIGHT_MAX - 1);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t check_time(const tutti_ddp_t *ddp)
+{
     if (ddp->step.next_shard == 0) { /* as between steps */
         return TT_FAIL(TUTTI_ERR_STATE, "ddp: set_weight: no shard is under way");
     }
@@ -302,16 +359,13 @@ static tutti_status_t check_weight(const tutti_ddp_t *ddp, int64_t weight)
                            ddp->params[i].name);
         }
     }
-    if (weight < 0 || weight >= WEIGHT_MAX || (is_flag && weight > 1)) {
-        return TT_FAIL(TUTTI_ERR_ARG, "ddp: set_weight: %lld; want 0 to %d", (long long)weight,
-                       is_flag ? 1 : WEIGHT_MAX - 1);
-    }
     return TUTTI_OK;
 }
 
 tutti_status_t tutti_ddp_set_weight(tutti_ddp_t *ddp, int64_t weight)
 {
-    TT_TRY(check_weight(ddp, weight));
+    TT_TRY(tt_ddp_check_weight(ddp, weight));
+    TT_TRY(check_time(ddp));
     ddp->step.weight = weight;
     return TUTTI_OK;
 }
@@ -339,7 +393,7 @@ static void leave_step(tutti_ddp_t *ddp)
     if (ddp->step.phase != TT_DDP_BETWEEN_STEPS) {
         tutti_context_set_shard(ddp->ctx, ddp->step.outside);
     }
-    ddp->step.next_shard = ddp->step.next_bucket = 0;
+    ddp->step.next_shard = ddp->step.next_bucket = ddp->step.round = 0;
     ddp->step.phase = TT_DDP_BETWEEN_STEPS;
 }
 
@@ -354,6 +408,7 @@ static tutti_status_t finish_step(tutti_ddp_t *ddp)
     }
     TT_TRY(begin_step(ddp)); /* a rank without shards may come straight here */
     TT_TRY(ddp->driver != NULL && ddp->step.has_backward ? tt_ddp_report_unused(ddp) : TUTTI_OK);
+    TT_TRY(send_empty_rounds(ddp));
     TT_TRY(send_rest(ddp));
     if (count > 0) {
         TT_TRY(tt_ddp_buffers_end_shard(ddp));

@@ -166,7 +166,8 @@ void tt_ddp_unhook_units(tutti_ddp_t *ddp)
     }
 }
 
-tutti_status_t tt_ddp_units_end_step(tutti_ddp_t *ddp)
+/* Those that are held stay, and small ones; between steps no 16-bit copies. */
+static tutti_status_t let_all_go(tutti_ddp_t *ddp, bool is_between_steps)
 {
     tutti_status_t status = TUTTI_OK;
     for (int u = 0; u < ddp->units.count; u++) {
@@ -174,13 +175,24 @@ tutti_status_t tt_ddp_units_end_step(tutti_ddp_t *ddp)
         unit->forwards = unit->backwards = 0;
         unit->waits_for_backward = unit->is_ahead = false;
         for (tt_unit_kind_t kind = TT_UNIT_FULL; kind < TT_UNIT_KINDS; kind++) {
-            const bool stays = kind == TT_UNIT_FULL && (unit->is_kept || unit->is_held);
+            const bool stays =
+                (kind == TT_UNIT_FULL || !is_between_steps) && (unit->is_kept || unit->is_held);
             const tutti_status_t one = stays ? TUTTI_OK : tt_ddp_unit_leave(ddp, u, kind);
             status = status < 0 ? status : one;
         }
     }
     tt_ddp_order_end_step(ddp);
     return status;
+}
+
+tutti_status_t tt_ddp_units_end_step(tutti_ddp_t *ddp)
+{
+    return let_all_go(ddp, true);
+}
+
+tutti_status_t tt_ddp_units_end_round(tutti_ddp_t *ddp)
+{
+    return tt_ddp_rounds_are_told(ddp) ? let_all_go(ddp, false) : TUTTI_OK;
 }
 
 /* ---- by the user ----------------------------------------------------------------------------- */

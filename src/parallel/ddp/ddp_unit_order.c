@@ -9,6 +9,10 @@
  *     …
  *     all follow  the maximum is 0: the step has no more starts
  *
+ * Where buckets leave in rounds (options.accumulate), all follow at the end of each of them, and
+ * let go of all units: what a rank has kept or started early in a round in which others had no data
+ * would be announced in the next one by those alone.
+ *
  * Where a start is each rank's own business (unit_source.h), nothing is announced.
  *
  * The order of a whole step is that of the next one, as a rule: the next units of it are started
@@ -23,6 +27,7 @@
 #include "parallel/ddp/ddp_impl.h"
 
 enum { FIRST_WORD = 2 }; /* of units; 0: none, 1: none, and something was wanted by nobody */
+enum { ROUND_END = -1 }; /* among starts: nothing is started early beyond it */
 
 static int code_of(int unit, tt_unit_kind_t kind)
 {
@@ -118,6 +123,17 @@ static tutti_status_t start(tutti_ddp_t *ddp, int code)
     return start_announced(ddp, code);
 }
 
+/* Another rank wants it. */
+static tutti_status_t follow_start(tutti_ddp_t *ddp, int code)
+{
+    const int unit = code / TT_UNIT_KINDS;
+    const tt_unit_kind_t kind = (tt_unit_kind_t)(code % TT_UNIT_KINDS);
+    TT_TRY(tt_ddp_unit_leave(ddp, unit, kind)); /* what is ahead here is wanted again there */
+    TT_TRY(start_announced(ddp, code));
+    TT_TRY(tt_ddp_unit_wait(ddp, unit, kind));
+    return tt_ddp_unit_leave(ddp, unit, kind);
+}
+
 static tutti_status_t follow(tutti_ddp_t *ddp)
 {
     bool has_followed = false;
@@ -129,12 +145,7 @@ static tutti_status_t follow(tutti_ddp_t *ddp)
             ddp->order.now.count = word == 0 ? ddp->order.now.count : 0;
             return TUTTI_OK;
         }
-        const int code = (int)(word - FIRST_WORD), unit = code / TT_UNIT_KINDS;
-        const tt_unit_kind_t kind = (tt_unit_kind_t)(code % TT_UNIT_KINDS);
-        TT_TRY(tt_ddp_unit_leave(ddp, unit, kind)); /* what is ahead here is wanted again there */
-        TT_TRY(start_announced(ddp, code));
-        TT_TRY(tt_ddp_unit_wait(ddp, unit, kind));
-        TT_TRY(tt_ddp_unit_leave(ddp, unit, kind));
+        TT_TRY(follow_start(ddp, (int)(word - FIRST_WORD)));
         has_followed = true;
     }
 }
@@ -193,8 +204,27 @@ static void pass(tutti_ddp_t *ddp, int code)
         tt_log(TT_LOG_INFO,
                "ddp: units come in another order than in the step before, first %s: nothing is "
                "gathered early in such a step",
-               name_of(ddp, code + FIRST_WORD));
+               code == ROUND_END ? "the end of a round" : name_of(ddp, code + FIRST_WORD));
     }
+}
+
+tutti_status_t tt_ddp_order_end_round(tutti_ddp_t *ddp)
+{
+    if (!tt_ddp_rounds_are_told(ddp)) {
+        return TUTTI_OK;
+    }
+    for (;;) {
+        int64_t word = 0;
+        set_tag(ddp, 0);
+        TT_TRY(announce(ddp, &word));
+        if (word < FIRST_WORD) {
+            break;
+        }
+        pass(ddp, (int)(word - FIRST_WORD));
+        TT_TRY(follow_start(ddp, (int)(word - FIRST_WORD)));
+    }
+    pass(ddp, ROUND_END);
+    return record(&ddp->order.now, ROUND_END);
 }
 
 int tt_ddp_most_ahead(const tutti_ddp_t *ddp)
@@ -209,6 +239,9 @@ static tutti_status_t start_ahead(tutti_ddp_t *ddp)
     while (is_in_step(ddp) && !order->has_changed && order->cursor < order->last.count &&
            order->ahead < tt_ddp_most_ahead(ddp)) {
         const int code = order->last.starts[order->cursor];
+        if (code == ROUND_END) {
+            break;
+        }
         tt_unit_t *unit = tt_ddp_unit(ddp, code / TT_UNIT_KINDS);
         if (unit->states[code % TT_UNIT_KINDS] != TT_UNIT_AWAY) {
             break; /* it is used now, and will come again */

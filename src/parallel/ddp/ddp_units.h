@@ -222,15 +222,20 @@ tutti_status_t tt_ddp_find_units(const tutti_ddp_t *ddp, const char *what, const
 tutti_status_t tt_ddp_unit_summon(tutti_ddp_t *ddp, int unit);
 tutti_status_t tt_ddp_unit_dismiss(tutti_ddp_t *ddp, int unit);
 
-/* A step begins; it ends, or will begin: nothing is wanted any more. */
+/* A step begins; it ends, or will begin: nothing is wanted any more. The same at the end of a round
+ * of it, where ranks tell each other. */
 tutti_status_t tt_ddp_units_begin_step(tutti_ddp_t *ddp);
 tutti_status_t tt_ddp_units_end_step(tutti_ddp_t *ddp);
+tutti_status_t tt_ddp_units_end_round(tutti_ddp_t *ddp);
 
 /* ddp_unit_order.c: a unit is wanted now, and is there when this returns; others may be started. */
 tutti_status_t tt_ddp_unit_want(tutti_ddp_t *ddp, int unit);
 
 /* This rank has nothing more to compute in this step: it takes part in the others' starts. */
 tutti_status_t tt_ddp_order_follow(tutti_ddp_t *ddp);
+
+/* The same, of a round of the step, where ranks tell each other (tt_ddp_rounds_are_told). */
+tutti_status_t tt_ddp_order_end_round(tutti_ddp_t *ddp);
 tutti_status_t tt_ddp_open_order(tutti_ddp_t *ddp, bool is_local);
 void tt_ddp_close_order(tutti_ddp_t *ddp);
 

@@ -30,7 +30,7 @@ static tutti_status_t check_links(const tutti_pipeline_partition_options_t *opti
                            count, NUMBER_MAX);
         }
         ranks *= count;
-        ranks = ranks < NUMBER_MAX ? ranks : NUMBER_MAX + 1;
+        ranks = ranks <= NUMBER_MAX ? ranks : NUMBER_MAX + 1;
     }
     return ranks == options->ranks
                ? TUTTI_OK

@@ -242,6 +242,17 @@ static void options_are_refused_by_name(void **state)
     assert_int_equal(tutti_pipeline_partition(NULL, 2, NULL, &cut), TUTTI_ERR_ARG);
 }
 
+static void as_many_ranks_as_may_be_are_taken(void **state)
+{
+    (void)state;
+    tutti_pipeline_partition_t cut;
+    const tutti_pipeline_partition_options_t most = {.ranks = 16384, .stages = 1};
+    assert_int_equal(tutti_pipeline_partition(four, 4, &most, &cut), TUTTI_OK);
+    assert_int_equal(cut.stages[0].layers, 4);
+    tutti_pipeline_partition_release(&cut);
+    REFUSED("16385 ranks; want 1 to 16384", .ranks = 16385, .stages = 1);
+}
+
 static void missing_memory_is_a_status(void **state)
 {
     (void)state;
@@ -271,6 +282,7 @@ int main(void)
         cmocka_unit_test(the_best_of_all_cuts_is_found),
         cmocka_unit_test(one_speed_is_one_link),
         cmocka_unit_test(options_are_refused_by_name),
+        cmocka_unit_test(as_many_ranks_as_may_be_are_taken),
         cmocka_unit_test(missing_memory_is_a_status),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

@@ -26,11 +26,6 @@ static tutti_status_t check_plan(tutti_pipeline_t *p)
         return TT_FAIL(TUTTI_ERR_ARG, "pipeline: a plan of %d ranks, and the group has %d",
                        plan->ranks, p->ranks);
     }
-    const int shards = plan->own != NULL && plan->shards == 0 ? plan->own->shards : plan->shards;
-    if (shards > 1) {
-        return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
-                       "pipeline: a plan of %d shards: one is performed at a time", shards);
-    }
     plan->ranks = p->ranks;
     plan->compute_only = false;
     return TUTTI_OK;
@@ -44,6 +39,8 @@ static tutti_status_t plan_row(tutti_pipeline_t *p)
     p->micro_batches = plan->own != NULL          ? plan->own->micro_batches
                        : plan->micro_batches == 0 ? 1
                                                   : plan->micro_batches;
+    p->shards = plan->own != NULL ? plan->own->shards : plan->shards == 0 ? 1 : plan->shards;
+    p->slots = p->shards * p->micro_batches;
     p->rank_of_stage = tt_alloc_array((size_t)p->stages, sizeof(int), "ranks of stages");
     TT_TRY_ALLOC(p->rank_of_stage);
     for (int s = 0; s < p->stages; s++) {
@@ -94,9 +91,11 @@ static tutti_status_t check_own(const tutti_pipeline_t *p)
 
 static tutti_status_t open_cells(tutti_pipeline_t *p, tt_stage_t *stage)
 {
-    stage->cells = tt_alloc_array((size_t)p->micro_batches, sizeof *stage->cells, "pipeline cells");
+    stage->left = tt_alloc_array((size_t)p->shards, sizeof *stage->left, "pipeline shards");
+    TT_TRY_ALLOC(stage->left);
+    stage->cells = tt_alloc_array((size_t)p->slots, sizeof *stage->cells, "pipeline cells");
     TT_TRY_ALLOC(stage->cells);
-    for (int b = 0; b < p->micro_batches; b++) {
+    for (int b = 0; b < p->slots; b++) {
         stage->cells[b].segments =
             tt_alloc_array((size_t)stage->segment_count, sizeof(tt_segment_t), "pipeline segments");
         TT_TRY_ALLOC(stage->cells[b].segments);
@@ -133,11 +132,14 @@ static tutti_status_t open_stages(tutti_pipeline_t *p)
 static void close_stages(tutti_pipeline_t *p)
 {
     for (int i = 0; p->own != NULL && i < p->own_count; i++) {
-        for (int b = 0; p->own[i].cells != NULL && b < p->micro_batches; b++) {
+        for (int b = 0; p->own[i].cells != NULL && b < p->slots; b++) {
             (void)tt_cell_close(p, &p->own[i], b);
             tt_free(p->own[i].cells[b].segments);
         }
         tt_free(p->own[i].cells);
+        tt_free(p->own[i].left);
+        tt_free(p->own[i].weights);
+        tt_free(p->own[i].buffers);
         tt_stage_forget(&p->own[i]);
     }
     tt_free(p->own);
@@ -186,8 +188,9 @@ static uint64_t mix_plan(const tutti_pipeline_options_t *plan, uint64_t hash)
 /* Of all that ranks must have in common. */
 static uint64_t fingerprint(const tutti_pipeline_t *p)
 {
-    const int numbers[] = {p->stages, p->micro_batches, p->options.loss_is_sum, p->param_count,
-                           p->options.deferred_statistics};
+    const int numbers[] = {p->stages,      p->micro_batches,
+                           p->shards,      p->options.loss_is_sum,
+                           p->param_count, p->options.deferred_statistics};
     uint64_t hash = mix(0, numbers, sizeof numbers);
     hash = mix(hash, p->rank_of_stage, (size_t)p->stages * sizeof(int));
     hash = mix_module(p, hash);
@@ -253,6 +256,7 @@ static tutti_status_t change_module(tutti_pipeline_t *p)
 {
     TT_TRY(tt_params_place(p));
     TT_TRY(tt_norms_open(p));
+    TT_TRY(tt_shards_open(p));
     return tt_slices_open(p);
 }
 
@@ -315,6 +319,7 @@ void tutti_pipeline_release(tutti_pipeline_t *p)
     tt_norms_close(p);
     tt_mail_close(p);
     tt_ties_close(p);
+    tt_shards_close(p);
     tt_slices_close(p);
     tt_chain_close(&p->chain);
     tutti_pipeline_row_release(&p->row);

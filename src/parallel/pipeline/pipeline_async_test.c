@@ -139,6 +139,28 @@ static void the_callers_steps_are_refused(void **state)
     tt_team_expect(2, 0, refuse_steps, NULL);
 }
 
+/* Nobody has one then, whatever it had. */
+static void differ(tt_member_t *m)
+{
+    tt_trainer_t t;
+    double loss;
+    const tt_training_t training = tt_training_of(&plain);
+    TT_EXPECT(m, tt_async_open(&t, &plain, &training, m->group) == 0);
+    tutti_optim_t *mine = m->rank == 0 ? t.opt : NULL;
+    expect_text(m, tutti_pipeline_set_optimizer(t.pipeline, mine), TUTTI_ERR_MISMATCH,
+                "this rank gives one, and another rank takes it away (NULL)");
+    TT_EXPECT(m, t.opt->driver == NULL);
+    TT_EXPECT(m, tutti_pipeline_set_optimizer(t.pipeline, t.opt) == 0);
+    TT_EXPECT(m, tt_async_batch(&t, &plain, 0, &loss) == 0);
+    tt_trainer_close(&t);
+}
+
+static void an_optimizer_on_some_ranks_is_told_at_once(void **state)
+{
+    (void)state;
+    tt_team_expect(2, 0, differ, NULL);
+}
+
 /* Every optimizer that is given is refused, and the pipeline goes on with its own. */
 static void refuse_optimizers(tt_member_t *m)
 {
@@ -369,6 +391,29 @@ static tutti_status_t train_once(const tt_async_t *a, double *loss)
     return status;
 }
 
+/* Who takes the optimizer back has it, and hears of another rank's mistake in the same call. */
+static void take_back_while_another_errs(tt_member_t *m)
+{
+    tt_trainer_t t;
+    tutti_optim_t *empty;
+    const tt_training_t training = tt_training_of(&plain);
+    TT_EXPECT(m, tt_async_open(&t, &plain, &training, m->group) == 0);
+    TT_EXPECT(m, tutti_optim_create(t.ctx, &tutti_sgd, NULL, &empty) == 0);
+    empty->driver = "ddp";
+    expect_text(m, tutti_pipeline_set_optimizer(t.pipeline, m->rank == 1 ? empty : NULL),
+                TUTTI_ERR_STATE, "the optimizer is stepped by ddp already");
+    TT_EXPECT(m, (t.opt->driver == NULL) == (m->rank == 0));
+    empty->driver = NULL;
+    tutti_optim_release(empty);
+    tt_trainer_close(&t);
+}
+
+static void who_takes_an_optimizer_back_hears_of_the_others(void **state)
+{
+    (void)state;
+    tt_team_expect_quietly(2, 20000, take_back_while_another_errs, NULL);
+}
+
 /* Whatever allocation fails; a random share of them (TUTTI_TEST_SHARE, TUTTI_SEED). */
 static void memory_that_is_missing_is_told(void **state)
 {
@@ -403,11 +448,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_does_not_go_with_it_is_refused),
         cmocka_unit_test(a_tied_weight_of_one_stage_is_taken),
+        cmocka_unit_test(an_optimizer_on_some_ranks_is_told_at_once),
         cmocka_unit_test(the_callers_steps_are_refused),
         cmocka_unit_test(optimizers_that_it_cannot_step_are_refused),
         cmocka_unit_test(memory_is_that_of_the_versions),
         cmocka_unit_test(a_batch_ends_where_a_checkpoint_may_be),
         cmocka_unit_test(a_step_that_fails_ends_the_batch_on_all),
+        cmocka_unit_test(who_takes_an_optimizer_back_hears_of_the_others),
         cmocka_unit_test(memory_that_is_missing_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

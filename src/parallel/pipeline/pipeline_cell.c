@@ -29,7 +29,8 @@ static tt_segment_t *last_segment(const tt_stage_t *stage, const tt_cell_t *cell
 static void name_randoms(tutti_pipeline_t *p, int micro_batch, int part)
 {
     p->ctx->random_calls =
-        (((uint64_t)micro_batch + 1) << (PART_BITS + CALL_BITS)) | ((uint64_t)part << CALL_BITS);
+        (((uint64_t)(micro_batch % p->micro_batches) + 1) << (PART_BITS + CALL_BITS)) |
+        ((uint64_t)part << CALL_BITS);
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -82,8 +83,9 @@ tutti_status_t tt_cell_close(tutti_pipeline_t *p, tt_stage_t *stage, int micro_b
 static tutti_tensor_t *rows_of(tutti_pipeline_t *p, const tt_cell_t *cell, int micro_batch,
                                tutti_tensor_t *x)
 {
-    const int64_t few = cell->total / p->micro_batches, more = cell->total % p->micro_batches;
-    const int64_t first = micro_batch * few + (micro_batch < more ? micro_batch : more);
+    const int64_t few = cell->total / p->micro_batches, more = cell->total % p->micro_batches,
+                  before = micro_batch % p->micro_batches;
+    const int64_t first = before * few + (before < more ? before : more);
     tutti_tensor_t *rows =
         tutti_narrow(cell->scope, tutti_detach(cell->scope, x), 0, first, cell->rows);
     return tutti_tensor_to(cell->scope, rows, tutti_context_device(p->ctx));
@@ -92,12 +94,12 @@ static tutti_tensor_t *rows_of(tutti_pipeline_t *p, const tt_cell_t *cell, int m
 static void read_batch(tutti_pipeline_t *p, tt_cell_t *cell, int micro_batch)
 {
     tt_segment_t *first = &cell->segments[0];
-    cell->total = tutti_tensor_dim(p->batch->inputs[0], 0);
-    cell->rows =
-        cell->total / p->micro_batches + (micro_batch < cell->total % p->micro_batches ? 1 : 0);
-    first->input_count = p->batch->input_count;
+    const tutti_pipeline_batch_t *batch = tt_batch_of(p, micro_batch);
+    cell->total = tutti_tensor_dim(batch->inputs[0], 0);
+    cell->rows = tt_micro_batch_rows(p, cell->total, micro_batch);
+    first->input_count = batch->input_count;
     for (int i = 0; i < first->input_count; i++) {
-        first->inputs[i] = rows_of(p, cell, micro_batch, p->batch->inputs[i]);
+        first->inputs[i] = rows_of(p, cell, micro_batch, batch->inputs[i]);
     }
 }
 
@@ -205,12 +207,12 @@ static tutti_status_t check_loss(const tutti_pipeline_t *p, tutti_tensor_t *loss
                                           "output of the last part that does");
 }
 
-static tutti_status_t check_targets(const tutti_pipeline_t *p, const tt_cell_t *cell)
+static tutti_status_t check_targets(const tutti_pipeline_batch_t *batch, const tt_cell_t *cell)
 {
-    for (int i = 0; i < p->batch->target_count; i++) {
-        if (tutti_tensor_dim(p->batch->targets[i], 0) != cell->total) {
+    for (int i = 0; i < batch->target_count; i++) {
+        if (tutti_tensor_dim(batch->targets[i], 0) != cell->total) {
             return TT_FAIL(TUTTI_ERR_SHAPE, "target %d has %lld rows, and the inputs have %lld", i,
-                           (long long)tutti_tensor_dim(p->batch->targets[i], 0),
+                           (long long)tutti_tensor_dim(batch->targets[i], 0),
                            (long long)cell->total);
         }
     }
@@ -223,14 +225,15 @@ static tutti_status_t run_loss(tutti_pipeline_t *p, const tt_stage_t *stage, tt_
 {
     tutti_tensor_t *targets[TT_WIDTH];
     tt_segment_t *last = last_segment(stage, cell);
-    TT_TRY(check_targets(p, cell));
-    for (int i = 0; i < p->batch->target_count; i++) {
-        targets[i] = rows_of(p, cell, micro_batch, p->batch->targets[i]);
+    const tutti_pipeline_batch_t *batch = tt_batch_of(p, micro_batch);
+    TT_TRY(check_targets(batch, cell));
+    for (int i = 0; i < batch->target_count; i++) {
+        targets[i] = rows_of(p, cell, micro_batch, batch->targets[i]);
     }
     TT_TRY(tutti_scope_status(cell->scope));
     name_randoms(p, micro_batch, p->chain.count);
     tutti_tensor_t *loss = p->options.loss(cell->scope, last->outputs, last->output_count, targets,
-                                           p->batch->target_count, p->options.loss_user);
+                                           batch->target_count, p->options.loss_user);
     if (loss == NULL) {
         return TT_FAIL(TUTTI_ERR_ARG, "the loss function gave NULL");
     }
@@ -389,26 +392,27 @@ static tutti_status_t run_weights(tutti_scope_t *s, tt_segment_t *segment)
 }
 
 static tutti_status_t run_turn(tutti_pipeline_t *p, tutti_scope_t *s, tt_segment_t *segment,
-                               tt_turn_t turn)
+                               tt_turn_t turn, int shard)
 {
     if (turn == TT_TURN_INPUTS) {
         return run_inputs(s, segment);
     }
-    tutti_status_t status = tt_ties_enter(p, segment->first, segment->end);
+    tutti_status_t status = tt_ties_enter(p, segment->first, segment->end, shard);
     if (status >= 0) {
         status = (turn == TT_TURN_WHOLE ? run_whole : run_weights)(s, segment);
     }
-    tt_ties_leave(p, segment->first, segment->end);
+    tt_ties_leave(p, segment->first, segment->end, shard);
     return status;
 }
 
 /* From the last segment to the first. */
-static tutti_status_t run_segments(tutti_pipeline_t *p, const tt_stage_t *stage, tt_cell_t *cell,
+static tutti_status_t run_segments(tutti_pipeline_t *p, const tt_stage_t *stage, int micro_batch,
                                    tt_turn_t turn)
 {
+    tt_cell_t *cell = &stage->cells[micro_batch];
     for (int i = stage->segment_count - 1; i >= 0; i--) {
         tt_segment_t *segment = &cell->segments[i];
-        TT_TRY(run_turn(p, cell->scope, segment, turn));
+        TT_TRY(run_turn(p, cell->scope, segment, turn, tt_shard_of(p, micro_batch)));
         for (int k = 0; i > 0 && turn != TT_TURN_WEIGHTS && k < segment->input_count; k++) {
             segment[-1].grads[k] = segment->input_grads[k];
         }
@@ -453,6 +457,19 @@ static tutti_status_t give_grads(tutti_pipeline_t *p, tt_stage_t *stage, tt_cell
     return TUTTI_OK;
 }
 
+static tutti_status_t run_graph(tutti_pipeline_t *p, const tt_stage_t *stage, int micro_batch,
+                                tt_turn_t turn)
+{
+    const int shard = tt_shard_of(p, micro_batch);
+    if (turn == TT_TURN_INPUTS) {
+        return run_segments(p, stage, micro_batch, turn);
+    }
+    const tutti_status_t status = tt_shards_enter(p, stage, shard);
+    const tutti_status_t ran = status < 0 ? status : run_segments(p, stage, micro_batch, turn);
+    tt_shards_leave(p, stage, shard);
+    return ran;
+}
+
 tutti_status_t tt_cell_backward(tutti_pipeline_t *p, tt_stage_t *stage, int micro_batch,
                                 tt_turn_t turn)
 {
@@ -460,7 +477,7 @@ tutti_status_t tt_cell_backward(tutti_pipeline_t *p, tt_stage_t *stage, int micr
     if (turn != TT_TURN_WEIGHTS) {
         TT_TRY(read_grads(p, stage, cell, micro_batch));
     }
-    TT_TRY(run_segments(p, stage, cell, turn));
+    TT_TRY(run_graph(p, stage, micro_batch, turn));
     TT_TRY(tutti_scope_status(cell->scope));
     if (turn != TT_TURN_WEIGHTS) {
         TT_TRY(give_grads(p, stage, cell, micro_batch));

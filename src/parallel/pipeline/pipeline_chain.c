@@ -27,8 +27,7 @@ static tutti_status_t grow(tt_chain_t *chain)
     return TUTTI_OK;
 }
 
-static tutti_status_t add_part(tt_chain_t *chain, const tutti_chain_link_t *link, int depth,
-                               int parent)
+static tutti_status_t add_part(tt_chain_t *chain, const tutti_chain_link_t *link, int parent)
 {
     if (link->outputs < 0 || link->outputs > TT_WIDTH) {
         return TT_FAIL(TUTTI_ERR_ARG,
@@ -39,7 +38,6 @@ static tutti_status_t add_part(tt_chain_t *chain, const tutti_chain_link_t *link
     chain->parts[chain->count++] = (tt_part_t){.module = link->module,
                                                .outputs = link->outputs == 0 ? 1 : link->outputs,
                                                .is_recomputed = link->is_recomputed,
-                                               .depth = depth,
                                                .parent = parent};
     return TUTTI_OK;
 }
@@ -51,7 +49,7 @@ static tutti_status_t flatten(tt_chain_t *chain, const tutti_chain_link_t *outer
     tutti_chain_link_t link = {0};
     const tutti_module_ops_t *ops = tutti_module_kind(outer->module);
     if (ops->chain == NULL || outer->is_recomputed || depth == DEPTH_MAX) {
-        return add_part(chain, outer, depth, parent);
+        return add_part(chain, outer, parent);
     }
     const int own = chain->parents++, before = chain->count;
     for (int i = 0; ops->chain(outer->module, i, &link); i++) {

@@ -1,7 +1,8 @@
 /* Replicas of a pipeline, each with shards of its own, whose gradients DDP averages.
  *
  *     next_shard       the row, for the shard's micro-batches; DDP is told of each stage's last
- *     pipeline_step    backward, so that buckets leave while others go on; ties are added up
+ *     pipeline_step    backward, so that buckets leave while others go on; ties are added up. Or
+ *                      pipeline_step_shards, for all of them (pipeline_shards.c)
  *     …
  *     ddp_finish       averages; then the ranks of a row tell each other which parameters have one
  *
@@ -23,6 +24,8 @@ static tutti_pipeline_t *pipeline_of(tt_ddp_driver_t *driver)
 static tutti_status_t finish(tt_ddp_driver_t *driver, tutti_status_t status)
 {
     tutti_pipeline_t *p = pipeline_of(driver);
+    driver->moves_buffers = false;
+    p->batch_count = 0; /* losses are known */
     const tutti_status_t told =
         status >= 0 && p->status >= 0 ? tt_slices_end_step(p, true, NULL) : status;
     return told < 0 ? tt_pipeline_fail(p, told) : status;
@@ -75,6 +78,19 @@ static tutti_status_t check_rounding(const tutti_pipeline_t *p, const tutti_ddp_
     return TUTTI_OK;
 }
 
+/* A plan of one goes through them one at a time. */
+static tutti_status_t check_shards(const tutti_pipeline_t *p, const tutti_ddp_t *ddp)
+{
+    int first, here;
+    tutti_ddp_local_shards(ddp, &first, &here);
+    return p->shards == 1 || p->shards == here
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_ARG,
+                         "pipeline_set_ddp: plan.shards is %d, and this rank has %d of the ddp's "
+                         "%d shards: plan as many, or one, which goes through the pipeline alone",
+                         p->shards, here, tutti_ddp_shards(ddp));
+}
+
 tutti_status_t tutti_pipeline_set_ddp(tutti_pipeline_t *p, tutti_ddp_t *ddp)
 {
     TT_WANT("pipeline_set_ddp", p);
@@ -91,6 +107,7 @@ tutti_status_t tutti_pipeline_set_ddp(tutti_pipeline_t *p, tutti_ddp_t *ddp)
                        "itself, and replicas average behind one: take a synchronous one, such as "
                        "flush");
     }
+    TT_TRY(check_shards(p, ddp));
     TT_TRY(check_rounding(p, ddp));
     p->driver = (tt_ddp_driver_t){.finish = finish, .forget = forget};
     TT_TRY(tt_ddp_set_driver(ddp, &p->driver));

@@ -2,6 +2,8 @@
  * the whole row, and ranks agree where a stage has nothing to average. */
 #include "parallel/pipeline/pipeline_mesh_testing.h"
 
+#include <math.h>
+
 #include <tutti/op_nn.h>
 #include <tutti/sharded.h>
 
@@ -45,6 +47,85 @@ static void a_ddp_is_made_behind_the_pipeline(void **state)
 {
     (void)state;
     tt_team_expect(4, 0, make_ddp_first, NULL);
+}
+
+/* ---- one of all of it ------------------------------------------------------------------------ */
+
+static void deal_out_twice(tt_member_t *m)
+{
+    tt_mesh_trainer_t t;
+    tutti_ddp_t *other = NULL;
+    char before[TUTTI_DIGEST_BYTES], digest[TUTTI_DIGEST_BYTES];
+    TT_EXPECT(m, tt_mesh_open(&t, &plain, m->group) == TUTTI_OK);
+    tutti_ddp_release(t.ddp);
+    t.ddp = NULL;
+    /* each rank has a block of its stage, and the other replica has the same */
+    const char *const name = tutti_mesh_coordinate(t.mesh, "pp") == 0 ? "0" : "2";
+    tutti_module_t *block = NULL, *rest = NULL;
+    tutti_group_t *data = tutti_mesh_group(t.mesh, "dp");
+    for (size_t i = 0; i < t.net->child_count; i++) {
+        tutti_module_t *child = t.net->children[i].module;
+        for (size_t k = 0; k < child->child_count; k++) {
+            block = strcmp(child->children[k].name, name) == 0 ? child->children[k].module : block;
+            rest = child->children[k].name[0] == name[0] + 1 ? child->children[k].module : rest;
+        }
+    }
+    const tutti_ddp_options_t o = {.stage = 1, .shards = 2};
+    TT_EXPECT(m, tutti_ddp_create(t.ctx, block, data, &o, &t.ddp) == TUTTI_OK);
+    TT_EXPECT(m, tutti_pipeline_digest(t.pipeline, before) == TUTTI_OK);
+    expect_text(m, tutti_ddp_create(t.ctx, rest, data, &o, &other), TUTTI_ERR_STATE,
+                "dealt out by another DDP: release that first");
+    TT_EXPECT(m, tutti_pipeline_digest(t.pipeline, digest) == TUTTI_OK);
+    TT_EXPECT(m, strcmp(digest, before) == 0);
+    tutti_ddp_release(t.ddp);
+    TT_EXPECT(m, tutti_ddp_create(t.ctx, rest, data, &o, &t.ddp) == TUTTI_OK);
+    tt_mesh_close(&t);
+}
+
+static void a_second_ddp_deals_nothing_out(void **state)
+{
+    (void)state;
+    tt_team_expect(4, 0, deal_out_twice, NULL);
+}
+
+/* ---- averages of parameters ------------------------------------------------------------------ */
+
+static tutti_status_t set_values(void *user, const char *name, tutti_tensor_t *x)
+{
+    (void)name;
+    return tt_device_has_values(x->storage->device) ? tutti_tensor_fill(x, *(double *)user)
+                                                    : TUTTI_OK;
+}
+
+static tutti_status_t expect_two(void *user, const char *name, tutti_tensor_t *x)
+{
+    (void)user;
+    return !tt_device_has_values(x->storage->device) || tutti_tensor_at(x, 0) == 2
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_STATE, "%s is %g", name, tutti_tensor_at(x, 0));
+}
+
+/* Replicas have 1 and 3; with a tied weight, which two stages have. */
+static void average(tt_member_t *m)
+{
+    tt_mesh_trainer_t t;
+    tt_mesh_training_t training = plain;
+    training.is_tied = true;
+    TT_EXPECT(m, tt_mesh_open(&t, &training, m->group) == TUTTI_OK);
+    double value = 1 + 2 * tutti_mesh_coordinate(t.mesh, "dp");
+    TT_EXPECT(m, tutti_module_each_parameter(t.net, set_values, &value) == TUTTI_OK);
+    tutti_group_t *row = tutti_mesh_group(t.mesh, "pp"), *data = tutti_mesh_group(t.mesh, "dp");
+    expect_text(m, tutti_average_parameters(t.net, row), TUTTI_ERR_MISMATCH,
+                "rank 1 of the group has other stages of the pipeline than rank 0");
+    TT_EXPECT(m, tutti_average_parameters(t.net, data) == TUTTI_OK);
+    TT_EXPECT(m, tutti_module_each_parameter(t.net, expect_two, NULL) == TUTTI_OK);
+    tt_mesh_close(&t);
+}
+
+static void parameters_are_averaged_over_the_same_stages(void **state)
+{
+    (void)state;
+    tt_team_expect(4, 0, average, NULL);
 }
 
 /* ---- a weight of two stages in 16 bits ------------------------------------------------------- */
@@ -168,6 +249,7 @@ static void finish_early(tt_member_t *m)
     tt_member_await(m, 4);
     const tutti_status_t status = tutti_ddp_finish(t.ddp);
     TT_EXPECT(m, status < 0 && strstr(tutti_last_error(), ", behind B of stage ") != NULL);
+    TT_EXPECT(m, strstr(tutti_last_error(), ", with rank ") == NULL); /* nobody is waited for */
     tt_mesh_close(&t);
 }
 
@@ -176,6 +258,68 @@ static void a_failure_behind_the_row_says_so(void **state)
 {
     (void)state;
     tt_team_expect_quietly(4, 8000, finish_early, NULL);
+}
+
+/* ---- sums that stay sharded ------------------------------------------------------------------ */
+
+typedef struct {
+    tt_mesh_training_t training;
+    tt_mesh_trained_t trained[4];
+} sharded_t;
+
+static void train_sharded(tt_member_t *m)
+{
+    sharded_t *sharded = m->user;
+    TT_EXPECT(m, tt_mesh_train(&sharded->training, m->group, &sharded->trained[m->rank]) == 0);
+}
+
+/* Three shards, of which one replica has two. */
+static void sums_of_replicas_may_stay_sharded(void **state)
+{
+    (void)state;
+    for (int stage = 2; stage <= 3; stage++) {
+        sharded_t one = {.training = plain};
+        one.training.shards = 3;
+        one.training.accumulates = stage == 2;
+        one.training.is_uneven = stage == 3;
+        sharded_t all = one;
+        one.training.dp = one.training.pp = 1;
+        all.training.stage = stage;
+        all.training.accumulate = TUTTI_DDP_SHARDED;
+        tt_team_expect(1, 0, train_sharded, &one);
+        tt_team_expect(4, 0, train_sharded, &all);
+        for (int rank = 0; rank < 4; rank++) {
+            assert_string_equal(all.trained[rank].digest, one.trained[0].digest);
+        }
+    }
+}
+
+/* ---- a step that fails ----------------------------------------------------------------------- */
+
+/* Of one rank: its row hears of it, and so do the other rows. Nothing has changed, so they try
+ * again. */
+static void step_in_vain(tt_member_t *m)
+{
+    tt_mesh_trainer_t t;
+    double losses[TT_MESH_SHARDS_MAX];
+    TT_EXPECT(m, tt_mesh_open(&t, m->user, m->group) == TUTTI_OK);
+    TT_EXPECT(m, tt_mesh_step(&t, 0, losses) == TUTTI_OK);
+    tutti_optim_set_lr(t.opt, m->rank == 3 ? NAN : 0.1);
+    expect_text(m, tt_mesh_step(&t, 1, losses), TUTTI_ERR_ARG, "the learning rate of group 0 is");
+    tutti_optim_set_lr(t.opt, 0.1);
+    TT_EXPECT(m, tutti_optim_step(t.opt) == TUTTI_OK);
+    TT_EXPECT(m, tt_mesh_step(&t, 2, losses) == TUTTI_OK);
+    tt_mesh_close(&t);
+}
+
+static void a_step_that_fails_in_one_row_is_told_to_all(void **state)
+{
+    (void)state;
+    for (int stage = 0; stage < 2; stage++) {
+        tt_mesh_training_t training = plain;
+        training.stage = stage;
+        tt_team_expect_quietly(4, 60000, step_in_vain, &training);
+    }
 }
 
 /* ---- a stage without parameters -------------------------------------------------------------- */
@@ -297,10 +441,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_ddp_is_made_behind_the_pipeline),
+        cmocka_unit_test(a_second_ddp_deals_nothing_out),
+        cmocka_unit_test(parameters_are_averaged_over_the_same_stages),
         cmocka_unit_test(a_weight_of_two_ranks_is_not_rounded_on_one),
         cmocka_unit_test(what_is_dealt_out_and_ignored_is_refused),
         cmocka_unit_test(a_summons_that_fails_is_told_and_ends_nothing),
         cmocka_unit_test(a_failure_behind_the_row_says_so),
+        cmocka_unit_test(sums_of_replicas_may_stay_sharded),
+        cmocka_unit_test(a_step_that_fails_in_one_row_is_told_to_all),
         cmocka_unit_test(all_stages_see_the_same_end),
         cmocka_unit_test(a_frozen_stage_has_one_ranks_bits),
     };

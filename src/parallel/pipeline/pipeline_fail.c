@@ -42,12 +42,13 @@ static char *describe_place(const tutti_pipeline_t *p, char text[PLACE_BYTES])
     if (p->place.is_begun) {
         used += snprintf(text + used, PLACE_BYTES - (size_t)used,
                          ", %s%s of stage %d, micro-batch %d", p->place.is_behind ? "behind " : "",
-                         name_of(at->kind), at->stage, at->micro_batch);
+                         name_of(at->kind), at->stage, at->micro_batch % p->micro_batches);
     }
     if (p->place.peer >= 0 && p->place.is_begun) {
         snprintf(text + used, PLACE_BYTES - (size_t)used,
                  ", with rank %d (%s of stage %d, micro-batch %d)", world_rank(p, p->place.peer),
-                 is_forward ? "F" : "backward", at->stage + (is_forward ? -1 : 1), at->micro_batch);
+                 is_forward ? "F" : "backward", at->stage + (is_forward ? -1 : 1),
+                 at->micro_batch % p->micro_batches);
     }
     return text;
 }

@@ -10,6 +10,7 @@
  *     step     the row of actions, and what ends it              pipeline_step.c
  *     versions older weights, where stages step inside a batch   pipeline_versions.c
  *     norms    running statistics that move once for a batch     pipeline_norms.c
+ *     shards   several in one row: what waits for DDP            pipeline_shards.c
  *     ddp      replicas whose gradients are averaged             pipeline_ddp.c
  */
 #ifndef TT_PIPELINE_IMPL_H
@@ -30,7 +31,7 @@ typedef struct {
     tutti_module_t *module; /* borrowed from the chain */
     int outputs;
     bool is_recomputed;
-    int depth, parent; /* of the chain that it is a link of: how deep, and which */
+    int parent; /* the chain that it is a link of */
     int stage;
     bool begins_segment; /* its inputs are leaves of a graph of their own */
 } tt_part_t;
@@ -74,7 +75,10 @@ typedef struct tt_stage_known tt_stage_known_t; /* stage_outputs.c */
 typedef struct {
     int index, first, end; /* parts */
     int segment_count;
-    tt_cell_t *cells;        /* [micro_batches] */
+    tt_cell_t *cells;       /* [slots] */
+    int *left;              /* [shards] B or W until the stage's gradients of it are whole */
+    int *weights, *buffers; /* [weight_count], [buffer_count] of params: what it has; no ties */
+    int weight_count, buffer_count;
     tt_stage_known_t *known; /* which outputs followed from which inputs */
 } tt_stage_t;
 
@@ -120,7 +124,7 @@ typedef struct {
 
 typedef struct {
     int part;
-    tutti_tensor_t *grad; /* of this step, owned; NULL: none yet, or another rank's */
+    tutti_tensor_t **grads; /* [shards] of this step, owned; NULL: none yet, or another rank's */
 } tt_use_t;
 
 typedef struct {
@@ -144,6 +148,13 @@ typedef struct {
     tt_tensor_slice_t seen;
     tutti_tensor_t *grad; /* what seen.grad points to */
     bool is_optimized;    /* by the optimizer that steps inside a batch */
+
+    /* pipeline_shards.c */
+    tutti_tensor_t **waiting; /* [shards] gradients, or values of a buffer, of shards whose turn it
+                                 is not; owned. NULL: it is tied, or another rank's */
+    tutti_tensor_t *home;     /* the gradient meanwhile, owned */
+    bool is_away, home_is_stale;
+    int at, *left; /* of a buffer: whose values it has, -1: none yet; [shards] F that move it */
 } tt_pipeline_param_t;
 
 /* Where a step is, for texts of failures. */
@@ -159,8 +170,10 @@ struct tutti_pipeline {
     tutti_module_t *module;
     tutti_group_t *group; /* NULL: one rank */
     tutti_device_t *meta;
-    int rank, ranks, stages, micro_batches;
-    int world_rank; /* of this rank */
+    int rank, ranks, stages;
+    int micro_batches, shards; /* of a shard; of the row */
+    int slots;                 /* numbers of the row: shards × micro_batches */
+    int world_rank;            /* of this rank */
     tutti_pipeline_run_options_t options;
     tt_chain_t chain;
     int *rank_of_stage; /* [stages] */
@@ -182,8 +195,15 @@ struct tutti_pipeline {
     tutti_ddp_t *ddp; /* averages over replicas, borrowed; NULL: there is one */
     tt_ddp_driver_t driver;
     /* of a step */
-    const tutti_pipeline_batch_t *batch;
+    const tutti_pipeline_shard_t
+        *batches; /* [batch_count] of its shards; NULL: none is under way */
+    int batch_count;
     bool trains;
+    bool has_turns;      /* shards are in one row, and it begins them at DDP */
+    int turn;            /* the shard whose gradients DDP takes */
+    int64_t first_shard; /* number of the row's first one */
+    int open;            /* (stage, shard) pairs with gradients that DDP has not taken in */
+    int64_t waiting_bytes;
     int64_t step, shard; /* that is under way, or was last */
     bool is_held;        /* DDP's user adds more to the shard's gradients */
     tt_pipeline_place_t place;
@@ -192,6 +212,30 @@ struct tutti_pipeline {
     int live;
     tutti_pipeline_stats_t stats;
 };
+
+/* Numbers of a row: micro-batch b % micro_batches of shard b / micro_batches. */
+static inline int tt_shard_of(const tutti_pipeline_t *p, int slot)
+{
+    return slot / p->micro_batches;
+}
+
+static inline const tutti_pipeline_batch_t *tt_batch_of(const tutti_pipeline_t *p, int slot)
+{
+    return &p->batches[tt_shard_of(p, slot)].batch;
+}
+
+/* Of a batch's rows: the first micro-batches have one more. */
+static inline int64_t tt_micro_batch_rows(const tutti_pipeline_t *p, int64_t total, int slot)
+{
+    return total / p->micro_batches + (slot % p->micro_batches < total % p->micro_batches);
+}
+
+/* Whether a number of the row is left out: of an empty shard, or of one that there is not. */
+static inline bool tt_is_left_out(const tutti_pipeline_t *p, int slot)
+{
+    const int shard = tt_shard_of(p, slot);
+    return shard >= p->batch_count || p->batches[shard].is_empty;
+}
 
 static inline int tt_rank_of_stage(const tutti_pipeline_t *p, int stage)
 {
@@ -253,13 +297,16 @@ tutti_status_t tt_mail_send(tutti_pipeline_t *p, tutti_scope_t *s, tt_mail_head_
 tutti_status_t tt_ties_open(tutti_pipeline_t *p);
 void tt_ties_close(tutti_pipeline_t *p);
 void tt_ties_begin_step(tutti_pipeline_t *p);
-/* Around a backward of parts [first, end): gradients go to the uses there. */
-tutti_status_t tt_ties_enter(tutti_pipeline_t *p, int first, int end);
-void tt_ties_leave(tutti_pipeline_t *p, int first, int end);
+/* Around a backward of parts [first, end): a shard's gradients go to the uses there. */
+tutti_status_t tt_ties_enter(tutti_pipeline_t *p, int first, int end, int shard);
+void tt_ties_leave(tutti_pipeline_t *p, int first, int end, int shard);
 /* Whether several ranks have it. */
 bool tt_tie_spans_ranks(const tutti_pipeline_t *p, const tt_tie_t *tie);
-/* Adds up what the uses got, on the rank that steps it. */
-tutti_status_t tt_ties_end_step(tutti_pipeline_t *p);
+/* Adds up what the uses of ties on one rank, or on several, got of a shard, on the rank that steps
+ * them. */
+tutti_status_t tt_ties_end_shard(tutti_pipeline_t *p, int shard, bool spans_ranks);
+/* Whether this rank steps a tied parameter that other ranks have, too. */
+bool tt_ties_await_ranks(const tutti_pipeline_t *p);
 /* Behind an optimizer's step: other ranks that have a tied parameter get its values. */
 tutti_status_t tt_ties_share(tutti_pipeline_t *p);
 
@@ -275,9 +322,35 @@ tutti_status_t tt_slices_show(tutti_pipeline_t *p, tt_pipeline_param_t *param);
 /* The parameter has another storage: so has its slice. */
 tutti_status_t tt_slices_follow(tutti_pipeline_t *p, tt_pipeline_param_t *param);
 
-/* All ranks are told the loss, if it is wanted (not NULL), and which parameters have gradients:
- * optimizers see these from now on. */
-tutti_status_t tt_slices_end_step(tutti_pipeline_t *p, bool shows_grads, double *loss);
+/* All ranks are told the losses of the step's shards, if they are wanted (not NULL), and which
+ * parameters have gradients: optimizers see these from now on. */
+tutti_status_t tt_slices_end_step(tutti_pipeline_t *p, bool shows_grads, double *losses);
+
+/* ---- pipeline_shards.c ----------------------------------------------------------------------- */
+
+tutti_status_t tt_shards_open(tutti_pipeline_t *p);
+void tt_shards_close(tutti_pipeline_t *p);
+tutti_status_t tt_shards_begin_step(tutti_pipeline_t *p);
+
+/* Around a backward of a stage: gradients of a shard whose turn it is not wait. */
+tutti_status_t tt_shards_enter(tutti_pipeline_t *p, const tt_stage_t *stage, int shard);
+void tt_shards_leave(tutti_pipeline_t *p, const tt_stage_t *stage, int shard);
+
+/* Around a forward of a stage: it moves the shard's values of buffers. */
+tutti_status_t tt_shards_enter_forward(tutti_pipeline_t *p, const tt_stage_t *stage, int shard);
+tutti_status_t tt_shards_leave_forward(tutti_pipeline_t *p, const tt_stage_t *stage, int shard);
+
+/* Behind a B or W. The turn goes on where all stages are done with a shard. */
+tutti_status_t tt_shards_note(tutti_pipeline_t *p, tt_stage_t *stage, int shard);
+/* Behind the row: all shards have had their turn. */
+tutti_status_t tt_shards_end_step(tutti_pipeline_t *p);
+/* Whether a shard's running statistics are those of the step. */
+bool tt_shard_is_first(const tutti_pipeline_t *p, int shard);
+/* Around what moves buffers at the end of a step: they have the first shard's values. */
+tutti_status_t tt_shards_enter_end(tutti_pipeline_t *p);
+tutti_status_t tt_shards_leave_end(tutti_pipeline_t *p);
+/* The step has failed. */
+void tt_shards_forget(tutti_pipeline_t *p);
 
 /* ---- pipeline_ddp.c -------------------------------------------------------------------------- */
 
@@ -289,6 +362,12 @@ tutti_status_t tt_pipeline_summon(tutti_pipeline_t *p);
 /* How it went meanwhile, whose text is tutti_last_error(); returns that, or a failure of its own.
  */
 tutti_status_t tt_pipeline_dismiss(tutti_pipeline_t *p, tutti_status_t status);
+
+/* ---- pipeline_collect.c ---------------------------------------------------------------------- */
+
+/* The first `count` of params, whole and of the host, one at a time on every rank. */
+tutti_status_t tt_pipeline_each_whole(tutti_pipeline_t *p, int count, tutti_tensor_visit_t visit,
+                                      void *user);
 
 /* ---- pipeline_fail.c ------------------------------------------------------------------------- */
 

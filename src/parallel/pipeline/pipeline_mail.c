@@ -101,7 +101,9 @@ static void pass_taken(tutti_pipeline_t *p)
 void tt_mail_begin_step(tutti_pipeline_t *p)
 {
     for (int i = 0; i < p->mail.letter_count; i++) {
-        p->mail.letters[i].is_taken = p->mail.letters[i].is_backward && !p->trains;
+        const tt_letter_t *letter = &p->mail.letters[i];
+        p->mail.letters[i].is_taken =
+            (letter->is_backward && !p->trains) || tt_is_left_out(p, letter->micro_batch);
     }
     p->mail.next = 0;
     pass_taken(p);

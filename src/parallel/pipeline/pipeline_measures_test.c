@@ -208,6 +208,44 @@ static void shards_are_more_micro_batches(void **state)
     tutti_pipeline_row_release(&more);
 }
 
+/* k shards of m micro-batches fill and drain once: they are k m micro-batches. */
+static void shards_have_one_bubble(void **state)
+{
+    (void)state;
+    for (int p = 1; p <= 5; p++) {
+        for (int k = 1; k <= 4; k++) {
+            for (int m = 1; m <= 6; m++) {
+                SIMULATE("1f1b", NULL, .ranks = p, .micro_batches = m, .shards = k);
+                expect_near(simulated.time, 3.0 * (k * m + p - 1));
+                expect_near(simulated.bubble, (p - 1.0) / (k * m + p - 1.0));
+                assert_int_equal(simulated.loads[p - 1].accumulators_max, 1);
+            }
+        }
+    }
+    tutti_pipeline_about_t about;
+    for (size_t i = 0; tutti_pipeline_describe(i, &about) == TUTTI_OK; i++) {
+        if (!about.is_asynchronous) { /* 3 micro-batches alone are no multiple of 4, or too few */
+            SIMULATE(about.name, NULL, .ranks = 4, .micro_batches = 3, .shards = 4);
+            const double time = simulated.time, bubble = simulated.bubble;
+            SIMULATE(about.name, NULL, .ranks = 4, .micro_batches = 12);
+            expect_near(time, simulated.time);
+            expect_near(bubble, simulated.bubble);
+        }
+    }
+}
+
+static void later_shards_wait_for_all_stages(void **state)
+{
+    (void)state;
+    SIMULATE("looped-bfs", NULL, .ranks = 2, .micro_batches = 2, .shards = 4);
+    /* stage 2 of all shards, then stage 0 of the first */
+    assert_int_equal(simulated.loads[0].accumulators_max, 5);
+    SIMULATE("looped-bfs", NULL, .ranks = 2, .micro_batches = 8);
+    assert_int_equal(simulated.loads[0].accumulators_max, 2);
+    SIMULATE("zb-v", NULL, .ranks = 2, .micro_batches = 2, .shards = 4);
+    assert_in_range(simulated.loads[0].accumulators_max, 2, 4);
+}
+
 /* ---- versions of weights ---- */
 
 /* The version that each micro-batch uses on a stage, from the actions. */
@@ -371,6 +409,8 @@ int main(void)
         cmocka_unit_test(stages_may_cost_differently),
         cmocka_unit_test_teardown(activations_are_the_papers, release_simulated),
         cmocka_unit_test(shards_are_more_micro_batches),
+        cmocka_unit_test(shards_have_one_bubble),
+        cmocka_unit_test_teardown(later_shards_wait_for_all_stages, release_simulated),
         cmocka_unit_test(pipedream_uses_the_papers_versions),
         cmocka_unit_test(rows_are_in_the_fields_order),
         cmocka_unit_test(what_stands_around_computations_is_in_its_place),

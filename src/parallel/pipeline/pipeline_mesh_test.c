@@ -23,6 +23,7 @@ static void train_member(tt_member_t *m)
     tt_mesh_trained_t got;
     TT_EXPECT(m, tt_mesh_train(&c->training, m->group, &got) == TUTTI_OK);
     TT_EXPECT(m, strcmp(got.digest, c->wanted.digest) == 0);
+    TT_EXPECT(m, got.collected[0] == 0 || strcmp(got.collected, c->wanted.digest) == 0);
     TT_EXPECT(m, memcmp(got.losses, c->wanted.losses, sizeof got.losses) == 0);
     TT_EXPECT(m, memcmp(&got.evaluated, &c->wanted.evaluated, sizeof got.evaluated) == 0);
 }
@@ -32,6 +33,7 @@ static void expect_one_ranks_bits(tt_mesh_training_t training)
     case_t c = {.training = training};
     memset(&c.training.dp, 0, sizeof c.training - offsetof(tt_mesh_training_t, dp));
     tt_team_expect(1, 0, train_alone, &c);
+    assert_string_equal(c.wanted.collected, c.wanted.digest);
     assert_true(isfinite(c.wanted.losses[TT_MESH_STEPS - 1][0]));
     c.training = training;
     assert_true(memcmp(c.wanted.losses[0], c.wanted.losses[2], sizeof c.wanted.losses[0]) != 0);

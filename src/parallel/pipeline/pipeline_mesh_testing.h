@@ -14,6 +14,7 @@
 #include "comm/group/group_team.h"
 #include "compute/nn/layers/layer_linear.h"
 #include "compute/nn/module_impl.h"
+#include "core/kernel/reduce/tree.h"
 #include "core/tensor/device_testing.h"
 
 enum {
@@ -37,13 +38,16 @@ typedef struct {
     int dp, tp, pp; /* 0: 1 */
     const char *schedule;
     int stage; /* of ZeRO */
+    tutti_ddp_accumulate_t accumulate;
     bool sequence, recompute;
     const char *const *cut;
     int cut_count;
+    bool at_once;                         /* all shards of a row in one schedule */
+    const tutti_pipeline_schedule_t *own; /* of at_once; schedule NULL */
 } tt_mesh_training_t;
 
 typedef struct {
-    char digest[TUTTI_DIGEST_BYTES];
+    char digest[TUTTI_DIGEST_BYTES], collected[TUTTI_DIGEST_BYTES];
     double losses[TT_MESH_STEPS][TT_MESH_SHARDS_MAX], evaluated;
 } tt_mesh_trained_t;
 
@@ -142,6 +146,21 @@ static inline tutti_tensor_t *tt_mesh_loss(tutti_scope_t *s, tutti_tensor_t *con
                              : tutti_scaler_scale(t->scaler, s, tutti_mul_scalar(s, loss, 256));
 }
 
+/* ---- shards ---------------------------------------------------------------------------------- */
+
+static inline tt_leaves_t tt_mesh_share(const tt_mesh_trainer_t *t)
+{
+    return tt_tree_share(t->training->shards, tutti_mesh_size(t->mesh, "dp"),
+                         tutti_mesh_coordinate(t->mesh, "dp"));
+}
+
+/* In a plan: a row without shards has one. */
+static inline int tt_mesh_planned(const tt_mesh_trainer_t *t)
+{
+    const tt_leaves_t share = tt_mesh_share(t);
+    return t->training->at_once && share.end > share.begin ? share.end - share.begin : 1;
+}
+
 /* ---- training -------------------------------------------------------------------------------- */
 
 static inline tutti_status_t tt_mesh_open_ranks(tt_mesh_trainer_t *t, tutti_group_t *world)
@@ -159,17 +178,20 @@ static inline tutti_status_t tt_mesh_open_ranks(tt_mesh_trainer_t *t, tutti_grou
 static inline tutti_status_t tt_mesh_open_pipeline(tt_mesh_trainer_t *t)
 {
     const tt_mesh_training_t *training = t->training;
-    const tutti_pipeline_run_options_t run = {
-        .plan = {.schedule = training->schedule, .micro_batches = training->micro_batches},
-        .cut = training->cut,
-        .cut_count = training->cut_count,
-        .recompute = training->recompute,
-        .loss = tt_mesh_loss,
-        .loss_user = t};
+    const tutti_pipeline_run_options_t run = {.plan = {.schedule = training->schedule,
+                                                       .own = training->own,
+                                                       .micro_batches = training->micro_batches,
+                                                       .shards = tt_mesh_planned(t)},
+                                              .cut = training->cut,
+                                              .cut_count = training->cut_count,
+                                              .recompute = training->recompute,
+                                              .loss = tt_mesh_loss,
+                                              .loss_user = t};
     const tutti_ddp_options_t average = {.shards = training->shards,
                                          .uneven = training->is_uneven ? TUTTI_DDP_WEIGHTED
                                                                        : TUTTI_DDP_EVEN,
                                          .stage = training->stage,
+                                         .accumulate = training->accumulate,
                                          .bucket_bytes = 4096,
                                          .first_bucket_bytes = 1024,
                                          .units = {.kind = training->stage == 3 ? "block" : NULL}};
@@ -207,24 +229,36 @@ static inline void tt_mesh_close(tt_mesh_trainer_t *t)
 }
 
 /* Of the context's step and shard, the same on all ranks. */
+static inline void tt_mesh_draw(const tt_mesh_trainer_t *t, tutti_scope_t *s, tutti_tensor_t **x,
+                                tutti_tensor_t **y)
+{
+    const int64_t rows = 2 * t->training->micro_batches + 1;
+    const tutti_shape_t shape = TUTTI_SHAPE(rows, TT_MESH_CONTEXT);
+    *x = tutti_randint(s, TUTTI_I64, shape, 0, TT_MESH_VOCAB);
+    *y = tutti_randint(s, TUTTI_I64, shape, 0, TT_MESH_VOCAB);
+}
+
 static inline tutti_status_t tt_mesh_run(tt_mesh_trainer_t *t, bool trains, double *loss)
 {
     tutti_scope_t *s;
-    const int64_t rows = 2 * t->training->micro_batches + 1;
+    tutti_tensor_t *x, *y;
     TT_TRY(tutti_scope_open(t->ctx, &s));
-    const tutti_shape_t shape = TUTTI_SHAPE(rows, TT_MESH_CONTEXT);
-    tutti_tensor_t *x = tutti_randint(s, TUTTI_I64, shape, 0, TT_MESH_VOCAB),
-                   *y = tutti_randint(s, TUTTI_I64, shape, 0, TT_MESH_VOCAB);
+    tt_mesh_draw(t, s, &x, &y);
     const tutti_status_t status = (trains ? tutti_pipeline_step : tutti_pipeline_evaluate)(
         t->pipeline, &(tutti_pipeline_batch_t){&x, 1, &y, 1}, loss);
     const tutti_status_t closed = tutti_scope_close(s);
     return status < 0 ? status : closed;
 }
 
+static inline bool tt_mesh_is_empty(const tt_mesh_trainer_t *t, int step, int64_t shard)
+{
+    return t->training->is_uneven && step == 1 && shard == 1;
+}
+
 static inline tutti_status_t tt_mesh_run_shard(tt_mesh_trainer_t *t, int step, double *loss)
 {
     const int64_t shard = tutti_context_shard(t->ctx);
-    const bool is_empty = t->training->is_uneven && step == 1 && shard == 1;
+    const bool is_empty = tt_mesh_is_empty(t, step, shard);
     TT_TRY(t->training->is_uneven ? tutti_ddp_set_weight(t->ddp, is_empty ? 0 : shard + 1)
                                   : TUTTI_OK);
     if (t->training->accumulates && !is_empty) {
@@ -233,6 +267,30 @@ static inline tutti_status_t tt_mesh_run_shard(tt_mesh_trainer_t *t, int step, d
         tutti_ddp_no_sync(t->ddp, false);
     }
     return is_empty ? TUTTI_OK : tt_mesh_run(t, true, loss);
+}
+
+/* The row's shards in one schedule. */
+static inline tutti_status_t tt_mesh_run_shards(tt_mesh_trainer_t *t, int step, double *losses)
+{
+    tutti_scope_t *s;
+    const tt_leaves_t share = tt_mesh_share(t);
+    tutti_tensor_t *x[TT_MESH_SHARDS_MAX], *y[TT_MESH_SHARDS_MAX];
+    tutti_pipeline_shard_t shards[TT_MESH_SHARDS_MAX];
+    const int64_t outside = tutti_context_shard(t->ctx);
+    TT_TRY(tutti_scope_open(t->ctx, &s));
+    for (int i = 0; i < share.end - share.begin; i++) {
+        const int shard = share.begin + i;
+        tutti_context_set_shard(t->ctx, shard);
+        tt_mesh_draw(t, s, &x[i], &y[i]);
+        shards[i] = (tutti_pipeline_shard_t){.batch = {&x[i], 1, &y[i], 1},
+                                             .weight = t->training->is_uneven ? shard + 1 : 0,
+                                             .is_empty = tt_mesh_is_empty(t, step, shard)};
+    }
+    tutti_context_set_shard(t->ctx, outside);
+    const tutti_status_t status = tutti_pipeline_step_shards(
+        t->pipeline, shards, share.end - share.begin, &losses[share.begin]);
+    const tutti_status_t closed = tutti_scope_close(s);
+    return status < 0 ? status : closed;
 }
 
 static inline tutti_status_t tt_mesh_step_optim(tt_mesh_trainer_t *t)
@@ -249,7 +307,8 @@ static inline tutti_status_t tt_mesh_step_optim(tt_mesh_trainer_t *t)
 static inline tutti_status_t tt_mesh_step(tt_mesh_trainer_t *t, int step, double *losses)
 {
     tutti_context_set_step(t->ctx, step);
-    while (tutti_ddp_next_shard(t->ddp, t->ctx)) {
+    TT_TRY(t->training->at_once ? tt_mesh_run_shards(t, step, losses) : TUTTI_OK);
+    while (!t->training->at_once && tutti_ddp_next_shard(t->ddp, t->ctx)) {
         TT_TRY(tt_mesh_run_shard(t, step, &losses[tutti_context_shard(t->ctx)]));
     }
     TT_TRY(tutti_ddp_finish(t->ddp));
@@ -257,7 +316,7 @@ static inline tutti_status_t tt_mesh_step(tt_mesh_trainer_t *t, int step, double
 }
 
 /* The losses of all shards, on every rank. */
-static inline tutti_status_t tt_mesh_share(tt_mesh_trainer_t *t, tt_mesh_trained_t *out)
+static inline tutti_status_t tt_mesh_gather(tt_mesh_trainer_t *t, tt_mesh_trained_t *out)
 {
     tutti_tensor_t *x;
     TT_TRY(tutti_tensor_create(TUTTI_F64, TUTTI_SHAPE(TT_MESH_STEPS * TT_MESH_SHARDS_MAX), &x));
@@ -269,6 +328,26 @@ static inline tutti_status_t tt_mesh_share(tt_mesh_trainer_t *t, tt_mesh_trained
     return status;
 }
 
+static inline tutti_status_t tt_mesh_take(void *module, const char *name, tutti_tensor_t *x)
+{
+    return tutti_tensor_copy(tutti_module_find(module, name), x);
+}
+
+/* The digest of a module that is not cut, filled on the last rank of each row; else "". */
+static inline tutti_status_t tt_mesh_collect(tt_mesh_trainer_t *t, char digest[TUTTI_DIGEST_BYTES])
+{
+    tutti_module_t *all;
+    tutti_group_t *row = tutti_mesh_group(t->mesh, "pp");
+    const int last = tutti_group_size(row) - 1;
+    TT_TRY(tt_mesh_make(t->ctx, t->training, &all));
+    tutti_status_t status = tutti_pipeline_collect(t->pipeline, last, tt_mesh_take, all);
+    if (status >= 0 && tutti_group_rank(row) == last) {
+        status = tutti_module_digest(all, digest);
+    }
+    tutti_module_release(all);
+    return status;
+}
+
 static inline tutti_status_t tt_mesh_train_on(tt_mesh_trainer_t *t, tt_mesh_trained_t *out)
 {
     for (int i = 0; i < TT_MESH_STEPS; i++) {
@@ -276,8 +355,9 @@ static inline tutti_status_t tt_mesh_train_on(tt_mesh_trainer_t *t, tt_mesh_trai
     }
     tutti_context_set_step(t->ctx, 77);
     TT_TRY(tt_mesh_run(t, false, &out->evaluated));
-    TT_TRY(tt_mesh_share(t, out));
-    return tutti_pipeline_digest(t->pipeline, out->digest);
+    TT_TRY(tt_mesh_gather(t, out));
+    TT_TRY(tutti_pipeline_digest(t->pipeline, out->digest));
+    return tt_mesh_collect(t, out->collected);
 }
 
 static inline tutti_status_t tt_mesh_train(const tt_mesh_training_t *training, tutti_group_t *world,

@@ -70,6 +70,10 @@ static tutti_status_t take(void *user, tutti_scope_t *s, const tutti_tensor_t *m
                            const tutti_tensor_t *variance, double count)
 {
     struct tt_deferred_norm *at = user;
+    const tutti_pipeline_t *p = at->pipeline;
+    if (!tt_shard_is_first(p, tt_shard_of(p, p->place.action.micro_batch))) {
+        return TUTTI_OK; /* another shard's running statistics are those of the step */
+    }
     if (at->count == 0) {
         TT_TRY(copy(tt_scope_exec(s), at->mean, mean));
         TT_TRY(copy(tt_scope_exec(s), at->variance, variance));
@@ -187,7 +191,9 @@ tutti_status_t tt_norms_end_step(tutti_pipeline_t *p)
         return TUTTI_OK;
     }
     TT_TRY(tutti_scope_open(p->ctx, &s));
-    const tutti_status_t status = move_all(p, s);
+    tutti_status_t status = tt_shards_enter_end(p);
+    status = status < 0 ? status : move_all(p, s);
     const tutti_status_t closed = tutti_scope_close(s);
-    return status < 0 ? status : closed;
+    status = status < 0 ? status : closed;
+    return status < 0 ? status : tt_shards_leave_end(p);
 }

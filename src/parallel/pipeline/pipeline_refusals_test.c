@@ -16,9 +16,6 @@ static const char *const unknown[] = {"2", "nine"};
 static const char *const backwards[] = {"5", "2"};
 static const char *const few[] = {"5"};
 
-/* Of one's own, in which every number is right. */
-static tutti_pipeline_schedule_t two_shards;
-
 static const refusal_t refusals[] = {
     {{.plan = {.micro_batches = 4}}, "mlp", TUTTI_ERR_ARG, "no loss function"},
     {{.plan = {.schedule = "interleaved", .stages_per_rank = 5, .micro_batches = 6},
@@ -42,14 +39,6 @@ static const refusal_t refusals[] = {
      "mlp",
      TUTTI_ERR_ARG,
      "a plan of 2 ranks, and the group has 3"},
-    {{.plan = {.micro_batches = 4, .shards = 2}, .loss = tt_pipeline_loss},
-     "mlp",
-     TUTTI_ERR_UNSUPPORTED,
-     "a plan of 2 shards"},
-    {{.plan = {.own = &two_shards}, .loss = tt_pipeline_loss},
-     "mlp",
-     TUTTI_ERR_UNSUPPORTED,
-     "a plan of 2 shards: one is performed at a time"},
     {{.plan = {.schedule = "1f2b", .micro_batches = 4}, .loss = tt_pipeline_loss},
      "mlp",
      TUTTI_ERR_ARG,
@@ -76,12 +65,9 @@ static void be_refused(tt_member_t *m)
 static void what_cannot_be_is_refused_on_all_ranks(void **state)
 {
     (void)state;
-    const tutti_pipeline_options_t shards = {.ranks = 3, .micro_batches = 2, .shards = 2};
-    assert_int_equal(tutti_pipeline_plan(&shards, &two_shards), 0);
     for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
         tt_team_expect(3, 0, be_refused, (void *)(uintptr_t)&refusals[i]);
     }
-    tutti_pipeline_schedule_release(&two_shards);
 }
 
 enum { BATCHES, SCHEDULE, SUM, DEFERRED, MODULE, OWN, FROZEN, DTYPE, DIFFERENCES };

@@ -157,6 +157,43 @@ static void uses_are_added_in_the_order_of_forward(void **state)
     tutti_context_release(ctx);
 }
 
+/* ---- how deep a chain is taken apart ---------------------------------------------------------- */
+
+/* A chain in a chain, `depth` times; the innermost is two linears. */
+static tutti_status_t fill_deep(tutti_module_t *all, int depth)
+{
+    for (int i = 0; i < depth; i++) {
+        TT_TRY(tutti_sequential_add(all, &tutti_sequential_layer, NULL, &all));
+    }
+    TT_TRY(tt_add_linear(all, TT_PIPELINE_WIDTH, TT_PIPELINE_WIDTH));
+    return tt_add_linear(all, TT_PIPELINE_WIDTH, TT_PIPELINE_CLASSES);
+}
+
+static int count_parts(int depth)
+{
+    tutti_context_t *ctx;
+    tutti_module_t *net;
+    tutti_pipeline_t *pipeline;
+    const tutti_pipeline_run_options_t options = {.loss = tt_pipeline_loss};
+    assert_int_equal(tutti_context_create(NULL, &ctx), 0);
+    assert_int_equal(tutti_module_create(ctx, &tutti_sequential_layer, NULL, &net), 0);
+    assert_int_equal(fill_deep(net, depth), 0);
+    assert_int_equal(tutti_pipeline_create(ctx, net, NULL, &options, &pipeline), 0);
+    const int parts = tutti_pipeline_stats(pipeline).parts;
+    tutti_pipeline_release(pipeline);
+    tutti_module_release(net);
+    tutti_context_release(ctx);
+    return parts;
+}
+
+static void chains_are_taken_apart_as_deep_as_they_are(void **state)
+{
+    (void)state;
+    assert_int_equal(count_parts(0), 2);
+    assert_int_equal(count_parts(31), 2);
+    assert_int_equal(count_parts(32), 1); /* what is deeper stays whole */
+}
+
 /* ---- recomputation, evaluation --------------------------------------------------------------- */
 
 typedef struct {
@@ -285,6 +322,62 @@ static void stages_skip_a_step_together(void **state)
     tt_team_expect(3, 0, train_scaled_member, &want);
 }
 
+/* ---- memory of a gradient --------------------------------------------------------------------- */
+
+typedef struct {
+    tutti_tensor_t *grad;
+    bool is_alone;
+} kept_grad_t;
+
+static tutti_status_t look_at_holders(tutti_scope_t *s, tutti_module_call_t *call, void *user)
+{
+    (void)s;
+    (void)call;
+    kept_grad_t *kept = user;
+    kept->is_alone = tt_ref_is_unique(&kept->grad->storage->ref);
+    return TUTTI_OK;
+}
+
+static tutti_status_t run_step(tt_trainer_t *t, const tt_training_t *training, int step)
+{
+    double loss;
+    tutti_scope_t *s;
+    tutti_tensor_t *x, *y;
+    TT_TRY(tutti_scope_open(t->ctx, &s));
+    tt_make_batch(s, training, step, &x, &y);
+    TT_TRY(tutti_pipeline_step(t->pipeline, &(tutti_pipeline_batch_t){&x, 1, &y, 1}, &loss));
+    return tutti_scope_close(s);
+}
+
+/* Rank 0 has the first parameter. */
+static void step_behind_a_gradient(tt_member_t *m)
+{
+    tt_trainer_t t;
+    tutti_chain_link_t link;
+    kept_grad_t kept = {0};
+    const tutti_module_hooks_t hooks = {.before_forward = look_at_holders};
+    const tt_training_t training = {.model = "mlp", .micro_batches = 2};
+    TT_EXPECT(m, tt_trainer_open(&t, &training, m->group) == TUTTI_OK);
+    TT_EXPECT(m, run_step(&t, &training, 0) == TUTTI_OK);
+    TT_EXPECT(m, tutti_optim_step(t.opt) == TUTTI_OK);
+    if (m->rank == 0) {
+        kept.grad = tutti_tensor_retain(tutti_tensor_grad(tutti_module_find(t.net, "0.weight")));
+        TT_EXPECT(m, tutti_module_kind(t.net)->chain(t.net, 0, &link));
+        TT_EXPECT(m, tutti_module_add_hooks(link.module, &hooks, &kept) == TUTTI_OK);
+    }
+    tutti_optim_zero_grad(t.opt);
+    TT_EXPECT(m, run_step(&t, &training, 1) == TUTTI_OK);
+    TT_EXPECT(m, kept.is_alone == (m->rank == 0)); /* this test has it */
+    tutti_tensor_release(kept.grad);
+    tt_trainer_close(&t);
+}
+
+static void a_gradient_that_was_dropped_is_not_kept_for_the_next_step(void **state)
+{
+    (void)state;
+    tt_team_expect(2, 0, step_behind_a_gradient, NULL);
+}
+
 /* ---- a schedule of one's own ----------------------------------------------------------------- */
 
 static void train_own(tt_member_t *m)
@@ -321,6 +414,15 @@ static void a_schedule_of_ones_own_runs(void **state)
 {
     (void)state;
     run_own("0F0,0F1,0B0,0I1,0W1\n1F0,1I0,1F1,1B1,1W0\n", train_own); /* not canonical there */
+}
+
+/* Letters are taken by name, in whatever order the rows receive them. */
+static void receives_may_be_in_another_order_than_their_uses(void **state)
+{
+    (void)state;
+    run_own("0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B1,0RECV_B0,0B0,0B1\n"
+            "1RECV_F1,1RECV_F0,1F0,1F1,1B0,1SEND_B0,1B1,1SEND_B1\n",
+            train_own);
 }
 
 static void a_tied_weight_that_nobody_reduces_is_refused(void **state)
@@ -464,7 +566,10 @@ int main(void)
         cmocka_unit_test(an_evaluation_is_a_forward_in_evaluation_mode),
         cmocka_unit_test(ranks_may_be_devices_of_a_process),
         cmocka_unit_test(stages_skip_a_step_together),
+        cmocka_unit_test(a_gradient_that_was_dropped_is_not_kept_for_the_next_step),
         cmocka_unit_test(a_schedule_of_ones_own_runs),
+        cmocka_unit_test(receives_may_be_in_another_order_than_their_uses),
+        cmocka_unit_test(chains_are_taken_apart_as_deep_as_they_are),
         cmocka_unit_test(a_tied_weight_that_nobody_reduces_is_refused),
         cmocka_unit_test(a_failure_in_a_step_ends_it_everywhere),
     };

@@ -28,17 +28,59 @@ static double held_by(const tutti_pipeline_costs_t *costs, tutti_pipeline_kind_t
     }
 }
 
-static tutti_pipeline_load_t load_of(const tt_pipeline_walk_t *walk, int rank)
+/* Gradients of a rank: what tutti_pipeline_step_shards() holds. */
+typedef struct {
+    const tutti_pipeline_schedule_t *schedule;
+    int *left;     /* [stages][shards] B or W to come */
+    int *of_shard; /* [shards] those of the rank's stages together */
+    int stages;    /* of the rank */
+    int turn, held, held_max;
+} gradients_t;
+
+static void begin_gradients(gradients_t *g, int rank)
+{
+    const tutti_pipeline_schedule_t *schedule = g->schedule;
+    g->stages = g->turn = g->held = g->held_max = 0;
+    for (int stage = 0; stage < schedule->stages; stage++) {
+        g->stages += schedule->rank_of_stage[stage] == rank;
+    }
+    for (int shard = 0; shard < schedule->shards; shard++) {
+        g->of_shard[shard] = g->stages * schedule->micro_batches;
+        for (int stage = 0; stage < schedule->stages; stage++) {
+            g->left[stage * schedule->shards + shard] = schedule->micro_batches;
+        }
+    }
+}
+
+static void note_gradient(gradients_t *g, const tutti_pipeline_action_t *action)
+{
+    const tutti_pipeline_schedule_t *schedule = g->schedule;
+    const int shard = action->micro_batch / schedule->micro_batches;
+    int *left = &g->left[action->stage * schedule->shards + shard];
+    g->held += (*left)-- == schedule->micro_batches;
+    g->held_max = g->held > g->held_max ? g->held : g->held_max;
+    g->of_shard[shard]--;
+    while (g->turn + 1 < schedule->shards && g->of_shard[g->turn] == 0) {
+        g->turn++;
+        g->held -= g->stages;
+    }
+}
+
+static tutti_pipeline_load_t load_of(const tt_pipeline_walk_t *walk, int rank, gradients_t *g)
 {
     const tutti_pipeline_row_t *row = &walk->schedule->rows[rank];
     tutti_pipeline_load_t load = {0};
     double held = 0;
     bool has_begun = false;
+    begin_gradients(g, rank);
     for (int64_t i = 0; i < row->count; i++) {
         const tutti_pipeline_action_t *action = &row->actions[i];
         const tutti_pipeline_span_t *span = &walk->spans[rank][i];
         held += held_by(&walk->costs[walk->is_cost_of_stage ? action->stage : 0], action->kind);
         load.activations_max = held > load.activations_max ? held : load.activations_max;
+        if (action->kind == TUTTI_PIPELINE_B || action->kind == TUTTI_PIPELINE_W) {
+            note_gradient(g, action);
+        }
         if (takes_time(action->kind)) {
             load.begin = has_begun ? load.begin : span->begin;
             load.end = span->end;
@@ -47,20 +89,34 @@ static tutti_pipeline_load_t load_of(const tt_pipeline_walk_t *walk, int rank)
         }
     }
     load.idle = load.end - load.begin - load.busy;
+    load.accumulators_max = g->held_max;
     return load;
 }
 
-static void sum_up(const tt_pipeline_walk_t *walk, tutti_pipeline_simulation_t *out)
+static void sum_up_with(const tt_pipeline_walk_t *walk, gradients_t *g,
+                        tutti_pipeline_simulation_t *out)
 {
     double busy = 0;
     for (int rank = 0; rank < out->ranks; rank++) {
-        out->loads[rank] = load_of(walk, rank);
+        out->loads[rank] = load_of(walk, rank, g);
         const tutti_pipeline_load_t *load = &out->loads[rank];
         busy += load->busy;
         out->time = load->end > out->time ? load->end : out->time;
         out->work = load->busy > out->work ? load->busy : out->work;
     }
     out->bubble = out->time > 0 ? 1 - busy / (out->ranks * out->time) : 0;
+}
+
+static tutti_status_t sum_up(const tt_pipeline_walk_t *walk, tutti_pipeline_simulation_t *out)
+{
+    const size_t stages = (size_t)walk->schedule->stages, shards = (size_t)walk->schedule->shards;
+    gradients_t g = {.schedule = walk->schedule};
+    g.left = tt_alloc_array((stages + 1) * shards, sizeof *g.left, "simulated shards");
+    TT_TRY_ALLOC(g.left);
+    g.of_shard = g.left + stages * shards;
+    sum_up_with(walk, &g, out);
+    tt_free(g.left);
+    return TUTTI_OK;
 }
 
 /* ---- simulations ---- */
@@ -103,8 +159,7 @@ static tutti_status_t run(tt_pipeline_walk_t *walk, const tutti_pipeline_schedul
     if (status < 0) {
         return walk->has_failed ? status : tt_pipeline_explain_stop(walk);
     }
-    sum_up(walk, out);
-    return TUTTI_OK;
+    return sum_up(walk, out);
 }
 
 static tutti_status_t simulate(const tutti_pipeline_schedule_t *schedule,

@@ -162,16 +162,21 @@ static tutti_pipeline_t *pipeline_of(tt_slicer_t *slicer)
     return (tutti_pipeline_t *)(void *)((char *)slicer - offsetof(tutti_pipeline_t, slicer));
 }
 
+/* Replicas of this rank's stage: those that deal its parameters out further, or step all of them
+ * (DDP's stage 0). */
+static tutti_status_t agree_with_replicas(const tutti_pipeline_t *p, tutti_status_t status)
+{
+    tt_slicer_t *inner = p->slicer.inner;
+    return inner != NULL    ? inner->agree(inner, status)
+           : p->ddp != NULL ? tt_ddp_agree(p->ddp, status)
+                            : status;
+}
+
 /* Inside a batch a rank steps whole parameters of its own, and needs nobody (steps_alone). */
 static tutti_status_t agree(tt_slicer_t *slicer, tutti_status_t status)
 {
     const tutti_pipeline_t *p = pipeline_of(slicer);
-    tt_slicer_t *inner = slicer->inner;
-    if (p->steps_alone) {
-        return status;
-    }
-    status = inner != NULL ? inner->agree(inner, status) : status;
-    return tt_group_agree(p->group, status);
+    return p->steps_alone ? status : tt_group_agree(p->group, agree_with_replicas(p, status));
 }
 
 /* In a tensor of its own: a failed call may write into it later. */
@@ -220,7 +225,7 @@ static tutti_status_t stepped(tt_slicer_t *slicer, tutti_status_t status)
         return status;
     }
     tt_slicer_t *inner = slicer->inner;
-    status = inner != NULL ? inner->stepped(inner, status) : status;
+    status = inner != NULL ? inner->stepped(inner, status) : agree_with_replicas(p, status);
     TT_TRY(tt_group_agree(p->group, status));
     if (p->tie_count == 0) {
         return TUTTI_OK;
@@ -258,7 +263,7 @@ static tutti_status_t open_slice(tutti_pipeline_t *p, tt_pipeline_param_t *param
         return TT_FAIL(TUTTI_ERR_ARG, "pipeline: %s is not contiguous", param->name);
     }
     TT_TRY(open_row(p, x, x, param->owner == p->rank, &param->seen.values));
-    tt_slice_hang(x, &param->seen, &p->slicer);
+    TT_TRY(tt_slice_hang(x, &param->seen, &p->slicer));
     param->is_sliced = true;
     return TUTTI_OK;
 }
@@ -341,39 +346,44 @@ tutti_status_t tt_slices_show(tutti_pipeline_t *p, tt_pipeline_param_t *param)
     return TUTTI_OK;
 }
 
-static double sum_losses(const tutti_pipeline_t *p)
+static double sum_losses(const tutti_pipeline_t *p, int shard)
 {
     double loss = 0;
+    const int first = shard * p->micro_batches;
     for (int i = 0; i < p->own_count; i++) {
         for (int b = 0; p->own[i].index == p->stages - 1 && b < p->micro_batches; b++) {
-            loss += p->own[i].cells[b].loss;
+            loss += p->own[i].cells[first + b].loss;
         }
     }
     return loss;
 }
 
-/* numbers: the loss, then whether a parameter has a gradient. */
+/* numbers: the losses, then whether a parameter has a gradient. */
 static tutti_status_t tell_all(tutti_pipeline_t *p, double *numbers, int params)
 {
-    numbers[0] = sum_losses(p);
-    for (int i = 0; i < params; i++) {
-        numbers[i + 1] = has_own_grad(p, &p->params[i]);
+    double *has_grad = numbers + p->batch_count;
+    for (int shard = 0; shard < p->batch_count; shard++) {
+        numbers[shard] = sum_losses(p, shard);
     }
-    TT_TRY(p->ranks > 1 ? sum_numbers(p, numbers, (size_t)params + 1) : TUTTI_OK);
+    for (int i = 0; i < params; i++) {
+        has_grad[i] = has_own_grad(p, &p->params[i]);
+    }
+    TT_TRY(p->ranks > 1 ? sum_numbers(p, numbers, (size_t)(p->batch_count + params)) : TUTTI_OK);
     for (int i = 0; i < params; i++) {
         forget_grad(&p->params[i]);
-        TT_TRY(numbers[i + 1] > 0 ? tt_slices_show(p, &p->params[i]) : TUTTI_OK);
+        TT_TRY(has_grad[i] > 0 ? tt_slices_show(p, &p->params[i]) : TUTTI_OK);
     }
     return TUTTI_OK;
 }
 
-tutti_status_t tt_slices_end_step(tutti_pipeline_t *p, bool shows_grads, double *loss)
+tutti_status_t tt_slices_end_step(tutti_pipeline_t *p, bool shows_grads, double *losses)
 {
     const int params = shows_grads ? p->param_count : 0;
-    double *numbers = tt_alloc_array((size_t)params + 1, sizeof *numbers, "pipeline's numbers");
+    const size_t count = (size_t)(p->batch_count + params);
+    double *numbers = tt_alloc_array(count, sizeof *numbers, "pipeline's numbers");
     const tutti_status_t status = numbers == NULL ? TUTTI_ERR_NOMEM : tell_all(p, numbers, params);
-    if (status >= 0 && loss != NULL) {
-        *loss = numbers[0];
+    for (int shard = 0; status >= 0 && losses != NULL && shard < p->batch_count; shard++) {
+        losses[shard] = numbers[shard];
     }
     tt_free(numbers);
     return status;

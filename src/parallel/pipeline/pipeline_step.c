@@ -34,7 +34,7 @@ static void move_mail(void *user)
 static void advance_mail(void *user)
 {
     tutti_pipeline_t *p = user;
-    if (p->batch != NULL && p->status >= 0) {
+    if (p->batches != NULL && p->status >= 0) {
         const tutti_status_t status = check_ranks(p);
         (void)tt_pipeline_fail(p, status < 0 ? status : tt_mail_advance(p));
     }
@@ -42,20 +42,38 @@ static void advance_mail(void *user)
 
 /* ---- actions --------------------------------------------------------------------------------- */
 
+static tutti_status_t run_forward(tutti_pipeline_t *p, tt_stage_t *stage, int slot)
+{
+    const int shard = tt_shard_of(p, slot);
+    if (!p->trains) {
+        TT_TRY(tt_cell_forward(p, stage, slot));
+        return tt_cell_close(p, stage, slot);
+    }
+    TT_TRY(tt_shards_enter_forward(p, stage, shard));
+    TT_TRY(tt_cell_forward(p, stage, slot));
+    return tt_shards_leave_forward(p, stage, shard);
+}
+
+/* With which gradients of the stage's parameters come. */
+static tutti_status_t run_backward(tutti_pipeline_t *p, tt_stage_t *stage, int slot, tt_turn_t turn)
+{
+    TT_TRY(tt_cell_backward(p, stage, slot, turn));
+    return tt_shards_note(p, stage, tt_shard_of(p, slot));
+}
+
 static tutti_status_t run_action(tutti_pipeline_t *p, int64_t index)
 {
     const tutti_pipeline_action_t *action = &p->row.actions[index];
     tt_stage_t *stage = tt_pipeline_stage(p, action->stage);
     switch (action->kind) {
     case TUTTI_PIPELINE_F:
-        TT_TRY(tt_cell_forward(p, stage, action->micro_batch));
-        return p->trains ? TUTTI_OK : tt_cell_close(p, stage, action->micro_batch);
+        return run_forward(p, stage, action->micro_batch);
     case TUTTI_PIPELINE_B:
-        return tt_cell_backward(p, stage, action->micro_batch, TT_TURN_WHOLE);
+        return run_backward(p, stage, action->micro_batch, TT_TURN_WHOLE);
     case TUTTI_PIPELINE_I:
         return tt_cell_backward(p, stage, action->micro_batch, TT_TURN_INPUTS);
     case TUTTI_PIPELINE_W:
-        return tt_cell_backward(p, stage, action->micro_batch, TT_TURN_WEIGHTS);
+        return run_backward(p, stage, action->micro_batch, TT_TURN_WEIGHTS);
     case TUTTI_PIPELINE_STEP:
         return tt_versions_step(p, index);
     default: /* messages go with what they are about */
@@ -63,10 +81,14 @@ static tutti_status_t run_action(tutti_pipeline_t *p, int64_t index)
     }
 }
 
-static bool is_due(const tutti_pipeline_t *p, tutti_pipeline_kind_t kind)
+static bool is_due(const tutti_pipeline_t *p, const tutti_pipeline_action_t *action)
 {
-    const bool steps = kind == TUTTI_PIPELINE_STEP && p->versions != NULL; /* else the caller's */
-    return kind == TUTTI_PIPELINE_F || (p->trains && (kind <= TUTTI_PIPELINE_W || steps));
+    const tutti_pipeline_kind_t kind = action->kind;
+    if (kind == TUTTI_PIPELINE_STEP) {
+        return p->trains && p->versions != NULL; /* else the caller's */
+    }
+    return kind <= (p->trains ? TUTTI_PIPELINE_W : TUTTI_PIPELINE_F) &&
+           !tt_is_left_out(p, action->micro_batch);
 }
 
 /* At the weights that it wants. */
@@ -78,24 +100,23 @@ static tutti_status_t run_due(tutti_pipeline_t *p, int64_t index)
     return status < 0 ? status : p->status;
 }
 
-/* Whether the stage's gradients are whole behind an action. */
-static bool is_last(const tutti_pipeline_t *p, int64_t index)
+/* Gradients that come in an action may leave for DDP's average, or more are added to them. */
+static void say_last(tutti_pipeline_t *p, const tutti_pipeline_action_t *action)
 {
-    const tutti_pipeline_action_t *action = &p->row.actions[index], *next = action + 1,
-                                  *end = p->row.actions + p->row.count;
-    while (next < end && (next->stage != action->stage ||
-                          (next->kind != TUTTI_PIPELINE_B && next->kind != TUTTI_PIPELINE_W))) {
-        next++;
+    const int shard = tt_shard_of(p, action->micro_batch);
+    if (p->ddp != NULL && (action->kind == TUTTI_PIPELINE_B || action->kind == TUTTI_PIPELINE_W)) {
+        const bool is_last = tt_pipeline_stage(p, action->stage)->left[shard] == 1;
+        tutti_ddp_no_sync(p->ddp, p->is_held || !is_last);
     }
-    return next == end;
 }
 
-/* Gradients that come in an action may leave for DDP's average, or more are added to them. */
-static void say_last(const tutti_pipeline_t *p, int64_t index)
+/* Random numbers are a shard's. */
+static void name_shard(tutti_pipeline_t *p, int slot)
 {
-    const tutti_pipeline_kind_t kind = p->row.actions[index].kind;
-    if (p->ddp != NULL && (kind == TUTTI_PIPELINE_B || kind == TUTTI_PIPELINE_W)) {
-        tutti_ddp_no_sync(p->ddp, p->is_held || !is_last(p, index));
+    if (p->has_turns) {
+        p->shard =
+            p->first_shard + tt_shard_of(p, slot) * tutti_ddp_shard_stride(p->ddp);
+        tutti_context_set_shard(p->ctx, p->shard);
     }
 }
 
@@ -103,8 +124,9 @@ static tutti_status_t run_row(tutti_pipeline_t *p)
 {
     for (int64_t i = 0; i < p->row.count; i++) {
         const tutti_pipeline_action_t *action = &p->row.actions[i];
-        if (is_due(p, action->kind)) {
-            say_last(p, i);
+        if (is_due(p, action)) {
+            name_shard(p, action->micro_batch);
+            say_last(p, action);
             p->place = (tt_pipeline_place_t){.action = *action, .peer = -1, .is_begun = true};
             TT_TRY(check_ranks(p));
             TT_TRY(run_due(p, i));
@@ -142,7 +164,7 @@ static tutti_status_t check_tensors(const tutti_pipeline_t *p, const char *what,
     return TUTTI_OK;
 }
 
-static tutti_status_t check_batch(const tutti_pipeline_t *p, const tutti_pipeline_batch_t *batch)
+static tutti_status_t check_one(const tutti_pipeline_t *p, const tutti_pipeline_batch_t *batch)
 {
     if (tt_rank_of_stage(p, 0) == p->rank) {
         if (batch->input_count < 1) {
@@ -155,78 +177,79 @@ static tutti_status_t check_batch(const tutti_pipeline_t *p, const tutti_pipelin
                : TUTTI_OK;
 }
 
+static tutti_status_t check_batches(const tutti_pipeline_t *p)
+{
+    for (int i = 0; i < p->batch_count; i++) {
+        TT_TRY(p->batches[i].is_empty ? TUTTI_OK : check_one(p, &p->batches[i].batch));
+    }
+    return TUTTI_OK;
+}
+
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-static void begin_step(tutti_pipeline_t *p, const tutti_pipeline_batch_t *batch)
+static tutti_status_t begin_step(tutti_pipeline_t *p)
 {
-    p->batch = batch;
     p->place = (tt_pipeline_place_t){.peer = -1};
     p->step = p->ddp != NULL ? tutti_ddp_stats(p->ddp).steps : p->stats.steps;
     p->shard = tutti_context_shard(p->ctx);
     p->is_held = p->ddp != NULL && tt_ddp_is_held(p->ddp);
     for (int i = 0; i < p->own_count; i++) {
-        for (int b = 0; b < p->micro_batches; b++) {
+        for (int b = 0; b < p->slots; b++) {
             p->own[i].cells[b].loss = 0;
         }
     }
     tt_mail_begin_step(p);
     if (p->trains) {
-        tt_ties_begin_step(p);
         tt_slices_begin_step(p);
         tt_versions_begin_step(p);
         tt_norms_begin_step(p);
+        return tt_shards_begin_step(p);
     }
+    return TUTTI_OK;
 }
 
-static tutti_status_t finish(tutti_pipeline_t *p, double *loss)
+static tutti_status_t finish(tutti_pipeline_t *p, double *losses)
 {
     TT_TRY(tt_mail_end_step(p));
-    if (p->trains && p->ddp != NULL) {
+    if (p->trains && p->ddp != NULL && !p->has_turns) {
         tt_ddp_note_data(p->ddp);
     }
-    TT_TRY(p->trains ? tt_ties_end_step(p) : TUTTI_OK);
+    TT_TRY(p->trains ? tt_shards_end_step(p) : TUTTI_OK);
     TT_TRY(p->trains ? tt_norms_end_step(p) : TUTTI_OK);
     tt_versions_end_step(p);
-    return tt_slices_end_step(p, p->trains && p->ddp == NULL, loss);
+    return tt_slices_end_step(p, p->trains && p->ddp == NULL, losses);
 }
 
 /* Cells are open behind a failure alone. */
 static void close_cells(tutti_pipeline_t *p)
 {
     for (int i = 0; i < p->own_count; i++) {
-        for (int b = 0; b < p->micro_batches; b++) {
+        for (int b = 0; b < p->slots; b++) {
             (void)tt_cell_close(p, &p->own[i], b);
         }
     }
+    tt_shards_forget(p);
 }
 
-static tutti_status_t run_step(tutti_pipeline_t *p, const tutti_pipeline_batch_t *batch,
-                               double *loss)
+static tutti_status_t run_step(tutti_pipeline_t *p, double *losses)
 {
-    double found = 0;
-    begin_step(p, batch);
-    tutti_status_t status = check_batch(p, batch);
+    tutti_status_t status = begin_step(p);
+    status = status < 0 ? status : check_batches(p);
     status = status < 0 ? status : run_row(p);
     if (p->ddp != NULL) {
         tutti_ddp_no_sync(p->ddp, p->is_held);
     }
-    status = status < 0 ? status : finish(p, &found);
+    status = status < 0 ? status : finish(p, losses);
     if (status < 0) {
         (void)tt_pipeline_fail(p, status);
     }
-    p->batch = NULL;
     close_cells(p);
-    if (p->status < 0) {
-        return tt_fail_again(p->status, p->error);
-    }
-    if (loss != NULL) {
-        *loss = found;
-    }
-    return TUTTI_OK;
+    p->batches = NULL;
+    return p->status < 0 ? tt_fail_again(p->status, p->error) : TUTTI_OK;
 }
 
-static tutti_status_t run_in_mode(tutti_pipeline_t *p, const tutti_pipeline_batch_t *batch,
-                                  double *loss)
+static tutti_status_t run_in_mode(tutti_pipeline_t *p, const tutti_pipeline_shard_t *batches,
+                                  int count, double *losses)
 {
     tutti_context_t *ctx = p->ctx;
     const uint64_t calls = ctx->random_calls;
@@ -234,7 +257,9 @@ static tutti_status_t run_in_mode(tutti_pipeline_t *p, const tutti_pipeline_batc
     if (p->group != NULL) {
         tutti_context_add_idle(ctx, &p->idle);
     }
-    const tutti_status_t status = run_step(p, batch, loss);
+    p->batches = batches;
+    p->batch_count = count;
+    const tutti_status_t status = run_step(p, losses);
     if (p->group != NULL) {
         tutti_context_remove_idle(ctx, &p->idle);
     }
@@ -247,6 +272,15 @@ static tutti_status_t check_usable(const tutti_pipeline_t *p)
     return p->status < 0 ? tt_fail_again(p->status, p->error) : TUTTI_OK;
 }
 
+static tutti_status_t train(tutti_pipeline_t *p, const tutti_pipeline_shard_t *shards, int count,
+                            double *losses)
+{
+    p->trains = true;
+    TT_TRY(run_in_mode(p, shards, count, losses));
+    p->stats.steps++;
+    return TUTTI_OK;
+}
+
 tutti_status_t tutti_pipeline_step(tutti_pipeline_t *p, const tutti_pipeline_batch_t *batch,
                                    double *loss)
 {
@@ -254,17 +288,79 @@ tutti_status_t tutti_pipeline_step(tutti_pipeline_t *p, const tutti_pipeline_bat
     TT_WANT("pipeline_step", batch);
     TT_TRY(check_usable(p));
     TT_TRY(tt_versions_check(p));
-    p->trains = true;
-    TT_TRY(run_in_mode(p, batch, loss));
-    p->stats.steps++;
+    if (p->shards > 1) {
+        return TT_FAIL(TUTTI_ERR_STATE,
+                       "pipeline_step: the plan has %d shards: call tutti_pipeline_step_shards()",
+                       p->shards);
+    }
+    return train(p, &(tutti_pipeline_shard_t){.batch = *batch}, 1, loss);
+}
+
+/* ---- several shards -------------------------------------------------------------------------- */
+
+static tutti_status_t check_weights(const tutti_pipeline_t *p, const tutti_pipeline_shard_t *shards,
+                                    int count)
+{
+    for (int i = 0; i < count; i++) {
+        const bool is_one = !shards[i].is_empty && shards[i].weight >= 0 && shards[i].weight <= 1;
+        TT_TRY(is_one ? TUTTI_OK
+                      : tt_ddp_check_weight(p->ddp, shards[i].is_empty ? 0 : shards[i].weight));
+    }
     return TUTTI_OK;
 }
+
+static tutti_status_t check_shards(tutti_pipeline_t *p, const tutti_pipeline_shard_t *shards,
+                                   int count)
+{
+    int first, here;
+    if (p->ddp == NULL) {
+        return TT_FAIL(TUTTI_ERR_STATE, "pipeline_step_shards: a ddp adds up shards, on one rank, "
+                                        "too: tutti_pipeline_set_ddp() comes first");
+    }
+    if (tt_ddp_is_in_step(p->ddp)) {
+        return TT_FAIL(TUTTI_ERR_STATE, "pipeline_step_shards: the ddp is in a step: it begins all "
+                                        "shards itself, so do not call tutti_ddp_next_shard(), "
+                                        "and tutti_ddp_finish() behind it");
+    }
+    if (tt_ddp_is_held(p->ddp)) {
+        return TT_FAIL(TUTTI_ERR_STATE, "pipeline_step_shards: tutti_ddp_no_sync() is on, and the "
+                                        "call has all of each shard: take more micro-batches");
+    }
+    tutti_ddp_local_shards(p->ddp, &first, &here);
+    if (count != here || (count > 0 && count != p->shards)) {
+        return TT_FAIL(TUTTI_ERR_ARG,
+                       "pipeline_step_shards: %d shards; the ddp has %d on this rank, and "
+                       "plan.shards is %d",
+                       count, here, p->shards);
+    }
+    p->first_shard = first;
+    return check_weights(p, shards, count);
+}
+
+tutti_status_t tutti_pipeline_step_shards(tutti_pipeline_t *p, const tutti_pipeline_shard_t *shards,
+                                          int count, double *losses)
+{
+    TT_WANT("pipeline_step_shards", p);
+    TT_TRY(check_usable(p));
+    TT_TRY(check_shards(p, shards, count));
+    if (count == 0) {
+        return TUTTI_OK;
+    }
+    TT_WANT("pipeline_step_shards", shards);
+    p->driver.moves_buffers = p->has_turns = true;
+    const tutti_status_t status = train(p, shards, count, losses);
+    p->has_turns = false;
+    return status;
+}
+
+/* ---- evaluation ------------------------------------------------------------------------------ */
 
 static tutti_status_t evaluate(tutti_pipeline_t *p, const tutti_pipeline_batch_t *batch,
                                double *loss)
 {
     TT_TRY(tt_pipeline_summon(p));
-    return tt_pipeline_dismiss(p, run_in_mode(p, batch, loss));
+    const tutti_pipeline_shard_t one = {.batch = *batch};
+    return tt_pipeline_dismiss(p, run_in_mode(p, &one, 1, loss));
 }
 
 tutti_status_t tutti_pipeline_evaluate(tutti_pipeline_t *p, const tutti_pipeline_batch_t *batch,

@@ -2,7 +2,7 @@
  *
  *     part         0 (embedding)   1    2    3 (head)
  *     rank              0          0    1      1
- *     gradient        use 0                  use 1         one for each, over all micro-batches
+ *     gradient        use 0                  use 1         one for each, over a shard
  *     end of step   ◄────────── use 1 ──────────           to the rank of the first part, which
  *                   before + use 0 + use 1                 adds them in the order of forward
  *     optimizer     steps ───── values ─────────►          and gives the values to the others
@@ -62,6 +62,16 @@ static tutti_status_t count_uses(tutti_pipeline_t *p, const tt_pipeline_param_t 
     return TUTTI_OK;
 }
 
+static void close_uses(const tutti_pipeline_t *p, tt_tie_t *tie)
+{
+    for (int i = 0; i < tie->use_count; i++) {
+        tt_tensors_release(tie->uses[i].grads, (size_t)p->shards);
+        tt_free(tie->uses[i].grads);
+    }
+    tt_free(tie->uses);
+    *tie = (tt_tie_t){0};
+}
+
 static tutti_status_t add_tie(tutti_pipeline_t *p, tt_pipeline_param_t *param, tt_use_t *uses)
 {
     int count;
@@ -74,8 +84,14 @@ static tutti_status_t add_tie(tutti_pipeline_t *p, tt_pipeline_param_t *param, t
     TT_TRY_ALLOC(tie->uses);
     for (int i = 0; i < count; i++) {
         tie->uses[i] = uses[i];
+        tie->uses[i].grads =
+            tt_alloc_array((size_t)p->shards, sizeof(tutti_tensor_t *), "tied uses");
+        if (tie->uses[i].grads == NULL) {
+            close_uses(p, tie);
+            return TUTTI_ERR_NOMEM;
+        }
+        tie->use_count++;
     }
-    tie->use_count = count;
     tie->name = param->name;
     tie->tensor = param->tensor;
     p->tie_count++;
@@ -125,12 +141,9 @@ tutti_status_t tt_ties_open(tutti_pipeline_t *p)
 void tt_ties_close(tutti_pipeline_t *p)
 {
     for (int t = 0; t < p->tie_count; t++) {
-        for (int i = 0; i < p->ties[t].use_count; i++) {
-            tutti_tensor_release(p->ties[t].uses[i].grad);
-        }
         tutti_tensor_release(p->ties[t].before);
         tutti_tensor_release(p->ties[t].home);
-        tt_free(p->ties[t].uses);
+        close_uses(p, &p->ties[t]);
     }
     tt_free(p->ties);
     p->ties = NULL;
@@ -212,25 +225,25 @@ static tt_use_t *use_in(tt_tie_t *tie, int first, int end)
     return NULL;
 }
 
-tutti_status_t tt_ties_enter(tutti_pipeline_t *p, int first, int end)
+tutti_status_t tt_ties_enter(tutti_pipeline_t *p, int first, int end, int shard)
 {
     for (int t = 0; t < p->tie_count; t++) {
         const tt_use_t *use = use_in(&p->ties[t], first, end);
-        if (use != NULL && use->grad != NULL) {
-            TT_TRY(tutti_tensor_set_grad(p->ties[t].tensor, use->grad));
+        if (use != NULL && use->grads[shard] != NULL) {
+            TT_TRY(tutti_tensor_set_grad(p->ties[t].tensor, use->grads[shard]));
         }
     }
     return TUTTI_OK;
 }
 
-void tt_ties_leave(tutti_pipeline_t *p, int first, int end)
+void tt_ties_leave(tutti_pipeline_t *p, int first, int end, int shard)
 {
     for (int t = 0; t < p->tie_count; t++) {
         tt_use_t *use = use_in(&p->ties[t], first, end);
         if (use != NULL) {
             tutti_tensor_t *grad = take_grad(p->ties[t].tensor);
-            tutti_tensor_release(use->grad);
-            use->grad = grad;
+            tutti_tensor_release(use->grads[shard]);
+            use->grads[shard] = grad;
         }
     }
 }
@@ -238,14 +251,14 @@ void tt_ties_leave(tutti_pipeline_t *p, int first, int end)
 /* ---- the end of a step ----------------------------------------------------------------------- */
 
 /* Whether there is a gradient, then the gradient. */
-static tutti_status_t send_use(tutti_pipeline_t *p, tt_use_t *use, int owner)
+static tutti_status_t send_use(tutti_pipeline_t *p, tutti_tensor_t *grad, int owner)
 {
     tutti_tensor_t *flag, *host = NULL;
     TT_TRY(tt_tensor_new(p->ctx->cpu, TUTTI_U8, TUTTI_SHAPE(1), true, &flag));
-    *(uint8_t *)tutti_tensor_data(flag) = use->grad != NULL;
+    *(uint8_t *)tutti_tensor_data(flag) = grad != NULL;
     tutti_status_t status = tutti_send(p->group, flag, owner, TAG_TIE, NULL);
-    if (status >= 0 && use->grad != NULL) {
-        status = tt_tensor_on_host(use->grad, &host);
+    if (status >= 0 && grad != NULL) {
+        status = tt_tensor_on_host(grad, &host);
         status = status < 0 ? status : tutti_send(p->group, host, owner, TAG_TIE, NULL);
         tutti_tensor_release(host);
     }
@@ -270,74 +283,87 @@ static tutti_status_t receive_grad(tutti_pipeline_t *p, const tt_tie_t *tie, int
     return status;
 }
 
-static tutti_status_t receive_use(tutti_pipeline_t *p, const tt_tie_t *tie, tt_use_t *use)
+static tutti_status_t receive_use(tutti_pipeline_t *p, const tt_tie_t *tie, int from,
+                                  tutti_tensor_t **grad)
 {
     tutti_tensor_t *flag;
-    const int from = rank_of(p, use);
     TT_TRY(tt_tensor_new(p->ctx->cpu, TUTTI_U8, TUTTI_SHAPE(1), true, &flag));
     tutti_status_t status = tutti_recv(p->group, flag, from, TAG_TIE, NULL);
     if (status >= 0 && *(const uint8_t *)tutti_tensor_data(flag) != 0) {
-        status = receive_grad(p, tie, from, &use->grad);
+        status = receive_grad(p, tie, from, grad);
     }
     tutti_tensor_release(flag);
     return status;
 }
 
-static void forget(tt_tie_t *tie)
+static void forget(tt_tie_t *tie, int shard)
 {
     for (int i = 0; i < tie->use_count; i++) {
-        tutti_tensor_release(tie->uses[i].grad);
-        tie->uses[i].grad = NULL;
+        tt_tensors_release(&tie->uses[i].grads[shard], 1);
     }
     tutti_tensor_release(tie->before);
     tutti_tensor_release(tie->home);
     tie->before = tie->home = NULL;
 }
 
-static tutti_status_t add_up(tutti_pipeline_t *p, tt_tie_t *tie)
+static tutti_status_t add_up(tutti_pipeline_t *p, tt_tie_t *tie, int shard)
 {
     tutti_scope_t *s;
     TT_TRY(tutti_scope_open(p->ctx, &s));
     tutti_status_t status = begin_sum(p, tie);
     for (int i = 0; i < tie->use_count && status >= 0; i++) {
-        if (tie->uses[i].grad != NULL) {
+        tutti_tensor_t **grad = &tie->uses[i].grads[shard];
+        if (*grad != NULL) {
             tt_autograd_t *autograd;
             status = tt_autograd_ensure(tie->tensor, &autograd);
-            status = status < 0 ? status : tt_leaf_accumulate(s, tie->tensor, &tie->uses[i].grad);
+            status = status < 0 ? status : tt_leaf_accumulate(s, tie->tensor, grad);
         }
     }
     const tutti_status_t closed = tutti_scope_close(s);
     return status < 0 ? status : closed;
 }
 
-static tutti_status_t end_tie(tutti_pipeline_t *p, tt_tie_t *tie)
+static tutti_status_t end_tie(tutti_pipeline_t *p, tt_tie_t *tie, int shard)
 {
     const int owner = rank_of(p, &tie->uses[0]);
     for (int i = 0; i < tie->use_count; i++) {
         const int rank = rank_of(p, &tie->uses[i]);
         if (rank != owner && rank == p->rank) {
-            TT_TRY(send_use(p, &tie->uses[i], owner));
+            TT_TRY(send_use(p, tie->uses[i].grads[shard], owner));
         } else if (rank != owner && owner == p->rank) {
-            TT_TRY(receive_use(p, tie, &tie->uses[i]));
+            TT_TRY(receive_use(p, tie, rank, &tie->uses[i].grads[shard]));
         }
     }
     if (owner != p->rank) {
         return TUTTI_OK;
     }
-    TT_TRY(add_up(p, tie));
+    TT_TRY(add_up(p, tie, shard));
     return p->ddp != NULL && tutti_tensor_grad(tie->tensor) != NULL
                ? tt_ddp_take_gathered(p->ddp, tie->tensor)
                : TUTTI_OK;
 }
 
-tutti_status_t tt_ties_end_step(tutti_pipeline_t *p)
+tutti_status_t tt_ties_end_shard(tutti_pipeline_t *p, int shard, bool spans_ranks)
 {
     tutti_status_t status = TUTTI_OK;
     for (int t = 0; t < p->tie_count; t++) {
-        status = status < 0 || !is_mine(p, &p->ties[t]) ? status : end_tie(p, &p->ties[t]);
-        forget(&p->ties[t]);
+        tt_tie_t *tie = &p->ties[t];
+        if (is_mine(p, tie) && tt_tie_spans_ranks(p, tie) == spans_ranks) {
+            status = status < 0 ? status : end_tie(p, tie, shard);
+            forget(tie, shard);
+        }
     }
     return status;
+}
+
+bool tt_ties_await_ranks(const tutti_pipeline_t *p)
+{
+    bool awaits = false;
+    for (int t = 0; t < p->tie_count; t++) {
+        const tt_tie_t *tie = &p->ties[t];
+        awaits |= tt_tie_spans_ranks(p, tie) && rank_of(p, &tie->uses[0]) == p->rank;
+    }
+    return awaits;
 }
 
 /* ---- behind an optimizer's step -------------------------------------------------------------- */

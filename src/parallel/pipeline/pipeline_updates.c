@@ -165,11 +165,6 @@ static tutti_status_t find_updates(tutti_pipeline_t *p)
     return status;
 }
 
-static int64_t rows_of(const tutti_pipeline_t *p, int64_t total, int micro_batch)
-{
-    return total / p->micro_batches + (micro_batch < total % p->micro_batches ? 1 : 0);
-}
-
 int64_t tt_update_rows(const tutti_pipeline_t *p, int64_t total, int micro_batch)
 {
     if (p->versions == NULL) {
@@ -178,7 +173,7 @@ int64_t tt_update_rows(const tutti_pipeline_t *p, int64_t total, int micro_batch
     int64_t rows = 0;
     const int *updates = p->versions->updates;
     for (int b = 0; b < p->micro_batches; b++) {
-        rows += updates[b] == updates[micro_batch] ? rows_of(p, total, b) : 0;
+        rows += updates[b] == updates[micro_batch] ? tt_micro_batch_rows(p, total, b) : 0;
     }
     return rows;
 }
@@ -221,6 +216,12 @@ tutti_status_t tt_updates_open(tutti_pipeline_t *p)
 {
     if (!is_asynchronous(p)) {
         return TUTTI_OK;
+    }
+    if (p->shards > 1) {
+        return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
+                       "pipeline: %d shards, and stages of this schedule step inside a batch: take "
+                       "a schedule that steps at the end (flush), or one shard",
+                       p->shards);
     }
     TT_TRY(check_stages(p));
     TT_TRY(check_ties(p));

@@ -173,7 +173,7 @@ static tutti_status_t show_own(tutti_pipeline_t *p)
 
 tutti_status_t tt_versions_step(tutti_pipeline_t *p, int64_t index)
 {
-    TT_TRY(tt_ties_end_step(p)); /* each is one stage's */
+    TT_TRY(tt_ties_end_shard(p, 0, false)); /* each is one stage's */
     TT_TRY((p->versions->marks[index] & TT_VERSION_KEEP) != 0 ? keep_newest(p) : TUTTI_OK);
     TT_TRY(show_own(p));
     TT_TRY(step_alone(p));
@@ -296,15 +296,33 @@ static void set_optimizer(tutti_pipeline_t *p, tutti_optim_t *opt)
     }
 }
 
+/* All ranks have one, or none. */
+static tutti_status_t agree_on_optimizer(const tutti_pipeline_t *p, const tutti_optim_t *opt)
+{
+    bool lacks_one = opt == NULL; /* on some rank */
+    TT_TRY(tt_group_agree_again(p->group, opt == NULL ? TUTTI_OK : check_optimizer(p, opt),
+                                &lacks_one));
+    if (!lacks_one) {
+        return TUTTI_OK;
+    }
+    return tt_group_agree(
+        p->group, opt == NULL ? TUTTI_OK
+                              : TT_FAIL(TUTTI_ERR_MISMATCH,
+                                        "pipeline_set_optimizer: this rank gives one, and another "
+                                        "rank takes it away (NULL): none has one now"));
+}
+
 tutti_status_t tutti_pipeline_set_optimizer(tutti_pipeline_t *p, tutti_optim_t *opt)
 {
     TT_WANT("pipeline_set_optimizer", p);
     if (opt == NULL) { /* whatever has become of the others */
         set_optimizer(p, NULL);
-        return p->status < 0 ? TUTTI_OK : tt_group_agree(p->group, TUTTI_OK);
+        return p->status < 0 ? TUTTI_OK : agree_on_optimizer(p, NULL);
     }
     TT_TRY(tt_pipeline_fail(p, TUTTI_OK)); /* what failed before */
-    TT_TRY(tt_group_agree(p->group, check_optimizer(p, opt)));
-    set_optimizer(p, opt);
-    return TUTTI_OK;
+    const tutti_status_t status = agree_on_optimizer(p, opt);
+    if (status >= 0 || status == TUTTI_ERR_MISMATCH) {
+        set_optimizer(p, status < 0 ? NULL : opt);
+    }
+    return status;
 }

@@ -10,8 +10,6 @@
 #include "core/kernel/elementwise/combine.h"
 #include "parallel/reduce/local_sum.h"
 
-enum { LOOK_MS = 100 };
-
 /* ---- making and releasing -------------------------------------------------------------------- */
 
 /* Devices are numbered as they come. */
@@ -93,9 +91,10 @@ static tutti_status_t open_sums(const tt_reducer_t *reducer, tt_bucket_t *bucket
 {
     const tutti_tensor_t *grad = bucket->grad;
     const int hosted = reducer->share.end - reducer->share.begin;
-    int levels = hosted == 1 && is_wide(grad->dtype) ? 0 : sum_levels(reducer);
+    const bool is_alone = hosted == 1 || tt_reducer_has_rounds(reducer);
+    int levels = is_alone ? 0 : sum_levels(reducer);
     if (!is_wide(grad->dtype) && levels == 0) {
-        levels = 1; /* where the sum comes back */
+        levels = 1; /* what leaves alone, or where the sum comes back */
     }
     for (int i = 0; i < levels; i++) {
         TT_TRY(tt_reducer_new_flat(reducer, tt_combine_dtype(grad->dtype), grad->numel,
@@ -180,11 +179,15 @@ static tutti_status_t open_buckets(tt_reducer_t *reducer, const tt_tensor_list_t
     reducer->totals = tt_alloc_array((size_t)tutti_group_size(reducer->options.group),
                                      sizeof *reducer->totals, "reducer");
     TT_TRY_ALLOC(reducer->totals);
+    reducer->first_leaves = tt_alloc_array((size_t)tutti_group_size(reducer->options.group) + 1,
+                                           sizeof *reducer->first_leaves, "reducer");
+    TT_TRY_ALLOC(reducer->first_leaves);
     for (int b = 0; b < plan->bucket_count; b++) {
         const int member = plan->members[plan->buckets[b].first];
         TT_TRY(open_bucket(reducer, &reducer->buckets[b], &plan->buckets[b],
                            tt_listed(params, (size_t)member)->storage->device));
         TT_TRY(tt_reducer_open_slices(reducer, b, params));
+        TT_TRY(tt_reducer_open_rounds(reducer, b));
     }
     for (size_t i = 0; i < slots; i++) {
         TT_TRY(open_slot(reducer, (int)i, tt_listed(params, i)->shape));
@@ -208,6 +211,7 @@ static void close_buckets(tt_reducer_t *reducer)
         tt_bucket_t *bucket = &reducer->buckets[b];
         tutti_work_release(bucket->work);
         tutti_prepared_release(bucket->prepared);
+        tt_reducer_close_rounds(bucket);
         tt_reducer_close_slices(bucket);
         tutti_tensor_release(bucket->travel);
         tutti_tensor_release(bucket->grad);
@@ -221,7 +225,9 @@ static void close_buckets(tt_reducer_t *reducer)
     tt_free(reducer->slots);
     tt_free(reducer->buckets);
     tt_free(reducer->totals);
+    tt_free(reducer->first_leaves);
     reducer->totals = NULL;
+    reducer->first_leaves = NULL;
     reducer->tensors = NULL;
     reducer->slots = NULL;
     reducer->buckets = NULL;
@@ -296,6 +302,7 @@ void tt_reducer_begin_step(tt_reducer_t *reducer)
     reducer->step++;
     for (int b = 0; b < reducer->plan.bucket_count; b++) {
         reducer->buckets[b].state = TT_BUCKET_FILLING;
+        reducer->buckets[b].rounds.started = reducer->buckets[b].rounds.returned = 0;
     }
 }
 
@@ -314,7 +321,9 @@ void tt_reducer_begin_shard(tt_reducer_t *reducer, int shard)
     reducer->shard = shard;
     reducer->turn = 0;
     for (int b = 0; b < reducer->plan.bucket_count; b++) {
-        flush_grad(reducer, &reducer->buckets[b]);
+        if (!tt_reducer_has_rounds(reducer)) {
+            flush_grad(reducer, &reducer->buckets[b]);
+        }
         reducer->buckets[b].pending = reducer->plan.buckets[b].param_count;
     }
     for (int i = 0; i < reducer->plan.param_count; i++) {
@@ -366,6 +375,18 @@ static void merge_top(const tt_reducer_t *reducer, tt_bucket_t *bucket)
     tt_tree_merge(&bucket->stack);
 }
 
+/* The shard's part of the sum, which leaves alone. */
+static tutti_status_t push_leaf(const tt_reducer_t *reducer, tt_bucket_t *bucket, int64_t weight)
+{
+    tutti_tensor_t *leaf = is_wide(bucket->grad->dtype) ? bucket->grad : bucket->sums[0];
+    copy_values(reducer, leaf, bucket->grad);
+    if (bucket->travel != bucket->grad) {
+        round_values(reducer, bucket->travel, leaf);
+    }
+    bucket->rounds.leaf = leaf;
+    return scale(leaf, weight);
+}
+
 tutti_status_t tt_reducer_push(tt_reducer_t *reducer, int index, int64_t weight)
 {
     tt_bucket_t *bucket = &reducer->buckets[index];
@@ -373,6 +394,9 @@ tutti_status_t tt_reducer_push(tt_reducer_t *reducer, int index, int64_t weight)
     TT_TRY(fill_empty_slots(reducer, &reducer->plan.buckets[index]));
     if (bucket->near_grad != NULL) {
         TT_TRY(tutti_tensor_copy(bucket->grad, bucket->near_grad));
+    }
+    if (tt_reducer_has_rounds(reducer)) {
+        return push_leaf(reducer, bucket, weight);
     }
     tutti_tensor_t **piece = &bucket->pieces[bucket->stack.depth];
     tt_tree_push(&bucket->stack, reducer->shard, reducer->shard + 1);
@@ -483,6 +507,14 @@ static tutti_status_t start_hook(const tt_reducer_t *reducer, int index)
 tutti_status_t tt_reducer_start(tt_reducer_t *reducer, int index)
 {
     tt_bucket_t *bucket = &reducer->buckets[index];
+    if (tt_reducer_has_rounds(reducer)) {
+        TT_TRY(tt_reducer_wait(reducer, index)); /* the round before, where nothing was pushed */
+        TT_TRY(tt_reducer_want_result(reducer, index));
+        TT_TRY(tt_reducer_start_round(reducer, index));
+        bucket->state = TT_BUCKET_SENT;
+        bucket->started_ns = tt_clock_ns();
+        return TUTTI_OK;
+    }
     TT_ASSERT(bucket->state == TT_BUCKET_FILLING && bucket->work == NULL);
     TT_TRY(reducer->hook != NULL ? start_hook(reducer, index) : start_pieces(reducer, index));
     bucket->stack.depth = 0;
@@ -492,28 +524,6 @@ tutti_status_t tt_reducer_start(tt_reducer_t *reducer, int index)
 }
 
 /* ---- and comes back -------------------------------------------------------------------------- */
-
-/* A hook's call may be one of another group, whose ranks do not hear that this one was given up. */
-static tutti_status_t wait_for(const tt_reducer_t *reducer, tutti_work_t *work)
-{
-    tutti_group_t *group = reducer->options.group;
-    tutti_status_t status;
-    while ((status = tutti_work_wait(work, LOOK_MS)) == TUTTI_PENDING) {
-        TT_TRY(group->backend->status(group->state));
-    }
-    return status;
-}
-
-tutti_status_t tt_reducer_wait(tt_reducer_t *reducer, int index)
-{
-    tt_bucket_t *bucket = &reducer->buckets[index];
-    TT_ASSERT(bucket->state != TT_BUCKET_FILLING);
-    if (bucket->state == TT_BUCKET_SENT) {
-        TT_TRY(bucket->work != NULL ? wait_for(reducer, bucket->work) : TUTTI_OK);
-        tt_reducer_take_back(bucket);
-    }
-    return TUTTI_OK;
-}
 
 static void divide(const tt_reducer_t *reducer, const tt_bucket_t *bucket)
 {

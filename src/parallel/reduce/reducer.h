@@ -29,6 +29,11 @@
  * Buckets can come and go (is_transient): their memory is there from the first gradient of a step,
  * or push, until they are back; what comes back is in tensors of its own, of the slice.
  *
+ * Sums can stay sharded (keeps_sums_sharded): a bucket leaves in each round, that is, with one
+ * shard of every rank, and each rank adds up what comes for its slice (reducer_rounds.c). Then
+ *
+ *     FILLING ── start ──> SENT ── back ──> FILLING     in all rounds but the last one
+ *
  * Gradients of parameters on a device lie there, and go through the host's memory: what ranks share
  * is that.
  *
@@ -67,6 +72,24 @@ typedef enum {
     TT_SLOT_WHOLE,
 } tt_slot_state_t;
 
+/* Leaves of so many ranks, from one on, which are a node of the tree. */
+typedef struct {
+    int first_rank, count;
+    tutti_prepared_t *prepared;
+} tt_round_call_t;
+
+/* Of a bucket whose sums stay sharded: reducer_rounds.c's. */
+typedef struct {
+    int started, returned;                   /* rounds of the step under way */
+    tutti_tensor_t *sums[TT_TREE_DEPTH_MAX]; /* [sum_count] of this rank's slice; the first is
+                                                own_total, the others are there within steps */
+    int sum_count;
+    tutti_tensor_t *coming[TT_TREE_DEPTH_MAX]; /* borrowed from those: of the round under way */
+    tutti_tensor_t *leaf;   /* [numel] borrowed: what leaves; NULL: nothing of this rank */
+    tt_round_call_t *calls; /* [call_count] those that rounds of a step have */
+    int call_count;
+} tt_bucket_rounds_t;
+
 typedef struct {
     tt_bucket_state_t state;
     int pending;        /* slots that are not whole in the shard under way */
@@ -92,6 +115,7 @@ typedef struct {
     tt_tree_stack_t stack;
     double divisor;
 
+    tt_bucket_rounds_t rounds;  /* pieces and stack are those of this rank's slice then */
     void *hook_data;            /* what a hook keeps of it */
     tutti_work_t *work;         /* NULL also when a hook has nothing under way */
     tutti_prepared_t *prepared; /* the all_reduce of every step, once it has been made; or NULL */
@@ -118,9 +142,12 @@ typedef struct {
                                    average */
     bool is_weighted;           /* shards may weigh other than 1 */
     bool divides_late;          /* what to divide by is known when all buckets are back */
-    bool adds_locally;          /* not exact: one piece of each rank, whatever it hosts */
+    bool adds_locally;          /* not exact: one piece of each rank, whatever it hosts; without
+                                   rounds */
 
-    bool is_transient;  /* buckets come and go; they are scattered */
+    bool is_transient;       /* buckets come and go; they are scattered */
+    bool keeps_sums_sharded; /* of those: where there are more shards than ranks, which host them in
+                                turn */
     bool gives_results; /* of those what comes back goes, too, when its user lets it (let_go) */
     const int *units;   /* [parameters] a bucket has parameters of one unit; NULL: of any */
 
@@ -144,6 +171,7 @@ typedef struct {
     tt_bucket_t *buckets;     /* [plan.bucket_count] */
     int64_t *totals;          /* [ranks] elements of slices of all buckets; more that is cut goes on
                                  from there */
+    int *first_leaves;        /* [ranks + 1] room, for rounds */
     tt_reducer_slot_t *slots; /* [plan.param_count] */
     tutti_tensor_t **tensors; /* [2][plan.param_count] parameters, then gradients, as plan.members;
                                  borrowed */
@@ -183,9 +211,6 @@ tutti_status_t tt_reducer_want(tt_reducer_t *reducer, int bucket);
 void tt_reducer_keep_memory(tt_reducer_t *reducer);
 void tt_reducer_give_memory(tt_reducer_t *reducer);
 
-/* A bucket whose call has ended is back. */
-void tt_reducer_take_back(tt_bucket_t *bucket);
-
 /* Of the first `count` buckets, those that have come back let go. */
 void tt_reducer_collect(tt_reducer_t *reducer, int count);
 
@@ -218,8 +243,37 @@ tutti_status_t tt_reducer_push(tt_reducer_t *reducer, int bucket, int64_t weight
 /* It leaves with what has been pushed. */
 tutti_status_t tt_reducer_start(tt_reducer_t *reducer, int bucket);
 
+/* How often a bucket leaves in a step: 1 unless sums stay sharded. */
+static inline bool tt_reducer_has_rounds(const tt_reducer_t *reducer)
+{
+    const tt_reducer_options_t *o = &reducer->options;
+    return o->keeps_sums_sharded && o->shards > tutti_group_size(o->group);
+}
+
+static inline int tt_reducer_rounds(const tt_reducer_t *reducer)
+{
+    const int shards = reducer->options.shards, size = tutti_group_size(reducer->options.group);
+    return tt_reducer_has_rounds(reducer) ? (shards + size - 1) / size : 1;
+}
+
+/* reducer_rounds.c: of a bucket whose own tensors are there; then a round of it leaves, and has
+ * come back. */
+tutti_status_t tt_reducer_open_rounds(const tt_reducer_t *reducer, int bucket);
+void tt_reducer_close_rounds(tt_bucket_t *bucket);
+tutti_status_t tt_reducer_start_round(tt_reducer_t *reducer, int bucket);
+void tt_reducer_end_round(const tt_reducer_t *reducer, tt_bucket_t *bucket);
+
+/* Bytes that this rank sends in a step, if no other one is on its host: with and without sums that
+ * stay sharded. 0 where buckets are not cut. */
+int64_t tt_reducer_traffic(const tt_reducer_t *reducer, bool keeps_sums_sharded);
+
 /* Whether the ranks' 16-bit gradients, one from each, are what travels. */
-bool tt_reducer_is_narrow(const tt_reducer_t *reducer, const tt_bucket_t *bucket);
+static inline bool tt_reducer_is_narrow(const tt_reducer_t *reducer, const tt_bucket_t *bucket)
+{
+    const tt_reducer_options_t *o = &reducer->options;
+    return bucket->travel != NULL && reducer->hook == NULL && !o->divides_late && !o->is_weighted &&
+           o->shards == tutti_group_size(o->group);
+}
 
 /* Whether it has come back: looks, or waits for it. */
 bool tt_reducer_is_back(tt_reducer_t *reducer, int bucket);

@@ -10,11 +10,12 @@
  * that goes another way on each of them, and the wait is longer than a rank is late. Where one has
  * less to compute it happens in every step, and the wait is short.
  */
+#include "comm/group/group_impl.h"
 #include "comm/group/transient.h"
 #include "core/base/integers.h"
 #include "parallel/reduce/reducer.h"
 
-enum { UNDER_WAY_MAX = 2, PATIENCE_MS = 100, LONG_PATIENCE_MS = 10000 };
+enum { UNDER_WAY_MAX = 2, PATIENCE_MS = 100, LONG_PATIENCE_MS = 10000, LOOK_MS = 100 };
 
 static const char reason[] =
     "it is a part of a bucket of gradients, which ranks have only until it "
@@ -136,6 +137,9 @@ void tt_reducer_let_result_go(const tt_reducer_t *reducer, int index)
 tutti_status_t tt_reducer_want(tt_reducer_t *reducer, int index)
 {
     const tt_bucket_t *bucket = &reducer->buckets[index];
+    if (tt_reducer_has_rounds(reducer)) {
+        TT_TRY(tt_reducer_wait(reducer, index)); /* it leaves once more */
+    }
     if (!is_away(bucket->grad)) {
         return TUTTI_OK;
     }
@@ -145,13 +149,6 @@ tutti_status_t tt_reducer_want(tt_reducer_t *reducer, int index)
         let_go(bucket); /* what has come */
     }
     return status;
-}
-
-bool tt_reducer_is_narrow(const tt_reducer_t *reducer, const tt_bucket_t *bucket)
-{
-    const tt_reducer_options_t *o = &reducer->options;
-    return bucket->travel != NULL && reducer->hook == NULL && !o->divides_late && !o->is_weighted &&
-           o->shards == tutti_group_size(o->group);
 }
 
 static int64_t bytes_of(const tt_reducer_t *reducer, const tt_bucket_t *bucket)
@@ -185,12 +182,52 @@ void tt_reducer_give_memory(tt_reducer_t *reducer)
     reducer->kept_bytes = 0;
 }
 
-void tt_reducer_take_back(tt_bucket_t *bucket)
+/* The pieces of this rank's slice have become one. */
+static void let_sums_go(const tt_bucket_t *bucket)
+{
+    for (int i = 1; i < bucket->rounds.sum_count; i++) {
+        evict(bucket->rounds.sums[i]);
+    }
+}
+
+/* Its call has ended. */
+static void take_back(const tt_reducer_t *reducer, tt_bucket_t *bucket)
 {
     tutti_work_release(bucket->work);
     bucket->work = NULL;
     bucket->state = TT_BUCKET_BACK;
     let_go(bucket);
+    if (!tt_reducer_has_rounds(reducer)) {
+        return;
+    }
+    tt_reducer_end_round(reducer, bucket);
+    if (bucket->rounds.returned < tt_reducer_rounds(reducer)) {
+        bucket->state = TT_BUCKET_FILLING;
+    } else {
+        let_sums_go(bucket);
+    }
+}
+
+/* A hook's call may be one of another group, whose ranks do not hear that this one was given up. */
+static tutti_status_t wait_for(const tt_reducer_t *reducer, tutti_work_t *work)
+{
+    tutti_group_t *group = reducer->options.group;
+    tutti_status_t status;
+    while ((status = tutti_work_wait(work, LOOK_MS)) == TUTTI_PENDING) {
+        TT_TRY(group->backend->status(group->state));
+    }
+    return status;
+}
+
+tutti_status_t tt_reducer_wait(tt_reducer_t *reducer, int index)
+{
+    tt_bucket_t *bucket = &reducer->buckets[index];
+    TT_ASSERT(bucket->state != TT_BUCKET_FILLING || tt_reducer_has_rounds(reducer));
+    if (bucket->state == TT_BUCKET_SENT) {
+        TT_TRY(bucket->work != NULL ? wait_for(reducer, bucket->work) : TUTTI_OK);
+        take_back(reducer, bucket);
+    }
+    return TUTTI_OK;
 }
 
 bool tt_reducer_is_back(tt_reducer_t *reducer, int index)
@@ -198,7 +235,7 @@ bool tt_reducer_is_back(tt_reducer_t *reducer, int index)
     tt_bucket_t *bucket = &reducer->buckets[index];
     if (bucket->state == TT_BUCKET_SENT &&
         (bucket->work == NULL || tutti_work_test(bucket->work) == TUTTI_OK)) {
-        tt_reducer_take_back(bucket);
+        take_back(reducer, bucket);
     }
     return bucket->state >= TT_BUCKET_BACK;
 }

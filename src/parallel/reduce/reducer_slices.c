@@ -70,7 +70,7 @@ static tutti_status_t open_apart(const tt_reducer_t *reducer, tt_bucket_t *bucke
     TT_TRY(tt_reducer_new_result(reducer, bucket->result->dtype, count, &bucket->own_result));
     if (bucket->total->dtype == bucket->result->dtype) {
         bucket->own_total = tutti_tensor_retain(bucket->own_result);
-    } else if (o->divides_late || o->adds_locally) {
+    } else if (o->divides_late || o->adds_locally || tt_reducer_has_rounds(reducer)) {
         TT_TRY(tt_reducer_new_result(reducer, bucket->total->dtype, count, &bucket->own_total));
     }
     if (bucket->travel == NULL) {

@@ -12,10 +12,12 @@
 #include <tutti/autograd.h>
 #include <tutti/context.h>
 #include <tutti/diagnose.h>
+#include <tutti/modes.h>
 #include <tutti/nn_layers.h>
 #include <tutti/op_math.h>
 #include <tutti/op_reduce.h>
 #include <tutti/op_shape.h>
+#include <tutti/optim.h>
 #include <tutti/tensor_parallel.h>
 
 #include "compute/nn/module_impl.h"
@@ -179,15 +181,15 @@ typedef struct {
     const char *text;
 } refused_t;
 
-static void try_rules(tt_member_t *m)
+static void expect_refused(tt_member_t *m, const refused_t *r,
+                           const tutti_transformer_block_options_t *block)
 {
-    const refused_t *r = m->user;
     place_t p = {0};
     char before[TUTTI_DIGEST_BYTES], after[TUTTI_DIGEST_BYTES];
     const tutti_parallel_options_t options = {.shards = r->shards,
                                               .rules = r->rule_count > 0 ? r->rules : NULL,
                                               .rule_count = r->rule_count};
-    TT_EXPECT(m, open_place(&p, &tutti_transformer_block_layer, &block_options) == TUTTI_OK);
+    TT_EXPECT(m, open_place(&p, &tutti_transformer_block_layer, block) == TUTTI_OK);
     TT_EXPECT(m, tutti_module_digest(p.net, before) == TUTTI_OK);
     TT_EXPECT(m, tutti_parallelize(p.net, m->group, &options) == r->status);
     if (strstr(tutti_last_error(), r->text) == NULL) {
@@ -200,6 +202,30 @@ static void try_rules(tt_member_t *m)
     TT_EXPECT(m, close_place(&p) == TUTTI_OK);
 }
 
+static void try_rules(tt_member_t *m)
+{
+    expect_refused(m, m->user, &block_options);
+}
+
+/* Six heads, of which each two share keys: half a group is no shard. */
+static void try_groups(tt_member_t *m)
+{
+    tutti_transformer_block_options_t block = block_options;
+    block.kv_heads = 3;
+    expect_refused(m, m->user, &block);
+}
+
+static void groups_of_heads_are_not_cut(void **state)
+{
+    (void)state;
+    refused_t r = {.shards = 2,
+                   .status = TUTTI_ERR_ARG,
+                   .text = "3 heads of keys and values are not divisible by 2 shards: choose "
+                           "shards that divide them (3 at most), or a number of them that is a "
+                           "multiple of 2"};
+    tt_team_expect_quietly(2, 20000, try_groups, &r);
+}
+
 static void bad_plans_are_named_and_change_nothing(void **state)
 {
     (void)state;
@@ -209,7 +235,18 @@ static void bad_plans_are_named_and_change_nothing(void **state)
          2,
          TUTTI_ERR_NOT_FOUND,
          "no module is called \"qvk\"; the nearest names are \"qkv\""},
+        {{{.pattern = "dwon"}},
+         1,
+         2,
+         TUTTI_ERR_NOT_FOUND,
+         "the nearest names are \"down\", \"proj\", \"ln1\""},
         {{{.pattern = "ln*"}}, 1, 2, TUTTI_ERR_UNSUPPORTED, "ln1, a layer_norm"},
+        {{{.pattern = "ln?", .style = TUTTI_PARALLEL_INPUT},
+          {.pattern = "ln2", .style = TUTTI_PARALLEL_INPUT}},
+         2,
+         2,
+         TUTTI_ERR_ARG,
+         "two rules are for ln2: input and input"},
         {{{.pattern = "up"}, {.pattern = "u?", .style = TUTTI_PARALLEL_ROW}},
          2,
          2,
@@ -284,6 +321,8 @@ static void try_other_rules(tt_member_t *m)
         {.pattern = "up", .parts = 2},
         {.pattern = "up", .unit = 5},
         {.pattern = "up", .part_sizes = {8, 12}, .parts = 2},
+        {.pattern = "up", .part_sizes = {8, 6, 6}, .parts = 3},
+        {.pattern = "up", .part_sizes = {8, 4, 8}, .parts = 3},
         {.pattern = "up"},
         {.pattern = "down", .style = TUTTI_PARALLEL_ROW},
         {.pattern = "", .style = TUTTI_PARALLEL_INPUT, .how = {.grad = tutti_partial(TUTTI_SUM)}},
@@ -416,6 +455,48 @@ static void nobody_waits_for_a_rank_that_failed(void **state)
     tt_team_expect_quietly(2, 100000, fail_inside, &in_backward);
 }
 
+static void fail_leaf(tutti_scope_t *s, tutti_tensor_t *leaf, void *user)
+{
+    (void)leaf, (void)user;
+    (void)tutti_scope_fail(s, TT_FAIL(TUTTI_ERR_IO, "it fails here"));
+}
+
+/* Rank 1 fails when it takes the gradients of the weights, in a turn of their own. */
+static void fail_in_second_turn(tt_member_t *m)
+{
+    place_t p = {0};
+    tutti_backward_run_t *run;
+    TT_EXPECT(m, open_place(&p, &tutti_transformer_block_layer, &block_options) == TUTTI_OK);
+    TT_EXPECT(m, tutti_parallelize(p.net, m->group, NULL) == TUTTI_OK);
+    tutti_tensor_t *x = tutti_ones(p.s, TUTTI_F32, TUTTI_SHAPE(BATCH, LENGTH, WIDTH)), *grad;
+    TT_EXPECT(m, tutti_tensor_set_requires_grad(x, true) == TUTTI_OK);
+    for (int i = 0; i < 2; i++) { /* the first run is given up, and ends nothing */
+        const tutti_root_t root = {.tensor = tutti_sum(p.s, tutti_forward(p.s, p.net, x))};
+        TT_EXPECT(m, tutti_backward_inputs(p.s, &root, 1, NULL, &x, 1, &grad, &run) == TUTTI_OK);
+        if (i == 0) {
+            tutti_backward_release(run);
+        }
+    }
+    tutti_tensor_t *weight = tutti_module_find(p.net, "ln1.weight");
+    TT_EXPECT(m, weight != NULL);
+    if (m->rank == 1) {
+        TT_EXPECT(m, tutti_tensor_on_accumulate(weight, fail_leaf, m) == TUTTI_OK);
+    }
+    tutti_status_t status = tutti_backward_weights(run);
+    if (m->rank == 0 && status >= 0) { /* perhaps it needed nothing of rank 1 */
+        status = tutti_barrier(m->group, NULL);
+    }
+    TT_EXPECT(m, status == (m->rank == 1 ? TUTTI_ERR_IO : TUTTI_ERR_ABORTED));
+    tutti_tensor_remove_hooks(weight, m);
+    (void)close_place(&p);
+}
+
+static void nobody_waits_for_a_second_turn_that_failed(void **state)
+{
+    (void)state;
+    tt_team_expect_quietly(2, 100000, fail_in_second_turn, NULL);
+}
+
 /* Rank 1 has nothing to give to the module: what made its input has failed. It stays until rank 0
  * has heard of it. */
 static void pass_a_failure(tt_member_t *m)
@@ -504,13 +585,13 @@ static void nobody_waits_for_a_rank_that_cannot_look(void **state)
 }
 
 /* Every allocation of a step on one rank, and of cutting the module, fails once. */
-static void fail_allocations(tt_member_t *m)
+static void fail_allocations_of(tt_member_t *m, const tutti_module_ops_t *kind, const void *with)
 {
     bool has_failed = true;
     for (size_t n = 1; has_failed && m->failure[0] == 0; n++) {
         const tutti_parallel_options_t options = {.shards = 3, .sequence = n % 2 == 0};
         place_t p = {0};
-        TT_EXPECT(m, open_place(&p, &tutti_mlp_layer, &mlp_options) == TUTTI_OK);
+        TT_EXPECT(m, open_place(&p, kind, with) == TUTTI_OK);
         tutti_tensor_t *x = tutti_ones(p.s, TUTTI_F32, TUTTI_SHAPE(BATCH, 6, WIDTH));
         (void)tutti_tensor_set_requires_grad(x, true);
         tt_alloc_fail_at(n);
@@ -526,25 +607,125 @@ static void fail_allocations(tt_member_t *m)
     }
 }
 
+static void fail_allocations(tt_member_t *m)
+{
+    fail_allocations_of(m, &tutti_mlp_layer, &mlp_options);
+    fail_allocations_of(m, &tutti_transformer_block_layer, &block_options);
+}
+
 static void no_allocation_that_fails_is_lost(void **state)
 {
     (void)state;
     tt_team_expect(1, 20000, fail_allocations, NULL);
 }
 
+/* ---- memory that is missing on one rank ------------------------------------------------------- */
+
+typedef enum { CUT, SCALE, LACKS } lack_t;
+
+typedef struct {
+    lack_t what;
+    size_t nth;
+    pthread_barrier_t both;
+    tutti_status_t statuses[2];
+} torture_t;
+
+typedef struct {
+    place_t place;
+    tutti_optim_t *opt;
+    tutti_scaler_t *scaler;
+} trainer_t;
+
+static tutti_status_t open_trainer(trainer_t *t, tt_member_t *m, lack_t what)
+{
+    place_t *p = &t->place;
+    const tutti_scaler_options_t options = {.group = m->group};
+    TUTTI_CHECK(open_place(p, &tutti_mlp_layer, &mlp_options));
+    TUTTI_CHECK(tutti_scaler_create(&options, &t->scaler));
+    TUTTI_CHECK(tutti_optim_create(p->ctx, &tutti_sgd, NULL, &t->opt));
+    TUTTI_CHECK(tutti_optim_add_module(t->opt, p->net, NULL, NULL));
+    if (what == CUT) {
+        return TUTTI_OK;
+    }
+    TUTTI_CHECK(tutti_parallelize(p->net, m->group, NULL));
+    tutti_tensor_t *x = tutti_ones(p->s, TUTTI_F32, TUTTI_SHAPE(BATCH, LENGTH, WIDTH));
+    return tutti_backward(p->s, tutti_sum(p->s, tutti_forward(p->s, p->net, x)));
+}
+
+static tutti_status_t act(trainer_t *t, tt_member_t *m, lack_t what)
+{
+    if (what == CUT) {
+        return tutti_parallelize(t->place.net, m->group, NULL);
+    }
+    TUTTI_CHECK(tutti_clip_grad_norm(t->opt, 1, 2, NULL));
+    return tutti_scaler_unscale(t->scaler, t->opt);
+}
+
+static void act_without_memory(tt_member_t *m)
+{
+    trainer_t t = {0};
+    torture_t *torture = m->user;
+    TT_EXPECT(m, open_trainer(&t, m, torture->what) == TUTTI_OK);
+    (void)pthread_barrier_wait(&torture->both);
+    if (m->rank == 0) {
+        tt_alloc_fail_at(torture->nth);
+    }
+    (void)pthread_barrier_wait(&torture->both);
+    const tutti_status_t status = act(&t, m, torture->what);
+    torture->statuses[m->rank] = status;
+    TT_EXPECT(m, status < 0 || tutti_barrier(m->group, NULL) == TUTTI_OK); /* as it was */
+    (void)pthread_barrier_wait(&torture->both); /* nobody leaves the group before */
+    tutti_optim_release(t.opt);
+    tutti_scaler_release(t.scaler);
+    TT_EXPECT(m, close_place(&t.place) == TUTTI_OK);
+}
+
+/* All ranks say so, none takes it for a difference between ranks. */
+static void lack_each_allocation(lack_t what)
+{
+    bool has_failed = true;
+    torture_t torture = {.what = what};
+    assert_int_equal(pthread_barrier_init(&torture.both, NULL, 2), 0);
+    while (has_failed) {
+        torture.nth++;
+        tt_team_expect_quietly(2, 20000, act_without_memory, &torture);
+        has_failed = tt_alloc_has_failed();
+        tt_alloc_fail_at(0);
+        const tutti_status_t *got = torture.statuses;
+        const bool one_lacks = got[0] == TUTTI_ERR_NOMEM || got[1] == TUTTI_ERR_NOMEM;
+        if ((got[0] < 0 || got[1] < 0) && (got[0] >= 0 || got[1] >= 0 || !one_lacks)) {
+            fail_msg("%d, allocation %zu: %d and %d", (int)what, torture.nth, (int)got[0],
+                     (int)got[1]);
+        }
+    }
+    assert_true(torture.nth > 20);
+    pthread_barrier_destroy(&torture.both);
+}
+
+static void memory_that_one_rank_lacks_is_told_on_all(void **state)
+{
+    (void)state;
+    for (int what = CUT; what < LACKS; what++) {
+        lack_each_allocation((lack_t)what);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_style_sends_what_its_formula_says),
+        cmocka_unit_test(groups_of_heads_are_not_cut),
         cmocka_unit_test(bad_plans_are_named_and_change_nothing),
         cmocka_unit_test(ranks_with_other_values_are_told),
         cmocka_unit_test(ranks_with_other_rules_are_told),
         cmocka_unit_test(inputs_and_results_are_prepared),
         cmocka_unit_test(an_embedding_gives_no_negative_zero),
         cmocka_unit_test(nobody_waits_for_a_rank_that_failed),
+        cmocka_unit_test(nobody_waits_for_a_second_turn_that_failed),
         cmocka_unit_test(nobody_waits_for_a_rank_without_an_input),
         cmocka_unit_test(nobody_waits_for_a_rank_that_cannot_look),
         cmocka_unit_test(no_allocation_that_fails_is_lost),
+        cmocka_unit_test(memory_that_one_rank_lacks_is_told_on_all),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

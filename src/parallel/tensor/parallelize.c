@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "comm/group/agree.h"
+#include "compute/autograd/node.h"
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
@@ -217,7 +218,7 @@ static tutti_status_t watch_end(tutti_scope_t *s, tutti_status_t status, void *u
 static tutti_status_t watch_backward(tutti_scope_t *s, tutti_module_call_t *call, void *user)
 {
     (void)call;
-    return tutti_backward_on_end(s, watch_end, user);
+    return tt_backward_on_turns(s, watch_end, user);
 }
 
 static tutti_status_t make_guard(tutti_module_t *m, const tt_tp_t *tp, tt_tp_cut_t **out)

@@ -24,8 +24,9 @@ typedef enum { GPT, BLOCK, MLP, CHAIN } kind_t;
 
 typedef struct {
     kind_t kind;
-    int shards;     /* 0: the module is not cut */
-    int64_t length; /* of the sequence; 0: LENGTH */
+    int shards;       /* 0: the module is not cut */
+    int64_t length;   /* of the sequence; 0: LENGTH */
+    int64_t kv_heads; /* 0: HEADS */
     bool sequence, recompute;
     float dropout, smoothing;
     double max_norm;               /* of gradients */
@@ -70,12 +71,16 @@ static tutti_status_t make_net(tutti_context_t *ctx, const job_t *job, tutti_mod
     const tutti_gpt_options_t gpt = {.layers = 2,
                                      .width = WIDTH,
                                      .heads = HEADS,
+                                     .kv_heads = job->kv_heads,
                                      .context = LENGTH + 2,
                                      .vocab = VOCAB,
                                      .recompute = job->recompute,
                                      .dropout = job->dropout};
-    const tutti_transformer_block_options_t block = {
-        .width = WIDTH, .heads = HEADS, .causal = true, .dropout = job->dropout};
+    const tutti_transformer_block_options_t block = {.width = WIDTH,
+                                                     .heads = HEADS,
+                                                     .kv_heads = job->kv_heads,
+                                                     .causal = true,
+                                                     .dropout = job->dropout};
     const tutti_mlp_options_t mlp = {.width = WIDTH,
                                      .hidden = 31, /* no multiple of anything */
                                      .activation = TUTTI_ACTIVATION_SILU,
@@ -244,6 +249,22 @@ static void ranks_change_no_bit(void **state)
     expect_one_digest((job_t){.kind = BLOCK, .shards = 4, .length = 1}, "one position");
 }
 
+/* A shard has whole groups of heads: of one pair of keys and values, or of more. */
+static void shared_keys_change_no_bit(void **state)
+{
+    (void)state;
+    char want[TUTTI_DIGEST_BYTES], got[TUTTI_DIGEST_BYTES];
+    expect_one_digest((job_t){.kind = GPT, .shards = 4, .kv_heads = 4, .dropout = 0.2f},
+                      "gpt, 4 heads of keys");
+    expect_one_digest((job_t){.kind = BLOCK, .shards = 3, .kv_heads = 6, .dtype = TUTTI_BF16},
+                      "block of bf16, 6 heads of keys");
+    job_t job = {.kind = GPT, .kv_heads = 1};
+    run(&job, 1, want);
+    job.shards = 1;
+    run(&job, 1, got);
+    assert_string_equal(got, want);
+}
+
 static void sixteen_bits_and_recomputation_change_no_bit(void **state)
 {
     (void)state;
@@ -263,6 +284,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_shard_is_the_module_that_is_not_cut),
         cmocka_unit_test(ranks_change_no_bit),
+        cmocka_unit_test(shared_keys_change_no_bit),
         cmocka_unit_test(sixteen_bits_and_recomputation_change_no_bit),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

@@ -57,7 +57,7 @@ static tutti_status_t sum(tt_spread_t *base, double *numbers, size_t count)
     status = tutti_all_reduce(group, row, TUTTI_SUM, NULL);
     memcpy(numbers, tutti_tensor_data(row), count * sizeof *numbers);
     tutti_tensor_release(row);
-    return status;
+    return status < 0 ? tt_group_give_up(group, status) : TUTTI_OK; /* perhaps on this rank alone */
 }
 
 static void give_up(tt_spread_t *base)

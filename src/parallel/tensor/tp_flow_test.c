@@ -9,6 +9,7 @@
 #include <tutti/op_shape.h>
 #include <tutti/tensor_parallel.h>
 
+#include "compute/nn/module_impl.h"
 #include "core/tensor/tensor_impl.h"
 
 enum { BATCH = 2, LENGTH = 6, WIDTH = 4, HIDDEN = 11, SHARDS = 3, COUNT = BATCH * LENGTH * WIDTH };
@@ -28,12 +29,48 @@ static tutti_status_t own_init(tutti_module_t *m, const void *options)
 
 static const tutti_module_ops_t own_layer = {.name = "own", .init = own_init};
 
-/* up, [gelu, dropout], down, dropout: "2.0" is an activation. */
-static tutti_status_t add_layers(tutti_module_t *net, bool is_own)
+/* Another one: up and, if its options say so, down. */
+static tutti_status_t pair_init(tutti_module_t *m, const void *options)
+{
+    TUTTI_CHECK(tutti_module_new_child(m, "up", &tutti_linear_layer, &up, NULL));
+    return *(const bool *)options
+               ? tutti_module_new_child(m, "down", &tutti_linear_layer, &down, NULL)
+               : TUTTI_OK;
+}
+
+static tutti_tensor_t *pair_forward(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x)
+{
+    for (size_t i = 0; i < m->child_count; i++) {
+        x = tutti_forward(s, m->children[i].module, x);
+    }
+    return x;
+}
+
+static const tutti_module_ops_t pair_layer = {
+    .name = "pair", .init = pair_init, .forward = pair_forward};
+
+typedef enum { PLAIN, OWN, PAIR, HALF_PAIR, CHAIN } net_t;
+
+/* PLAIN: up, [gelu, dropout], down, dropout. OWN: [up, dropout, down] of a kind of one's own.
+ * PAIR: [up, down] of such a kind, dropout; HALF_PAIR: [up], dropout. CHAIN: [up, gelu, down],
+ * dropout. */
+static tutti_status_t add_layers(tutti_module_t *net, net_t what)
 {
     tutti_module_t *inner;
-    if (is_own) {
+    const bool has_down = what == PAIR;
+    if (what == OWN) {
         return tutti_sequential_add(net, &own_layer, NULL, NULL);
+    }
+    if (what == PAIR || what == HALF_PAIR) {
+        TUTTI_CHECK(tutti_sequential_add(net, &pair_layer, &has_down, NULL));
+        return tutti_sequential_add(net, &tutti_dropout_layer, &half, NULL);
+    }
+    if (what == CHAIN) {
+        TUTTI_CHECK(tutti_sequential_add(net, &tutti_sequential_layer, NULL, &inner));
+        TUTTI_CHECK(tutti_sequential_add(inner, &tutti_linear_layer, &up, NULL));
+        TUTTI_CHECK(tutti_sequential_add(inner, &tutti_activation_layer, NULL, NULL));
+        TUTTI_CHECK(tutti_sequential_add(inner, &tutti_linear_layer, &down, NULL));
+        return tutti_sequential_add(net, &tutti_dropout_layer, &half, NULL);
     }
     TUTTI_CHECK(tutti_sequential_add(net, &tutti_linear_layer, &up, NULL));
     TUTTI_CHECK(tutti_sequential_add(net, &tutti_sequential_layer, NULL, &inner));
@@ -44,7 +81,8 @@ static tutti_status_t add_layers(tutti_module_t *net, bool is_own)
 }
 
 typedef struct {
-    bool sequence, is_own;
+    bool sequence;
+    net_t net;
     int parts;
     tutti_status_t status;
     const char *text;
@@ -66,19 +104,22 @@ static void drop(tt_member_t *m)
 {
     job_t *job = m->user;
     const tutti_parallel_rule_t rules[] = {
-        {.pattern = job->is_own ? "0.up" : "0",
+        {.pattern = job->net == PLAIN ? "0" : job->net == CHAIN ? "0.0" : "0.up",
          .parts = job->parts,
          .part_sizes = {job->parts == 2 ? 5 : 0, job->parts == 2 ? HIDDEN - 5 : 0}},
-        {.pattern = job->is_own ? "0.down" : "2", .style = TUTTI_PARALLEL_ROW}};
-    const tutti_parallel_options_t options = {
-        .shards = SHARDS, .sequence = job->sequence, .rules = rules, .rule_count = 2};
+        {.pattern = job->net == PLAIN ? "2" : job->net == CHAIN ? "0.2" : "0.down",
+         .style = TUTTI_PARALLEL_ROW}};
+    const tutti_parallel_options_t options = {.shards = SHARDS,
+                                              .sequence = job->sequence,
+                                              .rules = rules,
+                                              .rule_count = job->net == HALF_PAIR ? 1 : 2};
     tutti_context_t *ctx;
     tutti_module_t *net;
     tutti_scope_t *s;
     const tutti_context_options_t context = {.threads = 1, .seed = 3};
     TT_EXPECT(m, tutti_context_create(&context, &ctx) == TUTTI_OK);
     TT_EXPECT(m, tutti_module_create(ctx, &tutti_sequential_layer, NULL, &net) == TUTTI_OK);
-    TT_EXPECT(m, add_layers(net, job->is_own) == TUTTI_OK);
+    TT_EXPECT(m, add_layers(net, job->net) == TUTTI_OK);
     TT_EXPECT(m, tutti_parallelize(net, m->group, &options) == job->status);
     TT_EXPECT(m, strstr(tutti_last_error(), job->text) != NULL);
     tutti_context_set_step(ctx, 5);
@@ -95,10 +136,9 @@ static void drop(tt_member_t *m)
     tutti_context_release(ctx);
 }
 
-static void masks_are_those_of_the_whole(void **state)
+static void expect_masks_of_the_whole(net_t net)
 {
-    (void)state;
-    job_t want = {.text = ""};
+    job_t want = {.net = net, .text = ""};
     int zeros = 0;
     tt_team_expect(1, 20000, drop, &want);
     for (int i = 0; i < COUNT; i++) {
@@ -106,16 +146,26 @@ static void masks_are_those_of_the_whole(void **state)
     }
     assert_in_range(zeros, 1, COUNT - 1);
     for (int i = 0; i < 2 * SHARDS; i++) {
-        job_t got = {.text = "", .sequence = i % 2 == 1};
+        job_t got = {.net = net, .text = "", .sequence = i % 2 == 1};
         tt_team_expect(1 + i / 2, 20000, drop, &got);
         assert_memory_equal(got.y, want.y, sizeof want.y);
     }
 }
 
+static void masks_are_those_of_the_whole(void **state)
+{
+    (void)state;
+    expect_masks_of_the_whole(PLAIN);
+    expect_masks_of_the_whole(PAIR);
+    expect_masks_of_the_whole(CHAIN);
+}
+
 static void parts_that_are_not_known_are_refused(void **state)
 {
     (void)state;
-    job_t own = {.is_own = true, .status = TUTTI_ERR_UNSUPPORTED, .text = "0.drop, a dropout"};
+    job_t half_pair = {.net = HALF_PAIR, .status = TUTTI_ERR_UNSUPPORTED, .text = "1, a dropout"};
+    tt_team_expect_quietly(2, 20000, drop, &half_pair);
+    job_t own = {.net = OWN, .status = TUTTI_ERR_UNSUPPORTED, .text = "0.drop, a dropout"};
     tt_team_expect_quietly(2, 20000, drop, &own);
     job_t parts = {.parts = 2, .status = TUTTI_ERR_UNSUPPORTED, .text = "1.1, a dropout"};
     tt_team_expect_quietly(2, 20000, drop, &parts);

@@ -230,6 +230,21 @@ static tutti_status_t plan_rules(walk_t *w)
 
 /* ---- whoever has them ------------------------------------------------------------------------ */
 
+/* A shard has whole groups: heads of queries, and those of the keys that they share. */
+static tutti_status_t check_groups(const walk_t *w, const place_t *place,
+                                   const tt_self_attention_layer_t *a)
+{
+    const int shards = w->tp->shards;
+    return a->kv_heads == a->heads || a->kv_heads % shards == 0
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_ARG,
+                         "parallelize: %s: %lld heads of keys and values are not divisible by %d "
+                         "shards: choose shards that divide them (%lld at most), or a number of "
+                         "them that is a multiple of %d",
+                         place->name, (long long)a->kv_heads, shards, (long long)a->kv_heads,
+                         shards);
+}
+
 static tutti_status_t add_attention(walk_t *w, const place_t *place)
 {
     const tt_self_attention_layer_t *a = place->m->state;
@@ -244,8 +259,12 @@ static tutti_status_t add_attention(walk_t *w, const place_t *place)
                                      "proj is cut: cut qkv by columns and proj by rows",
                                      place->name);
     }
-    qkv->rule.parts = 3;
-    qkv->rule.unit = proj->rule.unit = a->width / a->heads;
+    TT_TRY(check_groups(w, place, a));
+    const int64_t d = a->width / a->heads;
+    const int64_t sizes[] = {a->width, a->kv_heads * d, a->kv_heads * d};
+    qkv->rule.parts = sizeof sizes / sizeof sizes[0];
+    memcpy(qkv->rule.part_sizes, sizes, sizeof sizes);
+    qkv->rule.unit = proj->rule.unit = d;
     TT_TRY(add_item(w, place, &none));
     tt_tp_item_t *item = &w->plan->items[w->plan->count - 1];
     const int64_t each = a->heads / w->tp->shards;

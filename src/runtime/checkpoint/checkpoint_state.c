@@ -14,13 +14,32 @@
 enum { NAME_BYTES = 1024 };
 
 /* Under its name in a checkpoint. */
-static tutti_status_t add_optim(void *list, const char *name, tutti_tensor_t *tensor)
+static tutti_status_t add_under(tt_tensor_list_t *list, const char *prefix, const char *name,
+                                tutti_tensor_t *tensor)
 {
     char prefixed[NAME_BYTES];
-    const int bytes = snprintf(prefixed, sizeof prefixed, TT_OPTIM_PREFIX "%s", name);
+    const int bytes = snprintf(prefixed, sizeof prefixed, "%s%s", prefix, name);
     return bytes > 0 && bytes < NAME_BYTES
                ? tt_tensor_list_add(list, prefixed, tensor)
                : TT_FAIL(TUTTI_ERR_ARG, "checkpoint: the name \"%.200s…\" is too long", name);
+}
+
+static tutti_status_t add_optim(void *list, const char *name, tutti_tensor_t *tensor)
+{
+    return add_under(list, TT_OPTIM_PREFIX, name, tensor);
+}
+
+static tutti_status_t add_average(void *list, const char *name, tutti_tensor_t *tensor)
+{
+    return add_under(list, TT_AVERAGED_PREFIX, name, tensor);
+}
+
+/* They are read into as they lie: a load that fails midway is one of a damaged file. */
+static tutti_status_t add_averages(const tutti_checkpoint_t *c, tt_checkpoint_state_t *state)
+{
+    return c->averaged == NULL
+               ? TUTTI_OK
+               : tutti_averaged_each_state(c->averaged, add_average, &state->tensors);
 }
 
 /* A tensor of the state: whole, or what this rank has of it (slice.h). */
@@ -136,6 +155,7 @@ tutti_status_t tt_checkpoint_state_saved(const tutti_checkpoint_t *c, tt_checkpo
     if (c->optim != NULL && status >= 0) {
         status = tutti_optim_each_state(c->optim, add_optim, &out->tensors);
     }
+    status = status < 0 ? status : add_averages(c, out);
     status = status < 0 ? status : list_slices(c, module_tensors, out);
     return status < 0 ? tt_checkpoint_state_end(out, status) : TUTTI_OK;
 }
@@ -208,6 +228,7 @@ static tutti_status_t want_all(const tutti_checkpoint_t *c, const tt_loaded_t *f
         TT_TRY(tt_optim_load_begin(c->optim, c->device, find_saved, from, &state->loading));
         TT_TRY(tt_optim_load_each(state->loading, add_optim, &state->tensors));
     }
+    TT_TRY(add_averages(c, state));
     return list_slices(c, 0, state);
 }
 

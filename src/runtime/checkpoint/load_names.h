@@ -14,6 +14,7 @@ bool tt_load_takes(const tutti_load_options_t *options, const char *name);
 
 /* In front of the names of an optimizer's state: "optim.<parameter>.<moment>". */
 #define TT_OPTIM_PREFIX "optim."
+#define TT_AVERAGED_PREFIX "averaged."
 
 /* What a rule calls a name there, into `stored`; false: it says nothing of it, or there is no room.
  * An optimizer's state goes by its parameter's name, but where the rule itself is of such names. */

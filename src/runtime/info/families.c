@@ -10,6 +10,7 @@
 #include "comm/wire/wire.h"
 #include "compute/data/dataset.h"
 #include "compute/data/sampler_impl.h"
+#include "compute/data/transform_impl.h"
 #include "compute/nn/module_impl.h"
 #include "compute/op/ops.h"
 #include "compute/optim/optimizer.h"

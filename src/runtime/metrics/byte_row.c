@@ -48,13 +48,20 @@ void tt_row_add(tt_byte_row_t *row, const void *bytes, size_t count)
 
 void tt_row_print(tt_byte_row_t *row, const char *format, ...)
 {
-    va_list arguments;
-    va_start(arguments, format);
+    va_list arguments, again;
     char text[128];
+    va_start(arguments, format);
+    va_copy(again, arguments);
     const int count = vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    TT_ASSERT(count >= 0 && (size_t)count < sizeof text);
-    tt_row_add(row, text, (size_t)count);
+    TT_ASSERT(count >= 0);
+    if ((size_t)count < sizeof text) {
+        tt_row_add(row, text, (size_t)count);
+    } else if (has_room(row, (size_t)count + 1)) {
+        vsnprintf(row->bytes + row->count, (size_t)count + 1, format, again);
+        row->count += (size_t)count;
+    }
+    va_end(again);
 }
 
 /* ---- fields ---------------------------------------------------------------------------------- */

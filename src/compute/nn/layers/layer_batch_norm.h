@@ -12,6 +12,7 @@ typedef struct {
     tutti_tensor_t *running_mean, *running_var, *batches;
     double eps, momentum;
     bool is_cumulative, has_relu;
+    bool is_renewed, was_cumulative; /* norm_statistics.c */
     int64_t groups;
     tt_shared_statistics_t shared; /* merge is NULL: the statistics are of this process alone */
     const tt_deferred_statistics_t *deferred; /* borrowed; NULL: running ones move in forward */

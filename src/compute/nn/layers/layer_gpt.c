@@ -11,8 +11,8 @@
 
 #include <math.h>
 
+#include "compute/nn/layers/heads.h"
 #include "compute/nn/layers/layer_gpt_embedding.h"
-#include "core/base/fail.h"
 
 typedef struct {
     tutti_module_t *embedding, *blocks, *ln, *head;
@@ -54,7 +54,7 @@ static tutti_status_t resolve(const tutti_gpt_options_t *given, tutti_gpt_option
                        (long long)o->heads, (long long)o->width, (long long)o->heads,
                        (long long)near);
     }
-    return TUTTI_OK;
+    return tt_heads_check("gpt", o->heads, o->kv_heads);
 }
 
 static double deviation_of(const tutti_gpt_options_t *o)
@@ -66,6 +66,7 @@ static tutti_status_t add_blocks(gpt_t *gpt, const tutti_gpt_options_t *o)
 {
     const tutti_transformer_block_options_t block = {.width = o->width,
                                                      .heads = o->heads,
+                                                     .kv_heads = o->kv_heads,
                                                      .causal = true,
                                                      .dropout = o->dropout,
                                                      .std = deviation_of(o),

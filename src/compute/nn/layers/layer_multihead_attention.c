@@ -1,8 +1,8 @@
 /* Multi-head attention of queries to keys and values, as torch.nn.MultiheadAttention.
  *
- *     queries [B,Tq,W] -> q [B,H,Tq,D]  ⎫
- *     keys    [B,Tk,W] -> k [B,H,Tk,D]  ⎬ masked_attention -> [B,Tq,W] -> out_proj
- *     values  [B,Tk,W] -> v [B,H,Tk,D]  ⎭
+ *     queries [B,Tq,W] -> q [B,H,Tq,D]    ⎫
+ *     keys    [B,Tk,W] -> k [B,Hkv,Tk,D]  ⎬ masked_attention -> [B,Tq,W] -> out_proj
+ *     values  [B,Tk,W] -> v [B,Hkv,Tk,D]  ⎭
  *
  * Of one input without masks and caches the three are one product, which attention reads where it
  * lies. */
@@ -14,16 +14,17 @@
 
 #include <math.h>
 
-#include "core/base/fail.h"
+#include "compute/nn/layers/heads.h"
 
 enum { Q, K, V, PARTS, MASK = PARTS, PADDING, OLD_KEYS, OLD_VALUES, INPUTS };
 enum { RESULT, WEIGHTS, KEYS, VALUES, OUTPUTS };
 
 typedef struct {
     tutti_multihead_attention_options_t o;
-    tutti_tensor_t *together; /* [3 W, W]; NULL: the three are apart */
+    int64_t rows[PARTS];      /* of each projection */
+    tutti_tensor_t *together; /* [all rows, W]; NULL: the three are apart */
     tutti_tensor_t *apart[PARTS];
-    tutti_tensor_t *bias; /* [3 W], or NULL */
+    tutti_tensor_t *bias; /* [all rows], or NULL */
     tutti_module_t *out;
 } attention_t;
 
@@ -39,10 +40,16 @@ static tutti_status_t check(const tutti_multihead_attention_options_t *o)
                        o == NULL ? 0LL : (long long)o->width,
                        o == NULL ? 0LL : (long long)o->heads);
     }
+    TT_TRY(tt_heads_check("multihead_attention", o->heads, o->kv_heads));
     return o->dropout >= 0 && o->dropout < 1
                ? TUTTI_OK
                : TT_FAIL(TUTTI_ERR_ARG, "multihead_attention: dropout is %g: it must be in [0, 1)",
                          (double)o->dropout);
+}
+
+static int64_t all_rows(const attention_t *a)
+{
+    return a->rows[Q] + a->rows[K] + a->rows[V];
 }
 
 static tutti_status_t add_weight(tutti_module_t *m, const char *name, int64_t out, int64_t in,
@@ -58,10 +65,10 @@ static tutti_status_t add_weights(tutti_module_t *m, attention_t *a)
     static const char *const names[] = {"q_proj_weight", "k_proj_weight", "v_proj_weight"};
     const int64_t in[] = {a->o.width, a->o.key_width, a->o.value_width};
     if (in[K] == in[Q] && in[V] == in[Q]) {
-        return add_weight(m, "in_proj_weight", 3 * in[Q], in[Q], &a->together);
+        return add_weight(m, "in_proj_weight", all_rows(a), in[Q], &a->together);
     }
     for (int i = 0; i < PARTS; i++) {
-        TT_TRY(add_weight(m, names[i], in[Q], in[i], &a->apart[i]));
+        TT_TRY(add_weight(m, names[i], a->rows[i], in[i], &a->apart[i]));
     }
     return TUTTI_OK;
 }
@@ -73,9 +80,12 @@ static tutti_status_t init(tutti_module_t *m, const void *options)
     a->o = *(const tutti_multihead_attention_options_t *)options;
     a->o.key_width = a->o.key_width == 0 ? a->o.width : a->o.key_width;
     a->o.value_width = a->o.value_width == 0 ? a->o.width : a->o.value_width;
+    a->o.kv_heads = tt_kv_heads_of(a->o.heads, a->o.kv_heads);
+    a->rows[Q] = a->o.width;
+    a->rows[K] = a->rows[V] = a->o.width / a->o.heads * a->o.kv_heads;
     TT_TRY(add_weights(m, a));
     if (!a->o.no_bias) {
-        TT_TRY(tutti_module_new_parameter(m, "in_proj_bias", TUTTI_SHAPE(3 * a->o.width),
+        TT_TRY(tutti_module_new_parameter(m, "in_proj_bias", TUTTI_SHAPE(all_rows(a)),
                                           (tutti_init_t){0}, &a->bias));
     }
     const tutti_linear_options_t out = {
@@ -154,20 +164,21 @@ static tutti_tensor_t *mask_of(const call_t *c)
 
 /* ---- running --------------------------------------------------------------------------------- */
 
-/* [B, T, width] -> [B, heads, T, width / heads] */
+/* [B, T, width] -> [B, heads, T, width / heads]: heads of queries, or those of keys. */
 static tutti_tensor_t *project(const call_t *c, int part)
 {
     const attention_t *a = c->a;
-    const int64_t width = a->o.width;
+    const int64_t rows = a->rows[part];
+    const int64_t first = part == Q ? 0 : a->rows[Q] + (part - K) * a->rows[K];
     tutti_tensor_t *x = c->in[part], *bias = a->bias;
     x = a->o.batch_first ? x : tutti_transpose(c->s, x, 0, 1);
-    tutti_tensor_t *weight = a->together == NULL
-                                 ? a->apart[part]
-                                 : tutti_narrow(c->s, a->together, 0, part * width, width);
-    bias = bias == NULL ? NULL : tutti_narrow(c->s, bias, 0, part * width, width);
+    tutti_tensor_t *weight =
+        a->together == NULL ? a->apart[part] : tutti_narrow(c->s, a->together, 0, first, rows);
+    bias = bias == NULL ? NULL : tutti_narrow(c->s, bias, 0, first, rows);
     tutti_tensor_t *y = tutti_linear(c->s, x, weight, bias);
-    y = tutti_reshape(
-        c->s, y, TUTTI_SHAPE(c->batch, tutti_tensor_dim(y, 1), a->o.heads, width / a->o.heads));
+    y = tutti_reshape(c->s, y,
+                      TUTTI_SHAPE(c->batch, tutti_tensor_dim(y, 1),
+                                  part == Q ? a->o.heads : a->o.kv_heads, a->o.width / a->o.heads));
     return tutti_transpose(c->s, y, 1, 2);
 }
 
@@ -214,7 +225,8 @@ static tutti_tensor_t *attend_plain(const call_t *c)
     return tutti_attention_qkv(c->s, tutti_linear(c->s, x, a->together, a->bias), a->o.heads,
                                &(tutti_attention_options_t){.causal = a->o.causal,
                                                             .key_padding = c->in[PADDING],
-                                                            .dropout = a->o.dropout});
+                                                            .dropout = a->o.dropout,
+                                                            .kv_heads = a->o.kv_heads});
 }
 
 static void forward_many(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *const *inputs,

@@ -18,14 +18,13 @@ static tutti_tensor_t *leaf(tutti_scope_t *s, tutti_shape_t shape)
 }
 
 /* A causal layer on one step after the other, each with the cache of those before. */
-static void caches_give_what_the_whole_gives(void **state)
+static void expect_cached(fixture_t *f, int64_t heads, int64_t kv_heads)
 {
     enum { STEPS = 5 };
-    fixture_t *f = *state;
     tutti_scope_t *s = f->s;
     tutti_module_t *m;
     const tutti_multihead_attention_options_t o = {
-        .width = 8, .heads = 2, .batch_first = true, .causal = true};
+        .width = 8, .heads = heads, .kv_heads = kv_heads, .batch_first = true, .causal = true};
     assert_int_equal(tutti_module_create(f->ctx, &tutti_multihead_attention_layer, &o, &m), 0);
     tutti_tensor_t *x = tutti_normal(s, TUTTI_F32, TUTTI_SHAPE(2, STEPS, 8), 0, 1);
     tutti_tensor_t *whole = tutti_forward(s, m, x), *in[7] = {NULL}, *out[4];
@@ -34,6 +33,7 @@ static void caches_give_what_the_whole_gives(void **state)
         in[0] = tutti_narrow(s, x, 1, t, lengths[i]);
         tutti_forward_many(s, m, in, 7, out, 4);
         assert_int_equal(tutti_scope_status(s), 0);
+        assert_int_equal(tutti_tensor_dim(out[2], 1), kv_heads == 0 ? heads : kv_heads);
         assert_int_equal(tutti_tensor_dim(out[2], 2), t + lengths[i]);
         tutti_tensor_t *want = tutti_contiguous(s, tutti_narrow(s, whole, 1, t, lengths[i]));
         for (int64_t k = 0; k < tutti_tensor_numel(want); k++) {
@@ -43,6 +43,61 @@ static void caches_give_what_the_whole_gives(void **state)
         in[6] = out[3];
     }
     tutti_module_release(m);
+}
+
+static void caches_give_what_the_whole_gives(void **state)
+{
+    expect_cached(*state, 2, 0);
+    expect_cached(*state, 4, 2);
+    expect_cached(*state, 4, 1);
+}
+
+/* The module whose heads share keys, and one whose have copies of them: weights and masks too. */
+static void shared_keys_are_repeated_ones(void **state)
+{
+    enum { WIDTH = 8, HEADS = 4, D = WIDTH / HEADS };
+    fixture_t *f = *state;
+    tutti_scope_t *s = f->s;
+    tutti_module_t *shared, *all;
+    tutti_multihead_attention_options_t o = {.width = WIDTH,
+                                             .heads = HEADS,
+                                             .kv_heads = 2,
+                                             .key_width = 3,
+                                             .value_width = 5,
+                                             .batch_first = true};
+    assert_int_equal(tutti_module_create(f->ctx, &tutti_multihead_attention_layer, &o, &shared), 0);
+    o.kv_heads = 0;
+    assert_int_equal(tutti_module_create(f->ctx, &tutti_multihead_attention_layer, &o, &all), 0);
+    static const char *const same[] = {"q_proj_weight", "out_proj.weight"};
+    static const char *const repeated[] = {"k_proj_weight", "v_proj_weight"};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(
+            tutti_tensor_copy(tutti_module_find(all, same[i]), tutti_module_find(shared, same[i])),
+            0);
+        tutti_tensor_t *x = tutti_module_find(shared, repeated[i]), *rows[HEADS];
+        for (int h = 0; h < HEADS; h++) {
+            rows[h] = tutti_narrow(s, x, 0, h / 2 * D, D);
+        }
+        assert_int_equal(
+            tutti_tensor_copy(tutti_module_find(all, repeated[i]), tutti_cat(s, rows, HEADS, 0)),
+            0);
+    }
+    tutti_tensor_t *in[] = {tutti_normal(s, TUTTI_F32, TUTTI_SHAPE(2, 3, WIDTH), 0, 1),
+                            tutti_normal(s, TUTTI_F32, TUTTI_SHAPE(2, 4, 3), 0, 1),
+                            tutti_normal(s, TUTTI_F32, TUTTI_SHAPE(2, 4, 5), 0, 1),
+                            tutti_normal(s, TUTTI_F32, TUTTI_SHAPE(2 * HEADS, 3, 4), 0, 1)};
+    tutti_tensor_t *x[2], *y[2];
+    tutti_forward_many(s, shared, in, 4, x, 2);
+    tutti_forward_many(s, all, in, 4, y, 2);
+    assert_int_equal(tutti_scope_status(s), 0);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(tutti_tensor_numel(x[i]), tutti_tensor_numel(y[i]));
+        for (int64_t k = 0; k < tutti_tensor_numel(x[i]); k++) {
+            assert_true(fabs(tutti_tensor_at(x[i], k) - tutti_tensor_at(y[i], k)) < 1e-6);
+        }
+    }
+    tutti_module_release(shared);
+    tutti_module_release(all);
 }
 
 static void a_query_without_keys_gives_zeros_and_no_gradient(void **state)
@@ -75,11 +130,13 @@ static void gradients_have_gradients(void **state)
 {
     fixture_t *f = *state;
     const tutti_gradient_check_options_t options = {.order = 2};
-    tutti_tensor_t *in[] = {leaf(f->s, TUTTI_SHAPE(1, 2, 2, 2)),
-                            leaf(f->s, TUTTI_SHAPE(1, 2, 3, 2)),
-                            leaf(f->s, TUTTI_SHAPE(1, 2, 3, 2)), leaf(f->s, TUTTI_SHAPE(2, 3))};
-    if (tutti_gradient_check(f->ctx, call_masked, NULL, in, 4, 2, &options) < 0) {
-        fail_msg("%s", tutti_last_error());
+    for (int64_t heads = 2; heads <= 4; heads += 2) { /* with keys of their own, and shared ones */
+        tutti_tensor_t *in[] = {leaf(f->s, TUTTI_SHAPE(1, heads, 2, 2)),
+                                leaf(f->s, TUTTI_SHAPE(1, 2, 3, 2)),
+                                leaf(f->s, TUTTI_SHAPE(1, 2, 3, 2)), leaf(f->s, TUTTI_SHAPE(2, 3))};
+        if (tutti_gradient_check(f->ctx, call_masked, NULL, in, 4, 2, &options) < 0) {
+            fail_msg("%s", tutti_last_error());
+        }
     }
 }
 
@@ -217,6 +274,12 @@ static void what_is_wrong_is_said(void **state)
     const tutti_multihead_attention_options_t odd = {.width = 8, .heads = 3};
     assert_int_equal(tutti_module_create(f->ctx, &tutti_multihead_attention_layer, &odd, &m),
                      TUTTI_ERR_ARG);
+    const tutti_multihead_attention_options_t apart = {.width = 8, .heads = 4, .kv_heads = 3};
+    assert_int_equal(tutti_module_create(f->ctx, &tutti_multihead_attention_layer, &apart, &m),
+                     TUTTI_ERR_ARG);
+    assert_non_null(strstr(tutti_last_error(),
+                           "multihead_attention: 3 heads of keys and values do not divide 4 "
+                           "heads: choose a divisor of them"));
     const tutti_transformer_options_t wild = {.width = 8, .heads = 2, .dropout = 1};
     const tutti_transformer_options_t deep = {.width = 8, .heads = 2, .layers = (int64_t)1 << 32};
     assert_int_equal(tutti_module_create(f->ctx, &tutti_encoder_layer, &deep, &m), TUTTI_ERR_ARG);
@@ -231,6 +294,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(caches_give_what_the_whole_gives),
+        TEST(shared_keys_are_repeated_ones),
         TEST(a_query_without_keys_gives_zeros_and_no_gradient),
         TEST(gradients_have_gradients),
         TEST(weights_are_dropped_while_training),

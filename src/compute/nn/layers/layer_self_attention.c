@@ -2,10 +2,12 @@
  * they lie: nothing is transposed or copied.
  *
  *     x[B,T,C] -> qkv[B,T,3C] -> attention[B,T,C] -> proj[B,T,C]
- */
+ *
+ * Where heads share keys and values, qkv has C columns and those of the heads of both. */
 #include <tutti/nn_layers.h>
 #include <tutti/op_nn.h>
 
+#include "compute/nn/layers/heads.h"
 #include "compute/nn/layers/layer_self_attention.h"
 #include "compute/nn/module_impl.h"
 #include "core/base/default.h"
@@ -29,6 +31,7 @@ static tutti_status_t check(const tutti_self_attention_options_t *o)
                        (long long)o->heads, (long long)o->width, (long long)o->heads,
                        (long long)near);
     }
+    TT_TRY(tt_heads_check("self_attention", o->heads, o->kv_heads));
     if (!(o->dropout >= 0 && o->dropout < 1)) {
         return TT_FAIL(TUTTI_ERR_ARG, "self_attention: dropout is %g: it must be in [0, 1)",
                        (double)o->dropout);
@@ -43,10 +46,14 @@ static tutti_status_t init(tutti_module_t *m, const void *options)
     self_attention_t *state = tutti_module_state(m);
     state->width = o->width;
     state->heads = o->heads;
+    state->kv_heads = tt_kv_heads_of(o->heads, o->kv_heads);
     state->causal = o->causal;
     state->dropout = o->dropout;
-    const tutti_linear_options_t qkv = {
-        .in = o->width, .out = 3 * o->width, .no_bias = o->no_bias, .std = o->std};
+    const tutti_linear_options_t qkv = {.in = o->width,
+                                        .out =
+                                            o->width + 2 * state->kv_heads * (o->width / o->heads),
+                                        .no_bias = o->no_bias,
+                                        .std = o->std};
     tutti_linear_options_t proj = qkv;
     proj.out = o->width;
     proj.std = tt_is_given(o->result_std) ? o->result_std : o->std;
@@ -72,13 +79,14 @@ static tutti_tensor_t *forward(tutti_scope_t *s, tutti_module_t *m, tutti_tensor
         return tutti_scope_fail(s, status);
     }
     const tt_share_t heads = m->cut != NULL ? m->cut->heads : (tt_share_t){0};
+    const int64_t own = heads.of > 0 ? heads.count : state->heads;
     const tutti_attention_options_t options = {.causal = state->causal,
                                                .dropout = state->dropout,
                                                .first_head = heads.first,
-                                               .all_heads = heads.of};
+                                               .all_heads = heads.of,
+                                               .kv_heads = own * state->kv_heads / state->heads};
     tutti_tensor_t *qkv = tutti_forward(s, state->qkv, x);
-    tutti_tensor_t *y =
-        tutti_attention_qkv(s, qkv, heads.of > 0 ? heads.count : state->heads, &options);
+    tutti_tensor_t *y = tutti_attention_qkv(s, qkv, own, &options);
     y = tutti_forward(s, state->proj, y);
     return state->dropout > 0 ? tt_module_dropout(s, m, y, state->dropout) : y;
 }

@@ -6,7 +6,7 @@
 
 typedef struct {
     tutti_module_t *qkv, *proj;
-    int64_t width, heads;
+    int64_t width, heads, kv_heads;
     bool causal;
     float dropout;
 } tt_self_attention_layer_t;

@@ -24,6 +24,7 @@ static tutti_status_t init(tutti_module_t *m, const void *options)
     const tutti_norm_options_t norm = {.width = o->width, .eps = o->eps};
     const tutti_self_attention_options_t attention = {.width = o->width,
                                                       .heads = o->heads,
+                                                      .kv_heads = o->kv_heads,
                                                       .causal = o->causal,
                                                       .dropout = o->dropout,
                                                       .no_bias = o->no_bias,

@@ -4,6 +4,7 @@
 #include <tutti/op_math.h>
 
 #include "compute/nn/layers/activate.h"
+#include "compute/nn/layers/heads.h"
 #include "compute/nn/module_impl.h"
 
 tutti_status_t tt_transformer_check(const char *name, const tutti_transformer_options_t *o)
@@ -17,6 +18,7 @@ tutti_status_t tt_transformer_check(const char *name, const tutti_transformer_op
                        name, o == NULL ? 0LL : (long long)o->width,
                        o == NULL ? 0LL : (long long)o->heads);
     }
+    TT_TRY(tt_heads_check(name, o->heads, o->kv_heads));
     return o->dropout >= 0 && o->dropout < 1
                ? tt_activation_check(name, o->activation)
                : TT_FAIL(TUTTI_ERR_ARG, "%s: dropout is %g: it must be in [0, 1)", name,
@@ -52,6 +54,7 @@ tutti_status_t tt_attention_add(tutti_module_t *m, const char *name,
 {
     const tutti_multihead_attention_options_t options = {.width = o->width,
                                                          .heads = o->heads,
+                                                         .kv_heads = o->kv_heads,
                                                          .dropout = o->dropout,
                                                          .no_bias = o->no_bias,
                                                          .batch_first = o->batch_first,

@@ -1,10 +1,10 @@
 /* attention: softmax(scale · q kᵀ) v, blocked, on q, k and v as three tensors or as one.
  *
- *     attention       q [B,H,Tq,D]  k, v [B,H,Tk,D]  padding [B,Tk]  ->  y [B,Tq,H,D]
- *     attention_qkv   qkv [B,T,3,H,D] as [B,T,3C]    padding [B,T]   ->  y [B,T,C] = [B,T,H,D]
+ *     attention       q [B,H,Tq,D]  k, v [B,Hkv,Tk,D]  padding [B,Tk]  ->  y [B,Tq,H,D]
+ *     attention_qkv   qkv [B,T,(H+2Hkv)D]              padding [B,T]   ->  y [B,T,C] = [B,T,H,D]
  *
  * Both describe their operands to one kernel by strides, so nothing is copied, and in the second
- * one the three gradients are written where they belong in one [B,T,3C].
+ * one the three gradients are written where they belong in one tensor like qkv.
  * Cost: op_nn.h; keeps q, k, v, y and two numbers of each query. Source: op_nn.h. */
 #include "core/kernel/attention/attention.h"
 
@@ -17,6 +17,7 @@
 #include <tutti/op_shape.h>
 
 #include "compute/autograd/compose.h"
+#include "compute/op/attention/matmul_grouped.h"
 #include "compute/op/linear/dense.h"
 #include "compute/op/math/elementwise.h"
 #include "compute/op/ops.h"
@@ -24,8 +25,8 @@
 #include "core/base/default.h"
 
 typedef struct {
-    int64_t heads; /* of attention_qkv */
-    double scale;  /* 0: 1/√D */
+    int64_t heads, kv_heads; /* of attention_qkv */
+    double scale;            /* 0: 1/√D */
     bool causal;
     float dropout;
     tt_rng_t rng;
@@ -61,6 +62,15 @@ static tutti_status_t check_padding(const tutti_op_call_t *call, const tutti_ten
                              (long long)batch, (long long)keys);
     }
     return TUTTI_OK;
+}
+
+static tutti_status_t check_groups(const tutti_op_call_t *call, int64_t heads, int64_t kv_heads)
+{
+    return heads == kv_heads || (kv_heads > 0 && heads % kv_heads == 0)
+               ? TUTTI_OK
+               : tutti_op_fail(call, TUTTI_ERR_SHAPE,
+                               "the %lld heads of k and v do not divide the %lld of q",
+                               (long long)kv_heads, (long long)heads);
 }
 
 /* x with a contiguous last dimension: x itself, retained, or a copy. */
@@ -107,7 +117,7 @@ static tutti_tensor_t *hidden_keys(const tutti_op_backward_t *call, tutti_shape_
     return status < 0 ? tutti_scope_fail(s, status) : hidden;
 }
 
-/* P v of q [B,H,Tq,D], k and v [B,H,Tk,D]: [B,Tq,H,D]. A query that sees no key gives zeros. */
+/* P v of q [B,H,Tq,D], k and v [B,Hkv,Tk,D]: [B,Tq,H,D]. A query that sees no key gives zeros. */
 static tutti_tensor_t *compose_heads(const tutti_op_backward_t *call, tutti_tensor_t *const *qkv,
                                      const tutti_tensor_t *padding)
 {
@@ -116,7 +126,7 @@ static tutti_tensor_t *compose_heads(const tutti_op_backward_t *call, tutti_tens
     tutti_tensor_t *q = tt_wide(s, qkv[0]), *k = tt_wide(s, qkv[1]), *v = tt_wide(s, qkv[2]);
     const double d = (double)tutti_tensor_dim(q, -1);
     q = tutti_mul_scalar(s, q, tt_or_default(params->scale, 1 / sqrt(d)));
-    tutti_tensor_t *scores = tutti_matmul(s, q, tutti_transpose(s, k, -2, -1));
+    tutti_tensor_t *scores = tt_matmul_grouped(s, q, tutti_transpose(s, k, -2, -1));
     if (scores->status < 0) {
         return scores;
     }
@@ -129,7 +139,7 @@ static tutti_tensor_t *compose_heads(const tutti_op_backward_t *call, tutti_tens
                                     params->all_heads};
         p = tt_dropout_by(s, p, params->rng, (double)params->dropout, &window);
     }
-    return tutti_transpose(s, tutti_matmul(s, p, v), 1, 2);
+    return tutti_transpose(s, tt_matmul_grouped(s, p, v), 1, 2);
 }
 
 /* ---- attention ------------------------------------------------------------------------------ */
@@ -141,13 +151,20 @@ static tutti_status_t attention_infer(const tutti_op_call_t *call, tutti_spec_t 
     const tutti_tensor_t *q = call->inputs[Q], *k = call->inputs[K], *v = call->inputs[V];
     if (q->shape.rank != 4 || k->shape.rank != 4 || !tutti_shape_equal(k->shape, v->shape)) {
         return tutti_op_fail(call, TUTTI_ERR_SHAPE,
-                             "q must be [B, H, Tq, D], k and v both [B, H, Tk, D]");
+                             "q must be [B, H, Tq, D], k and v both [B, Hkv, Tk, D]");
     }
     tutti_shape_t want = q->shape;
+    want.dims[1] = k->shape.dims[1];
     want.dims[2] = k->shape.dims[2];
     if (!tutti_shape_equal(k->shape, want)) {
         return tutti_op_fail(call, TUTTI_ERR_SHAPE,
-                             "q, k and v must agree in all but the third size");
+                             "q, k and v must agree in the first size and the last");
+    }
+    TT_TRY(check_groups(call, q->shape.dims[1], k->shape.dims[1]));
+    const attention_params_t *params = call->params;
+    if (params->kv_heads != 0 && params->kv_heads != k->shape.dims[1]) {
+        return tutti_op_fail(call, TUTTI_ERR_SHAPE, "k and v have %lld heads, not kv_heads %lld",
+                             (long long)k->shape.dims[1], (long long)params->kv_heads);
     }
     if (!tutti_dtype_is_float(q->dtype) || k->dtype != q->dtype || v->dtype != q->dtype) {
         return tutti_op_fail(call, TUTTI_ERR_DTYPE, "q, k and v must have one floating dtype");
@@ -178,6 +195,7 @@ static tt_attention_t describe_heads(const attention_params_t *params,
     tt_attention_t a = describe_params(params, q->shape.dims[3]);
     a.batch = q->shape.dims[0];
     a.heads = q->shape.dims[1];
+    a.group = a.heads > 0 ? a.heads / k->shape.dims[1] : 1;
     a.tq = q->shape.dims[2];
     a.tk = k->shape.dims[2];
     a.dtype = q->dtype;
@@ -273,28 +291,41 @@ const tutti_op_t tt_op_attention = {
 
 enum { QKV, QKV_PADDING, QKV_OUT, QKV_MAX_SUM, QKV_OPERANDS };
 
+/* D of qkv [B,T,(H+2Hkv)D]. */
+static int64_t head_size(const attention_params_t *params, tutti_shape_t qkv)
+{
+    return qkv.dims[2] / (params->heads + 2 * params->kv_heads);
+}
+
 static tutti_status_t qkv_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     const attention_params_t *params = call->params;
     const tutti_shape_t x = call->inputs[QKV]->shape;
-    if (x.rank != 3 || params->heads < 1 || x.dims[2] % 3 != 0 ||
-        x.dims[2] / 3 % params->heads != 0) {
-        return tutti_op_fail(call, TUTTI_ERR_SHAPE,
-                             "qkv must be [B, T, 3 C] with C a multiple of the %lld heads",
-                             (long long)params->heads);
+    const int64_t kv_heads = params->kv_heads;
+    if (params->heads >= 1) {
+        TT_TRY(check_groups(call, params->heads, kv_heads));
+    }
+    if (x.rank != 3 || params->heads < 1 || params->heads > INT64_MAX / 4 ||
+        x.dims[2] % (params->heads + 2 * kv_heads) != 0) {
+        return kv_heads == params->heads
+                   ? tutti_op_fail(call, TUTTI_ERR_SHAPE,
+                                   "qkv must be [B, T, 3 C] with C a multiple of the %lld heads",
+                                   (long long)params->heads)
+                   : tutti_op_fail(call, TUTTI_ERR_SHAPE,
+                                   "qkv must be [B, T, (%lld + 2 x %lld) D], of heads of D",
+                                   (long long)params->heads, (long long)kv_heads);
     }
     TT_TRY(tutti_op_infer_same_float(call, outputs));
     TT_TRY(check_padding(call, call->inputs[QKV_PADDING], x.dims[0], x.dims[1]));
-    outputs->shape.dims[2] /= 3;
+    outputs->shape.dims[2] = params->heads * head_size(params, x);
     return TUTTI_OK;
 }
 
-/* Part i of qkv [B,T,3,H,D]: its rows may be any distance apart. */
-static tt_heads_t part_of(const tutti_tensor_t *x, int64_t part, int64_t parts, int64_t d)
+/* Heads from `first` on of [B,T,heads,D], whose rows may be any distance apart. */
+static tt_heads_t heads_from(const tutti_tensor_t *x, int64_t first, int64_t d)
 {
-    const int64_t width = x->shape.dims[2] / parts;
     char *data = tt_tensor_data(x);
-    data += (size_t)(part * width) * tutti_dtype_bytes(x->dtype);
+    data += (size_t)(first * d) * tutti_dtype_bytes(x->dtype);
     return (tt_heads_t){data, x->strides[0], d, x->strides[1]};
 }
 
@@ -302,17 +333,18 @@ static tt_attention_t describe_qkv(const attention_params_t *params,
                                    tutti_tensor_t *const *operands)
 {
     const tutti_tensor_t *qkv = operands[QKV];
-    const int64_t d = qkv->shape.dims[2] / 3 / params->heads;
+    const int64_t d = head_size(params, qkv->shape), kv_heads = params->kv_heads;
     tt_attention_t a = describe_params(params, d);
     a.batch = qkv->shape.dims[0];
     a.heads = params->heads;
+    a.group = params->heads / kv_heads;
     a.tq = a.tk = qkv->shape.dims[1];
     a.dtype = qkv->dtype;
     a.key_padding = tt_data_of(operands[QKV_PADDING]);
-    a.q = part_of(qkv, 0, 3, d);
-    a.k = part_of(qkv, 1, 3, d);
-    a.v = part_of(qkv, 2, 3, d);
-    a.out = part_of(operands[QKV_OUT], 0, 1, d);
+    a.q = heads_from(qkv, 0, d);
+    a.k = heads_from(qkv, a.heads, d);
+    a.v = heads_from(qkv, a.heads + kv_heads, d);
+    a.out = heads_from(operands[QKV_OUT], 0, d);
     a.max_sum = tt_tensor_data(operands[QKV_MAX_SUM]);
     return a;
 }
@@ -344,16 +376,17 @@ static tutti_status_t qkv_forward(tutti_op_call_t *call)
 
 static tutti_status_t qkv_backward(tutti_op_backward_t *call)
 {
-    tt_attention_t a = describe_qkv(call->params, call->saved);
+    const attention_params_t *params = call->params;
+    tt_attention_t a = describe_qkv(params, call->saved);
     tutti_tensor_t *dy, *dqkv = tt_scratch(call->scope, a.dtype, call->inputs[QKV].shape);
     if (dqkv == NULL) {
         return tutti_scope_status(call->scope);
     }
     TT_TRY(load(call->scope, call->grad_outputs[0], &dy));
-    a.dout = part_of(dy, 0, 1, a.d);
-    a.dq = part_of(dqkv, 0, 3, a.d);
-    a.dk = part_of(dqkv, 1, 3, a.d);
-    a.dv = part_of(dqkv, 2, 3, a.d);
+    a.dout = heads_from(dy, 0, a.d);
+    a.dq = heads_from(dqkv, 0, a.d);
+    a.dk = heads_from(dqkv, a.heads, a.d);
+    a.dv = heads_from(dqkv, a.heads + params->kv_heads, a.d);
     const tutti_status_t status = tt_attention_backward(tt_scope_exec(call->scope), &a);
     tutti_tensor_release(dy);
     call->grads[QKV] = dqkv;
@@ -366,11 +399,12 @@ static tutti_tensor_t *compose_qkv(const tutti_op_backward_t *call, tutti_tensor
     const tutti_shape_t x = call->inputs[QKV].shape;
     tutti_scope_t *s = call->scope;
     tutti_tensor_t *parts[3];
+    const int64_t counts[] = {params->heads, params->kv_heads, params->kv_heads};
     tutti_tensor_t *all = tutti_reshape(
         s, inputs[QKV],
-        TUTTI_SHAPE(x.dims[0], x.dims[1], 3, params->heads, x.dims[2] / 3 / params->heads));
-    for (int i = 0; i < 3; i++) {
-        parts[i] = tutti_transpose(s, tutti_select(s, all, 2, i), 1, 2);
+        TUTTI_SHAPE(x.dims[0], x.dims[1], counts[0] + 2 * counts[1], head_size(params, x)));
+    for (int64_t i = 0, first = 0; i < 3; first += counts[i++]) {
+        parts[i] = tutti_transpose(s, tutti_narrow(s, all, 2, first, counts[i]), 1, 2);
     }
     return tutti_reshape(s, compose_heads(call, parts, inputs[QKV_PADDING]),
                          call->outputs[0].shape);
@@ -421,7 +455,7 @@ tutti_tensor_t *tutti_attention(tutti_scope_t *s, tutti_tensor_t *q, tutti_tenso
                                 tutti_tensor_t *v, const tutti_attention_options_t *options)
 {
     const tutti_attention_options_t o = options == NULL ? (tutti_attention_options_t){0} : *options;
-    attention_params_t params = {0};
+    attention_params_t params = {.kv_heads = o.kv_heads};
     const tutti_status_t status = take_options(s, &o, &params);
     if (status < 0) {
         return tutti_scope_fail(s, status);
@@ -434,7 +468,7 @@ tutti_tensor_t *tutti_attention_qkv(tutti_scope_t *s, tutti_tensor_t *qkv, int64
                                     const tutti_attention_options_t *options)
 {
     const tutti_attention_options_t o = options == NULL ? (tutti_attention_options_t){0} : *options;
-    attention_params_t params = {.heads = heads};
+    attention_params_t params = {.heads = heads, .kv_heads = o.kv_heads != 0 ? o.kv_heads : heads};
     const tutti_status_t status = take_options(s, &o, &params);
     if (status < 0) {
         return tutti_scope_fail(s, status);

@@ -10,6 +10,7 @@
 #include <math.h>
 
 #include "compute/autograd/op_call.h"
+#include "compute/op/attention/matmul_grouped.h"
 #include "compute/op/math/elementwise.h"
 #include "core/base/default.h"
 
@@ -59,22 +60,27 @@ static tutti_status_t check_mask(const tutti_masked_attention_options_t *o, tutt
     return TUTTI_OK;
 }
 
+/* Whether k and v can be those of q's heads. */
+static bool are_groups(const tutti_tensor_t *q, const tutti_tensor_t *k, const tutti_tensor_t *v)
+{
+    const int64_t heads = q->shape.dims[1], kv_heads = k->shape.dims[1];
+    return v->shape.dims[1] == kv_heads &&
+           (heads == kv_heads || (kv_heads > 0 && heads % kv_heads == 0));
+}
+
 static tutti_status_t check(const tutti_tensor_t *q, const tutti_tensor_t *k,
                             const tutti_tensor_t *v, const tutti_masked_attention_options_t *o)
 {
     TT_TRY(tt_tensor_status(q));
     TT_TRY(tt_tensor_status(k));
     TT_TRY(tt_tensor_status(v));
-    bool is_good = q->shape.rank == 4 && k->shape.rank == 4 && v->shape.rank == 4 &&
-                   k->shape.dims[2] == v->shape.dims[2] && q->shape.dims[3] == k->shape.dims[3];
-    for (int i = 0; is_good && i < 2; i++) {
-        is_good = q->shape.dims[i] == k->shape.dims[i] && q->shape.dims[i] == v->shape.dims[i];
-    }
-    if (!is_good) {
+    if (q->shape.rank != 4 || k->shape.rank != 4 || v->shape.rank != 4 || !are_groups(q, k, v) ||
+        q->shape.dims[0] != k->shape.dims[0] || q->shape.dims[0] != v->shape.dims[0] ||
+        k->shape.dims[2] != v->shape.dims[2] || q->shape.dims[3] != k->shape.dims[3]) {
         char a[160], b[160], c[160];
         return TT_FAIL(TUTTI_ERR_SHAPE,
-                       "masked_attention: q must be [B, H, Tq, D], k and v [B, H, Tk, D]: %s, %s "
-                       "and %s",
+                       "masked_attention: q must be [B, H, Tq, D], k and v [B, H, Tk, D] or of "
+                       "heads that divide H: %s, %s and %s",
                        tutti_tensor_describe(q, a, sizeof a), tutti_tensor_describe(k, b, sizeof b),
                        tutti_tensor_describe(v, c, sizeof c));
     }
@@ -121,8 +127,9 @@ static tutti_tensor_t *scores_of(const attention_t *a, tutti_tensor_t *q, tutti_
     const double scale = tt_or_default(a->options.scale, 1 / sqrt((double)q->shape.dims[3]));
     const tutti_dtype_t was = tutti_context_autocast(ctx);
     (void)tutti_context_set_autocast(ctx, TUTTI_F32);
-    tutti_tensor_t *scores = tutti_matmul(a->s, tutti_mul_scalar(a->s, tt_wide(a->s, q), scale),
-                                          tutti_transpose(a->s, tt_wide(a->s, k), -2, -1));
+    tutti_tensor_t *scores =
+        tt_matmul_grouped(a->s, tutti_mul_scalar(a->s, tt_wide(a->s, q), scale),
+                          tutti_transpose(a->s, tt_wide(a->s, k), -2, -1));
     (void)tutti_context_set_autocast(ctx, was);
     return scores;
 }
@@ -182,5 +189,5 @@ tutti_tensor_t *tutti_masked_attention(tutti_scope_t *s, tutti_tensor_t *q, tutt
     if (weights != NULL) {
         *weights = w;
     }
-    return tutti_matmul(s, w, v);
+    return tt_matmul_grouped(s, w, v);
 }

@@ -1,4 +1,5 @@
-/* Attention: pairs of batch and head over the threads, each with scratch of its thread.
+/* Attention: pairs of batch and head over the threads, each with scratch of its thread. Backward
+ * those that share keys stay together, for their gradients are sums.
  *
  * Each job has one piece per thread, which takes pairs until none is left: so scratch is as large
  * as the number of threads asks, and a pair's bits do not depend on who computes it.
@@ -9,6 +10,7 @@
 #include <stdatomic.h>
 
 #include "core/base/alloc.h"
+#include "core/base/profiler.h"
 #include "core/kernel/attention/attention_ops.h"
 
 typedef void (*head_fn_t)(const tt_head_t *head);
@@ -22,6 +24,7 @@ typedef struct {
     const tt_attention_ops_t *ops;
     float *scratch;
     int64_t floats; /* of scratch, per piece */
+    int64_t each;   /* pairs that are taken together */
     _Atomic int64_t next;
 } job_t;
 
@@ -38,13 +41,17 @@ static void take_heads(void *arg, size_t piece)
         .from_f32 = tt_convert_from(TT_CLASS_F32, a->dtype),
         .scratch = job->scratch == NULL ? NULL : job->scratch + (int64_t)piece * job->floats};
     tt_gemm_begin(head.gemm);
-    while ((head.bh = atomic_fetch_add(&job->next, 1)) < a->batch * a->heads) {
-        head.b = head.bh / a->heads;
-        head.h = head.bh % a->heads;
-        if (a->dtype == TUTTI_F64) {
-            job->fn_f64(a, head.bh);
-        } else {
-            job->fn(&head);
+    const int64_t pairs = a->batch * a->heads;
+    int64_t first;
+    while ((first = atomic_fetch_add(&job->next, job->each)) < pairs) {
+        for (head.bh = first; head.bh < first + job->each; head.bh++) {
+            head.b = head.bh / a->heads;
+            head.h = head.bh % a->heads;
+            if (a->dtype == TUTTI_F64) {
+                job->fn_f64(a, head.bh);
+            } else {
+                job->fn(&head);
+            }
         }
     }
     tt_gemm_end(head.gemm);
@@ -59,6 +66,10 @@ static tutti_status_t check(const tt_attention_t *a)
     if (!(a->dropout >= 0 && a->dropout < 1)) {
         return TT_FAIL(TUTTI_ERR_ARG, "attention's dropout must be in [0,1), not %g",
                        (double)a->dropout);
+    }
+    if (a->group < 0 || (a->group > 1 && a->heads % a->group != 0)) {
+        return TT_FAIL(TUTTI_ERR_ARG, "attention's %lld heads are no multiple of groups of %lld",
+                       (long long)a->heads, (long long)a->group);
     }
     if (a->d > TT_HEAD_MAX && a->dtype != TUTTI_F64) {
         return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
@@ -78,8 +89,8 @@ static const tt_gemm_ops_t *choose_gemm(tutti_dtype_t dtype)
 static tutti_status_t run_job(tt_threads_t *threads, job_t *job)
 {
     const tt_attention_t *a = job->a;
-    const int64_t heads = a->batch * a->heads, workers = tt_threads_count(threads);
-    const int64_t pieces = heads < workers ? heads : workers;
+    const int64_t takes = a->batch * a->heads / job->each, workers = tt_threads_count(threads);
+    const int64_t pieces = takes < workers ? takes : workers;
     if (pieces <= 0) {
         return TUTTI_OK;
     }
@@ -102,7 +113,8 @@ static tutti_status_t run_forward(tt_threads_t *threads, const void *arguments)
     job_t job = {.a = a,
                  .fn = tt_attention_forward_head,
                  .fn_f64 = tt_attention_forward_f64,
-                 .floats = tt_attention_forward_floats(a)};
+                 .floats = tt_attention_forward_floats(a),
+                 .each = 1};
     return run_job(threads, &job);
 }
 
@@ -112,7 +124,8 @@ static tutti_status_t run_backward(tt_threads_t *threads, const void *arguments)
     job_t job = {.a = a,
                  .fn = tt_attention_backward_head,
                  .fn_f64 = tt_attention_backward_f64,
-                 .floats = tt_attention_backward_floats(a)};
+                 .floats = tt_attention_backward_floats(a),
+                 .each = tt_attention_group(a)};
     return run_job(threads, &job);
 }
 
@@ -149,15 +162,28 @@ static const tt_kernel_t backward_kernel =
 static const tt_kernel_t hidden_kernel =
     TT_KERNEL("attention_hidden", tt_attention_t, run_hidden, pointers);
 
+/* `products` of D for each pair of a query and a key that it sees; of key_padding nothing is known
+ * here. */
+static void count(const tt_attention_t *a, int products)
+{
+    const int64_t seen = a->tq < a->tk ? a->tq : a->tk; /* queries that see one key more each */
+    const double pairs =
+        a->causal ? (double)seen * (double)(seen + 1) / 2 + (double)(a->tq - seen) * (double)a->tk
+                  : (double)a->tq * (double)a->tk;
+    tt_profile_count(2.0 * products * (double)a->d * pairs * (double)(a->batch * a->heads));
+}
+
 tutti_status_t tt_attention_forward(tt_exec_t *exec, const tt_attention_t *attention)
 {
     TT_TRY(check(attention));
+    count(attention, 2); /* scores, and the sum of v */
     return tt_launch(exec, &forward_kernel, attention);
 }
 
 tutti_status_t tt_attention_backward(tt_exec_t *exec, const tt_attention_t *attention)
 {
     TT_TRY(check(attention));
+    count(attention, 5); /* scores again, dp, and dv, dq, dk */
     return tt_launch(exec, &backward_kernel, attention);
 }
 

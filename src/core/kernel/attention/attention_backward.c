@@ -5,9 +5,11 @@
  *     dv += p^T·dout,  dk += ds^T·q             per block of keys, over the blocks of queries
  *     dq += ds·k                                over the blocks of keys
  *
- * Sums run over blocks in order. Under causal, blocks, columns and steps that hold exact zeros
- * only are skipped. Cost: 10·Tq·Tk·D operations (half of it under causal), scratch about
- * Tq × D + 1400 × D + 37,000 floats. Source: attention.h.
+ * Heads that share keys come one behind the other: each one's dk and dv are sums over its own
+ * blocks, which are added up in the heads' order and rounded once. Sums run over blocks in order.
+ * Under causal, blocks, columns and steps that hold exact zeros only are skipped. Cost: 10·Tq·Tk·D
+ * operations (half of it under causal), scratch about Tq × D + 1400 × D + 37,000 floats, and 2 Tk ×
+ * D where keys are shared. Source: attention.h.
  */
 #include <string.h>
 
@@ -22,7 +24,8 @@ typedef struct {
     float *short_weights, *short_scores; /* the same as bf16, where panels are of that */
     float *wide_k, *wide_v, *wide_q, *wide_dout;
     float *uniform, *delta;
-    float *dq, *dk, *dv; /* [Tq,D], [keys,D], [keys,D] */
+    float *dq, *dk, *dv;          /* [Tq,D], [keys,D], [keys,D] */
+    float *shared_dk, *shared_dv; /* [Tk,D], of the heads so far; where keys are shared */
     tt_rows_view_t q, dout;
     int64_t k, k_count, t, t_count;
 } backward_t;
@@ -32,6 +35,7 @@ static int64_t cut_scratch(backward_t *w, const tt_attention_t *a, float *at)
     const int64_t keys = tt_min(TT_BACKWARD_KEYS, tt_attention_padded(a->tk)),
                   d = tt_attention_padded(a->d);
     const int64_t queries = tt_min(TT_BACKWARD_QUERIES, tt_attention_padded(a->tq));
+    const int64_t shared = tt_attention_group(a) > 1 ? tt_attention_padded(a->tk * a->d) : 0;
     const struct {
         float **to;
         int64_t count;
@@ -55,6 +59,8 @@ static int64_t cut_scratch(backward_t *w, const tt_attention_t *a, float *at)
         {&w->dq, tt_attention_padded(a->tq * a->d)},
         {&w->dk, keys * d},
         {&w->dv, keys * d},
+        {&w->shared_dk, shared},
+        {&w->shared_dv, shared},
     };
     int64_t total = 0;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
@@ -83,10 +89,10 @@ static void find_deltas(const backward_t *w)
 
 static void pack_keys(const backward_t *w)
 {
-    const tt_head_t *head = w->head;
+    const tt_head_t *head = w->head, keys = tt_keys_of(head);
     const int64_t d = head->a->d;
-    const tt_rows_view_t k = tt_head_rows(head, &head->a->k, w->k, w->k_count, w->wide_k);
-    const tt_rows_view_t v = tt_head_rows(head, &head->a->v, w->k, w->k_count, w->wide_v);
+    const tt_rows_view_t k = tt_head_rows(&keys, &head->a->k, w->k, w->k_count, w->wide_k);
+    const tt_rows_view_t v = tt_head_rows(&keys, &head->a->v, w->k, w->k_count, w->wide_v);
     head->gemm->pack_b(k.data, k.ld, true, d, w->k_count, w->keys);
     head->gemm->pack_b(k.data, k.ld, false, w->k_count, d, w->keys_rows);
     head->gemm->pack_b(v.data, v.ld, true, d, w->k_count, w->values);
@@ -224,6 +230,35 @@ static void backward_block(backward_t *w)
     multiply_columns(w, block_of(w, w->scores), w->queries_rows, w->dk);
 }
 
+/* The block's rows of x, a gradient of this head, are added to those of the heads before it, in
+ * `shared`. Gives what all have together so far. */
+static const float *add_shared(const backward_t *w, const float *x, float *shared)
+{
+    const tt_head_t *head = w->head;
+    const int64_t count = w->k_count * head->a->d, group = tt_attention_group(head->a);
+    if (group == 1) {
+        return x;
+    }
+    float *sum = shared + w->k * head->a->d;
+    if (head->h % group == 0) {
+        memcpy(sum, x, (size_t)count * sizeof *sum);
+    } else {
+        head->ops->shrink(sum, 1, x, count);
+    }
+    return sum;
+}
+
+static void store_keys(const backward_t *w, const tt_heads_t *to, const float *x, float *shared)
+{
+    const int64_t d = w->head->a->d, group = tt_attention_group(w->head->a);
+    const tt_head_t keys = tt_keys_of(w->head);
+    const float *rows = add_shared(w, x, shared);
+    const bool is_last = w->head->h % group == group - 1;
+    for (int64_t key = 0; is_last && key < w->k_count; key++) {
+        tt_head_store_row(&keys, to, w->k + key, rows + key * d);
+    }
+}
+
 static void backward_keys(backward_t *w)
 {
     const tt_attention_t *a = w->head->a;
@@ -236,10 +271,8 @@ static void backward_keys(backward_t *w)
             backward_block(w);
         }
     }
-    for (int64_t key = 0; key < w->k_count; key++) {
-        tt_head_store_row(w->head, &a->dk, w->k + key, w->dk + key * a->d);
-        tt_head_store_row(w->head, &a->dv, w->k + key, w->dv + key * a->d);
-    }
+    store_keys(w, &a->dk, w->dk, w->shared_dk);
+    store_keys(w, &a->dv, w->dv, w->shared_dv);
 }
 
 void tt_attention_backward_head(const tt_head_t *head)

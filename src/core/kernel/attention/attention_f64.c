@@ -14,6 +14,7 @@
 typedef struct {
     const tt_attention_t *a;
     int64_t bh, b, h, i;
+    int64_t kv; /* the head of its keys and values */
     double max, sum;
 } query_t;
 
@@ -21,6 +22,12 @@ typedef struct {
 static double *row(const query_t *q, const tt_heads_t *x, int64_t t)
 {
     return (double *)x->data + q->b * x->stride_b + q->h * x->stride_h + t * x->stride_t;
+}
+
+/* The same of keys, values and their gradients. */
+static double *key_row(const query_t *q, const tt_heads_t *x, int64_t t)
+{
+    return (double *)x->data + q->b * x->stride_b + q->kv * x->stride_h + t * x->stride_t;
 }
 
 static double dot(const query_t *q, const double *x, const double *y)
@@ -52,7 +59,7 @@ static bool is_seen(const query_t *q, int64_t j)
 
 static double score(const query_t *q, int64_t j)
 {
-    return q->a->scale * dot(q, row(q, &q->a->q, q->i), row(q, &q->a->k, j));
+    return q->a->scale * dot(q, row(q, &q->a->q, q->i), key_row(q, &q->a->k, j));
 }
 
 static double weight(const query_t *q, int64_t j)
@@ -74,7 +81,8 @@ static double keep(const query_t *q, int64_t j)
 /* Made again in backward, for a.max_sum is f32. */
 static query_t query_of(const tt_attention_t *a, int64_t bh, int64_t i)
 {
-    query_t q = {a, bh, bh / a->heads, bh % a->heads, i, -INFINITY, 0};
+    const int64_t h = bh % a->heads;
+    query_t q = {a, bh, bh / a->heads, h, i, h / tt_attention_group(a), -INFINITY, 0};
     for (int64_t j = 0; j < a->tk; j++) {
         const double s = is_seen(&q, j) ? score(&q, j) : -INFINITY;
         if (s != -INFINITY) {
@@ -94,7 +102,7 @@ void tt_attention_forward_f64(const tt_attention_t *a, int64_t bh)
         clear(&q, out);
         for (int64_t j = 0; j < a->tk; j++) {
             if (is_seen(&q, j)) {
-                add_scaled(&q, out, weight(&q, j) * keep(&q, j), row(&q, &a->v, j));
+                add_scaled(&q, out, weight(&q, j) * keep(&q, j), key_row(&q, &a->v, j));
             }
         }
     }
@@ -110,21 +118,22 @@ static void backward_query(const query_t *q)
     for (int64_t j = 0; j < a->tk; j++) {
         if (is_seen(q, j)) {
             const double p = weight(q, j), kept = keep(q, j);
-            const double dp = kept * dot(q, dout, row(q, &a->v, j));
+            const double dp = kept * dot(q, dout, key_row(q, &a->v, j));
             const double ds = p * (dp - delta) * a->scale;
-            add_scaled(q, row(q, &a->dv, j), p * kept, dout);
-            add_scaled(q, row(q, &a->dk, j), ds, x);
-            add_scaled(q, dx, ds, row(q, &a->k, j));
+            add_scaled(q, key_row(q, &a->dv, j), p * kept, dout);
+            add_scaled(q, key_row(q, &a->dk, j), ds, x);
+            add_scaled(q, dx, ds, key_row(q, &a->k, j));
         }
     }
 }
 
 void tt_attention_backward_f64(const tt_attention_t *a, int64_t bh)
 {
-    for (int64_t j = 0; j < a->tk; j++) {
-        const query_t key = {.a = a, .b = bh / a->heads, .h = bh % a->heads};
-        clear(&key, row(&key, &a->dk, j));
-        clear(&key, row(&key, &a->dv, j));
+    const int64_t h = bh % a->heads, group = tt_attention_group(a);
+    for (int64_t j = 0; h % group == 0 && j < a->tk; j++) {
+        const query_t key = {.a = a, .b = bh / a->heads, .kv = h / group};
+        clear(&key, key_row(&key, &a->dk, j));
+        clear(&key, key_row(&key, &a->dv, j));
     }
     for (int64_t i = 0; i < a->tq; i++) {
         const query_t q = query_of(a, bh, i);

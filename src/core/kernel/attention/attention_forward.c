@@ -60,11 +60,11 @@ int64_t tt_attention_forward_floats(const tt_attention_t *a)
 
 static void pack_keys(const forward_t *f)
 {
-    const tt_head_t *head = f->head;
+    const tt_head_t *head = f->head, keys = tt_keys_of(head);
     const int64_t d = head->a->d;
-    const tt_rows_view_t k = tt_head_rows(head, &head->a->k, f->k, f->k_count, f->wide);
+    const tt_rows_view_t k = tt_head_rows(&keys, &head->a->k, f->k, f->k_count, f->wide);
     head->gemm->pack_b(k.data, k.ld, true, d, f->k_count, f->keys);
-    const tt_rows_view_t v = tt_head_rows(head, &head->a->v, f->k, f->k_count, f->wide);
+    const tt_rows_view_t v = tt_head_rows(&keys, &head->a->v, f->k, f->k_count, f->wide);
     head->gemm->pack_b(v.data, v.ld, false, f->k_count, d, f->values);
 }
 

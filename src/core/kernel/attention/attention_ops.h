@@ -68,18 +68,35 @@ typedef struct {
     const tt_attention_ops_t *ops;
     bool is_short;                    /* panels are packed from bf16, not f32 */
     tt_convert_fn_t to_f32, from_f32; /* of the tensors' dtype, which is_short has panels in */
-    int64_t bh, b, h;
-    float *scratch; /* tt_attention_forward_floats or …_backward_floats */
+    int64_t bh, b, h;                 /* of queries */
+    float *scratch;                   /* tt_attention_forward_floats or …_backward_floats */
 } tt_head_t;
 
 int64_t tt_attention_forward_floats(const tt_attention_t *a);
 int64_t tt_attention_backward_floats(const tt_attention_t *a);
 void tt_attention_forward_head(const tt_head_t *head);
+
+/* Of the heads that share keys and values one after the other, with one scratch: the last one
+ * writes their gradients. */
 void tt_attention_backward_head(const tt_head_t *head);
 
-/* The same in f64, plainly. */
+/* The same in f64, plainly; backward, the first of the heads that share keys clears their
+ * gradients, and all add to them. */
 void tt_attention_forward_f64(const tt_attention_t *a, int64_t bh);
 void tt_attention_backward_f64(const tt_attention_t *a, int64_t bh);
+
+static inline int64_t tt_attention_group(const tt_attention_t *a)
+{
+    return a->group > 0 ? a->group : 1;
+}
+
+/* The head with the keys and values of this one, for rows of them. */
+static inline tt_head_t tt_keys_of(const tt_head_t *head)
+{
+    tt_head_t keys = *head;
+    keys.h = head->h / tt_attention_group(head->a);
+    return keys;
+}
 
 /* count rows from t on, for panels: in place, or converted to f32 into buffer. */
 tt_rows_view_t tt_head_rows(const tt_head_t *head, const tt_heads_t *x, int64_t t, int64_t count,

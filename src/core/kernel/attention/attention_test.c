@@ -15,9 +15,9 @@
 #include "core/kernel/matmul/gemm.h"
 
 typedef struct {
-    int64_t batch, heads, tq, tk, d;
+    int64_t batch, heads, tq, tk, d, group;
     tutti_dtype_t dtype;
-    bool causal, padding, fused; /* fused: q, k, v in one [B,T,3,H,D] */
+    bool causal, padding, fused; /* fused: q, k, v in one [B,T,H+2Hkv,D] */
     float dropout, scale;
 } case_t;
 
@@ -27,7 +27,8 @@ typedef struct {
     tt_attention_t a;
     void *memory[TENSORS];
     size_t bytes[TENSORS];
-    double *values[TENSORS]; /* [B,H,T,D], dense, in double; the expected ones for outputs */
+    double *values[TENSORS]; /* [B,H,T,D], of its heads, dense, in double; the expected ones for
+                                outputs */
     tt_max_sum_t *max_sum;
     uint8_t *padding;
 } world_t;
@@ -49,10 +50,16 @@ static int64_t length_of(const tt_attention_t *a, int which)
     return is_of_keys(which) ? a->tk : a->tq;
 }
 
+static int64_t heads_in(const tt_attention_t *a, int which)
+{
+    return is_of_keys(which) ? a->heads / a->group : a->heads;
+}
+
+/* bh: of the tensor's own heads. */
 static void *element(world_t *w, int which, int64_t bh, int64_t t, int64_t d)
 {
     const tt_heads_t *x = heads_of(&w->a, which);
-    const int64_t b = bh / w->a.heads, h = bh % w->a.heads;
+    const int64_t heads = heads_in(&w->a, which), b = bh / heads, h = bh % heads;
     return (char *)x->data + (b * x->stride_b + h * x->stride_h + t * x->stride_t + d) *
                                  (int64_t)tutti_dtype_bytes(w->a.dtype);
 }
@@ -64,31 +71,32 @@ static double read_one(world_t *w, int which, int64_t bh, int64_t t, int64_t d)
     return x;
 }
 
-/* [B,T,parts,H,D]: parts is 3 for the fused form. */
-static void place(world_t *w, int which, void *memory, int64_t part, int64_t parts)
+/* Heads from `first` on of [B,T,heads,D]. */
+static void place(world_t *w, int which, void *memory, int64_t first, int64_t heads)
 {
     const tt_attention_t *a = &w->a;
-    const int64_t width = a->heads * a->d;
     *heads_of(&w->a, which) =
-        (tt_heads_t){(char *)memory + part * width * (int64_t)tutti_dtype_bytes(a->dtype),
-                     length_of(a, which) * parts * width, a->d, parts * width};
+        (tt_heads_t){(char *)memory + first * a->d * (int64_t)tutti_dtype_bytes(a->dtype),
+                     length_of(a, which) * heads * a->d, a->d, heads * a->d};
 }
 
 static void make_tensor(world_t *w, int which, bool fused)
 {
     const tt_attention_t *a = &w->a;
+    const int64_t fused_heads = a->heads + 2 * heads_in(a, K);
     const bool is_part = fused && which <= V;
     const bool is_gradient_part = fused && which >= DQ;
     if ((is_part && which != Q) || (is_gradient_part && which != DQ)) {
         const int first = is_part ? Q : DQ;
-        place(w, which, w->memory[first], which - first, 3);
+        place(w, which, w->memory[first], a->heads + (which - first - 1) * heads_in(a, K),
+              fused_heads);
         return;
     }
-    const int64_t parts = is_part || is_gradient_part ? 3 : 1;
-    const int64_t count = a->batch * length_of(a, which) * parts * a->heads * a->d;
+    const int64_t heads = is_part || is_gradient_part ? fused_heads : heads_in(a, which);
+    const int64_t count = a->batch * length_of(a, which) * heads * a->d;
     w->bytes[which] = (size_t)count * tutti_dtype_bytes(a->dtype);
     w->memory[which] = tt_alloc(w->bytes[which] + 1, "test");
-    place(w, which, w->memory[which], 0, parts);
+    place(w, which, w->memory[which], 0, heads);
 }
 
 static void fill_tensor(world_t *w, int which)
@@ -97,7 +105,7 @@ static void fill_tensor(world_t *w, int which)
     const int64_t length = length_of(a, which);
     const tt_rng_t rng = tt_rng_stream((uint64_t)which, 1, 2, 3, 4);
     uint64_t n = 0;
-    for (int64_t bh = 0; bh < a->batch * a->heads; bh++) {
+    for (int64_t bh = 0; bh < a->batch * heads_in(a, which); bh++) {
         for (int64_t t = 0; t < length; t++) {
             for (int64_t d = 0; d < a->d; d++, n++) {
                 const double x = which <= V || which == DOUT
@@ -115,6 +123,7 @@ static void set_up(world_t *w, const case_t *c)
 {
     *w = (world_t){.a = {.batch = c->batch,
                          .heads = c->heads,
+                         .group = c->group > 0 ? c->group : 1,
                          .tq = c->tq,
                          .tk = c->tk,
                          .d = c->d,
@@ -125,7 +134,7 @@ static void set_up(world_t *w, const case_t *c)
                          .rng = tt_rng_stream(7, 7, 7, 7, 7)}};
     for (int which = 0; which < TENSORS; which++) {
         make_tensor(w, which, c->fused);
-        const int64_t count = c->batch * c->heads * length_of(&w->a, which) * c->d;
+        const int64_t count = c->batch * heads_in(&w->a, which) * length_of(&w->a, which) * c->d;
         w->values[which] = tt_alloc((size_t)count * sizeof(double) + 1, "test");
         fill_tensor(w, which);
     }
@@ -148,8 +157,10 @@ static void tear_down(world_t *w)
     tt_free(w->padding);
 }
 
+/* bh: of the queries' heads. */
 static double *row_of(world_t *w, int which, int64_t bh, int64_t t)
 {
+    bh = is_of_keys(which) ? bh / w->a.group : bh;
     return w->values[which] + (bh * length_of(&w->a, which) + t) * w->a.d;
 }
 
@@ -215,7 +226,8 @@ static void assert_tensor(world_t *w, int which)
 {
     const tt_attention_t *a = &w->a;
     double most = 1; /* a gradient of 0 is the difference of two numbers of about this size */
-    const int64_t length = length_of(a, which), rows = a->batch * a->heads * length;
+    const int64_t length = length_of(a, which), rows = a->batch * heads_in(a, which) * length;
+    most *= is_of_keys(which) ? (double)a->group : 1; /* so many of them add up */
     for (int64_t i = 0; i < rows * a->d; i++) {
         most = fmax(most, fabs(w->values[which][i]));
     }
@@ -269,7 +281,7 @@ static void attention_equals_its_definition(void **state)
         const uint64_t at = i * 16;
         const bool fused = tt_rng_below(rng, at, 2);
         const int64_t tq = lengths[tt_rng_below(rng, at + 1, 10)];
-        const case_t c = {
+        case_t c = {
             .batch = (int64_t)tt_rng_below(rng, at + 2, 3),
             .heads = 1 + (int64_t)tt_rng_below(rng, at + 3, 2),
             .tq = tq,
@@ -282,6 +294,8 @@ static void attention_equals_its_definition(void **state)
             .dropout = tt_rng_below(rng, at + 9, 3) == 0 ? 0.25f : 0,
             .scale = tt_rng_below(rng, at + 10, 8) == 0 ? -1.5f : 0.3f,
         };
+        c.group = tt_rng_below(rng, at + 13, 2) ? 1 : 1 + (int64_t)tt_rng_below(rng, at + 14, 4);
+        c.heads *= c.group;
         setenv("TUTTI_ISA", isas[tt_rng_below(rng, at + 11, ISAS)], 1);
         run_case(&c, tt_rng_below(rng, at + 12, 2) ? threads : NULL);
     }
@@ -399,9 +413,10 @@ static void expect_bits_of_variants(world_t *w)
 static void attention_gives_the_same_bits_for_any_threads_and_instruction_set(void **state)
 {
     (void)state;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 8; i++) {
         const case_t c = {.batch = 2,
-                          .heads = 3,
+                          .heads = i < 4 ? 3 : 6,
+                          .group = i < 4 ? 1 : 3,
                           .tq = 150,
                           .tk = 150,
                           .d = i & 1 ? 64 : 20,
@@ -427,6 +442,82 @@ static void attention_gives_the_same_bits_for_any_threads_and_instruction_set(vo
     assert_int_equal(tt_alloc_stats().blocks, 0);
 }
 
+/* Copy tensor `which` of x, whose heads are shared, to the one of y, whose are not. */
+static void repeat_heads(world_t *y, world_t *x, int which)
+{
+    const int64_t heads = heads_in(&y->a, which), group = is_of_keys(which) ? x->a.group : 1;
+    for (int64_t i = 0; i < y->a.batch * heads; i++) {
+        for (int64_t t = 0; t < length_of(&y->a, which); t++) {
+            memcpy(element(y, which, i, t, 0), element(x, which, i / group, t, 0),
+                   (size_t)y->a.d * tutti_dtype_bytes(y->a.dtype));
+        }
+    }
+}
+
+static void assert_rows(world_t *y, world_t *x, int which)
+{
+    for (int64_t i = 0; i < y->a.batch * y->a.heads; i++) {
+        for (int64_t t = 0; t < y->a.tq; t++) {
+            assert_memory_equal(element(y, which, i, t, 0), element(x, which, i, t, 0),
+                                (size_t)y->a.d * tutti_dtype_bytes(y->a.dtype));
+        }
+    }
+}
+
+/* Sums of f32 are those of the repeated heads' gradients in their order. */
+static void assert_sums(world_t *y, world_t *x, int which)
+{
+    for (int64_t i = 0; i < x->a.batch * heads_in(&x->a, which); i++) {
+        for (int64_t at = 0; at < x->a.tk * x->a.d; at++) {
+            const int64_t t = at / x->a.d, d = at % x->a.d;
+            float sum = *(float *)element(y, which, i * x->a.group, t, d);
+            for (int64_t k = 1; k < x->a.group; k++) {
+                sum += *(float *)element(y, which, i * x->a.group + k, t, d);
+            }
+            assert_memory_equal(&sum, element(x, which, i, t, d), sizeof sum);
+        }
+    }
+}
+
+static void shared_keys_give_the_bits_of_repeated_ones(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4 * ISAS; i++) {
+        case_t c = {.batch = 2,
+                    .heads = 6,
+                    .group = i & 1 ? 6 : 2,
+                    .tq = 37,
+                    .tk = i & 2 ? 37 : 140,
+                    .d = 20,
+                    .dtype = i & 1 ? TUTTI_BF16 : TUTTI_F32,
+                    .causal = i & 2,
+                    .padding = i & 1,
+                    .fused = i & 2,
+                    .dropout = 0.25f,
+                    .scale = 0.3f};
+        world_t shared, repeated;
+        setenv("TUTTI_ISA", isas[i / 4], 1);
+        set_up(&shared, &c);
+        c.group = 1;
+        set_up(&repeated, &c);
+        for (int which = Q; which <= DOUT; which++) {
+            repeat_heads(&repeated, &shared, which);
+        }
+        (void)bits_of(&shared, NULL);
+        (void)bits_of(&repeated, NULL);
+        assert_rows(&repeated, &shared, OUT);
+        assert_rows(&repeated, &shared, DQ);
+        if (c.dtype == TUTTI_F32) {
+            assert_sums(&repeated, &shared, DK);
+            assert_sums(&repeated, &shared, DV);
+        }
+        tear_down(&shared);
+        tear_down(&repeated);
+    }
+    unsetenv("TUTTI_ISA");
+    assert_int_equal(tt_alloc_stats().blocks, 0);
+}
+
 static void attention_refuses_what_it_cannot_do(void **state)
 {
     (void)state;
@@ -437,6 +528,8 @@ static void attention_refuses_what_it_cannot_do(void **state)
     a = (tt_attention_t){.d = 513};
     assert_int_equal(tt_attention_backward(NULL, &a), TUTTI_ERR_UNSUPPORTED);
     assert_non_null(strstr(tutti_last_error(), "513"));
+    a = (tt_attention_t){.heads = 6, .group = 4};
+    assert_int_equal(tt_attention_backward(NULL, &a), TUTTI_ERR_ARG);
     const case_t c = {.batch = 1, .heads = 1, .tq = 3, .tk = 3, .d = 3, .scale = 1};
     world_t w;
     set_up(&w, &c);
@@ -485,6 +578,7 @@ int main(void)
         cmocka_unit_test(large_scores_keep_their_softmax),
         cmocka_unit_test(nan_stays),
         cmocka_unit_test(attention_gives_the_same_bits_for_any_threads_and_instruction_set),
+        cmocka_unit_test(shared_keys_give_the_bits_of_repeated_ones),
         cmocka_unit_test(attention_refuses_what_it_cannot_do),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

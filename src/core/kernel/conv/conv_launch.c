@@ -1,5 +1,6 @@
 /* The launches of conv.h: over planes (conv.c, conv_weight.c) or over volumes (conv_volume.c). A
  * volume in which nothing moves along depth and height is a plane, as it lies: [D H, W]. */
+#include "core/base/profiler.h"
 #include "core/kernel/conv/conv_impl.h"
 
 /* As planes where that is all it takes. */
@@ -14,6 +15,19 @@ static tt_conv_t simplest(const tt_conv_t *conv)
         out.depth = (tt_conv_depth_t){.size = 0};
     }
     return out;
+}
+
+/* Each element of y is a sum over a window; padding counts as if it were multiplied. The other two
+ * directions multiply the same pairs. */
+static void count(const tt_conv_t *c)
+{
+    const tt_conv_depth_t *d = &c->depth;
+    const double windows = (double)(c->batch * c->groups * c->out) *
+                           (double)(c->out_size[0] * c->out_size[1]) *
+                           (double)(d->size > 0 ? d->out_size : 1);
+    const double window =
+        (double)(c->in * c->kernel[0] * c->kernel[1]) * (double)(d->size > 0 ? d->kernel : 1);
+    tt_profile_count(2 * windows * window);
 }
 
 typedef struct {
@@ -47,12 +61,14 @@ static const tt_kernel_t to_x_kernel = TT_KERNEL("conv_transpose", operands_t, r
 tutti_status_t tt_conv_forward(tt_exec_t *exec, const tt_conv_t *conv, const void *x,
                                const void *weight, const void *bias, void *y)
 {
+    count(conv);
     return tt_launch(exec, &forward_kernel, &(operands_t){*conv, x, weight, bias, y});
 }
 
 tutti_status_t tt_conv_to_x(tt_exec_t *exec, const tt_conv_t *conv, const void *dy,
                             const void *weight, const void *bias, void *dx)
 {
+    count(conv);
     return tt_launch(exec, &to_x_kernel, &(operands_t){*conv, dy, weight, bias, dx});
 }
 
@@ -79,5 +95,6 @@ static const tt_kernel_t weight_kernel =
 tutti_status_t tt_conv_to_weight(tt_exec_t *exec, const tt_conv_t *conv, const void *x,
                                  const void *dy, void *dw)
 {
+    count(conv);
     return tt_launch(exec, &weight_kernel, &(weight_operands_t){*conv, x, dy, dw});
 }

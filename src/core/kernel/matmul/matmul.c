@@ -20,6 +20,7 @@
 
 #include "core/base/alloc.h"
 #include "core/base/integers.h"
+#include "core/base/profiler.h"
 #include "core/kernel/matmul/gemm.h"
 #include "core/kernel/half.h"
 
@@ -457,6 +458,8 @@ static const tt_kernel_t matmul_kernel =
 tutti_status_t tt_matmul(tt_exec_t *exec, const tt_matmul_t *matmul)
 {
     TT_TRY(check(matmul));
+    tt_profile_count(2.0 * (double)matmul->batch * (double)matmul->m * (double)matmul->n *
+                     (double)matmul->k);
     return tt_launch(exec, &matmul_kernel, matmul);
 }
 

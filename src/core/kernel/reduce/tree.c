@@ -89,3 +89,17 @@ int tt_tree_owner(int leaves, int size, int leaf)
 {
     return (int)(((int64_t)(leaf + 1) * size - 1) / leaves);
 }
+
+tt_hosted_t tt_tree_hosted(int leaves, int size, int rank, bool in_turn)
+{
+    if (in_turn && leaves > size) {
+        return (tt_hosted_t){rank, (leaves - rank + size - 1) / size, size};
+    }
+    const tt_leaves_t share = tt_tree_share(leaves, size, rank);
+    return (tt_hosted_t){share.begin, share.end - share.begin, 1};
+}
+
+int tt_tree_host(int leaves, int size, int leaf, bool in_turn)
+{
+    return in_turn && leaves > size ? leaf % size : tt_tree_owner(leaves, size, leaf);
+}

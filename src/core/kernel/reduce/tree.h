@@ -55,4 +55,14 @@ int tt_tree_first_leaf(int leaves, int size, int rank);
 tt_leaves_t tt_tree_share(int leaves, int size, int rank);
 int tt_tree_owner(int leaves, int size, int leaf);
 
+/* Leaves that a rank hosts: `count` of them from `first` on, every stride-th. */
+typedef struct {
+    int first, count, stride;
+} tt_hosted_t;
+
+/* In turn, rank r hosts leaves r, r + size, …, where there are more leaves than ranks. Otherwise
+ * those of tt_tree_share(). */
+tt_hosted_t tt_tree_hosted(int leaves, int size, int rank, bool in_turn);
+int tt_tree_host(int leaves, int size, int leaf, bool in_turn);
+
 #endif

@@ -178,6 +178,29 @@ static void every_leaf_is_in_the_share_of_its_owner_alone(void **state)
     assert_int_equal(tt_tree_owner(1, 1 << 20, 0), (1 << 20) - 1);
 }
 
+/* In turn, where there are more leaves than ranks. */
+static void every_leaf_has_one_host(void **state)
+{
+    (void)state;
+    for (int leaves = 1; leaves <= 20; leaves++) {
+        for (int size = 1; size <= 9; size++) {
+            int hosted = 0;
+            for (int rank = 0; rank < size; rank++) {
+                const tt_hosted_t at = tt_tree_hosted(leaves, size, rank, true);
+                const int next = size > 1 && leaves > size ? size : 1;
+                assert_int_equal(at.stride, next);
+                for (int i = 0; i < at.count; i++) {
+                    assert_int_equal(tt_tree_host(leaves, size, at.first + i * at.stride, true),
+                                     rank);
+                }
+                assert_true(leaves <= size || at.first == rank);
+                hosted += at.count;
+            }
+            assert_int_equal(hosted, leaves);
+        }
+    }
+}
+
 static void what_does_not_tile_the_tree_is_refused(void **state)
 {
     (void)state;
@@ -311,6 +334,7 @@ int main(void)
         cmocka_unit_test(pieces_tile_their_interval_with_the_largest_nodes),
         cmocka_unit_test(any_spread_of_the_leaves_gives_the_same_bits),
         cmocka_unit_test(every_leaf_is_in_the_share_of_its_owner_alone),
+        cmocka_unit_test(every_leaf_has_one_host),
         cmocka_unit_test(what_does_not_tile_the_tree_is_refused),
         cmocka_unit_test(halves_are_rounded_once),
         cmocka_unit_test(a_copy_around_the_cache_is_a_copy),

@@ -1,0 +1,114 @@
+/* Batches whose samples are mixed: by values, and by rectangles. */
+#include <math.h>
+#include <stdlib.h>
+
+#include <tutti/transforms.h>
+
+#include "core/tensor/scope_testing.h"
+
+static int setup(void **state)
+{
+    return tt_fixture_open(state, (tutti_context_options_t){.threads = 1});
+}
+
+/* Batches of four float pictures [1, 8, 8] of which each has its own number everywhere. */
+static tutti_batch_t next(tt_fixture_t *f, tutti_batch_fn_t call, const tutti_mix_options_t *mix,
+                          int64_t epoch)
+{
+    float values[4 * 64];
+    for (int i = 0; i < 4 * 64; i++) {
+        values[i] = (float)(i / 64);
+    }
+    const tutti_tensor_data_options_t rows = {
+        .input = tutti_from_data(f->s, TUTTI_F32, TUTTI_SHAPE(4, 1, 8, 8), values),
+        .target = tutti_from_data(f->s, TUTTI_U8, TUTTI_SHAPE(4), (unsigned char[]){0, 2, 1, 2})};
+    tutti_dataset_t *d;
+    tutti_dataloader_t *loader;
+    tutti_batch_t batch;
+    assert_int_equal(tutti_dataset_create(&tutti_tensor_dataset, &rows, &d), 0);
+    const tutti_dataloader_options_t options = {
+        .batch = 4, .workers = 1, .batch_call = call, .batch_options = mix};
+    assert_int_equal(tutti_dataloader_create(d, &options, &loader), 0);
+    assert_int_equal(tutti_dataloader_set_epoch(loader, epoch), 0);
+    (void)tutti_dataloader_next(loader, f->s, &batch);
+    tutti_dataloader_release(loader);
+    tutti_dataset_release(d);
+    return batch;
+}
+
+static void expect_targets(const tutti_tensor_t *targets, double share)
+{
+    static const int classes[] = {0, 2, 1, 2};
+    assert_true(tutti_shape_equal(tutti_tensor_shape(targets), TUTTI_SHAPE(4, 3)));
+    for (int i = 0; i < 12; i++) {
+        const int own = classes[i / 3], before = classes[(i / 3 + 3) % 4];
+        const double value = (i % 3 == own ? share : 0) + (i % 3 == before ? 1 - share : 0);
+        assert_true(fabs(tutti_tensor_at(targets, i) - value) < 1e-6);
+    }
+}
+
+static void mixup_mixes_each_with_the_one_before(void **state)
+{
+    double first = 0;
+    for (int epoch = 0; epoch < 20; epoch++) {
+        const tutti_batch_t batch =
+            next(*state, tutti_mixup, &(tutti_mix_options_t){.alpha = 0.4, .classes = 3}, epoch);
+        const double share = tutti_tensor_at(batch.input, 64); /* share × 1 + rest × 0 */
+        first = epoch == 0 ? share : first;
+        assert_true(share >= 0 && share <= 1 && (epoch == 0 || share != first));
+        for (int i = 0; i < 4; i++) {
+            const double mixed = share * i + (1 - share) * ((i + 3) % 4);
+            assert_true(fabs(tutti_tensor_at(batch.input, 64 * i + 5) - mixed) < 1e-6);
+        }
+        expect_targets(batch.target, share);
+    }
+}
+
+static void cutmix_takes_a_rectangle_of_the_one_before(void **state)
+{
+    int cut = 0;
+    for (int epoch = 0; epoch < 20; epoch++) {
+        const tutti_batch_t batch =
+            next(*state, tutti_cutmix, &(tutti_mix_options_t){.alpha = 1, .classes = 3}, epoch);
+        int area = 0;
+        for (int i = 0; i < 64; i++) {
+            const bool is_cut = tutti_tensor_at(batch.input, i) == 3;
+            for (int k = 0; k < 4; k++) {
+                assert_true(tutti_tensor_at(batch.input, 64 * k + i) == (is_cut ? (k + 3) % 4 : k));
+            }
+            area += is_cut;
+        }
+        cut += area > 0;
+        expect_targets(batch.target, 1 - area / 64.0);
+    }
+    assert_true(cut > 10);
+}
+
+static void what_cannot_be_mixed_is_refused(void **state)
+{
+    tt_fixture_t *f = *state;
+    tutti_scope_t *outer = f->s;
+    const tutti_mix_options_t cases[] = {{0, 3}, {1, 0}, {1, 2}};
+    static const char *const errors[] = {"mixup: an alpha above 0", "at least one class",
+                                         "mixup: target 2 of sample 1: there are 2 classes"};
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(tutti_scope_open(f->ctx, &f->s), 0);
+        const tutti_batch_t batch = next(f, tutti_mixup, &cases[i], 0);
+        assert_true(tutti_tensor_status(batch.input) < 0);
+        tt_expect_error(errors[i]);
+        assert_true(tutti_scope_close(f->s) < 0);
+    }
+    f->s = outer;
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, tt_fixture_close)
+    const struct CMUnitTest tests[] = {
+        TEST(mixup_mixes_each_with_the_one_before),
+        TEST(cutmix_takes_a_rectangle_of_the_one_before),
+        TEST(what_cannot_be_mixed_is_refused),
+    };
+#undef TEST
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
+}

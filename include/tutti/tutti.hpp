@@ -47,6 +47,7 @@ namespace tutti
 template <class T> inline constexpr auto release_of = nullptr;
 
 template <> inline constexpr auto release_of<tutti_averager_t> = &tutti_averager_release;
+template <> inline constexpr auto release_of<tutti_averaged_t> = &tutti_averaged_release;
 template <> inline constexpr auto release_of<tutti_backward_run_t> = &tutti_backward_release;
 template <> inline constexpr auto release_of<tutti_bench_t> = &tutti_bench_close;
 template <> inline constexpr auto release_of<tutti_context_t> = &tutti_context_release;
@@ -62,6 +63,8 @@ template <> inline constexpr auto release_of<tutti_module_t> = &tutti_module_rel
 template <> inline constexpr auto release_of<tutti_optim_t> = &tutti_optim_release;
 template <> inline constexpr auto release_of<tutti_pipeline_t> = &tutti_pipeline_release;
 template <> inline constexpr auto release_of<tutti_prepared_t> = &tutti_prepared_release;
+template <> inline constexpr auto release_of<tutti_profile_t> = &tutti_profile_release;
+template <> inline constexpr auto release_of<tutti_progress_t> = &tutti_progress_close;
 template <> inline constexpr auto release_of<tutti_safetensors_t> = &tutti_safetensors_close;
 template <> inline constexpr auto release_of<tutti_sampler_t> = &tutti_sampler_release;
 template <> inline constexpr auto release_of<tutti_saved_t> = &tutti_saved_close;

@@ -255,7 +255,8 @@ foreach(source ${sources})
   endif()
 endforeach()
 
-foreach(name tidy tidy_test mutate_full_test headers_test null_test install_test run_tests_test)
+foreach(name tidy tidy_test mutate_full_test headers_test cpp_test cpp_full_test null_test
+             install_test run_tests_test)
   if(TEST ${name})
     set_property(TEST ${name} APPEND PROPERTY LABELS repo)
   endif()

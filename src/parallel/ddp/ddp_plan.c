@@ -58,9 +58,10 @@ tutti_status_t tutti_ddp_plan(const tutti_ddp_t *ddp, tutti_sharded_plan_t *out)
             ddp->options.stage, (long long)ddp->step.finished);
     }
     if (tt_ddp_is_sharded_sum(ddp)) {
-        return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
-                       "ddp_plan: options.accumulate is TUTTI_DDP_SHARDED, under which buckets leave "
-                       "in each shard: plans have them leave in a rank's last one");
+        return TT_FAIL(
+            TUTTI_ERR_UNSUPPORTED,
+            "ddp_plan: options.accumulate is TUTTI_DDP_SHARDED, under which buckets leave "
+            "in each shard: plans have them leave in a rank's last one");
     }
     tutti_sharded_options_t options = options_of(ddp);
     options.unit_count = ddp->units.count;

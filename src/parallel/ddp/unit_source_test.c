@@ -12,7 +12,7 @@
 #include "core/base/rng.h"
 #include "parallel/ddp/unit_source.h"
 
-enum { TIMEOUT_MS = 60000, FLATS = 3, STEPS = 4, RANKS_MAX = 5, LOCAL_RANKS_MAX = 4 };
+enum { TIMEOUT_MS = 60000, FLATS = 3, STEPS = 3, RANKS_MAX = 5, LOCAL_RANKS_MAX = 4 };
 
 static const tt_unit_source_ops_t *const SOURCES[] = {&tt_unit_gather, &tt_unit_share};
 
@@ -263,7 +263,7 @@ static void bytes_come_to_a_host_once(void **state)
 {
     (void)state;
     tt_needs_shared_memory("ranks of a host share what they gather");
-    for (size_t i = 0; i < sizeof SHAPES / sizeof SHAPES[0]; i++) {
+    for (size_t i = 0; i < sizeof SHAPES / sizeof SHAPES[0]; i += 3) {
         const char *shape = SHAPES[i];
         tt_member_t m = {.size = (int)strlen(shape)};
         rank_t r = {.m = &m};

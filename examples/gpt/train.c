@@ -423,6 +423,7 @@ static tutti_status_t finish(training_t *t)
     }
     report_t *report = t->report;
     t->report = NULL;
+    report_digest(report, t->step, digest);
     TUTTI_CHECK(report_close(report));
     if (is_stopped) {
         tell_stop(t);

@@ -78,6 +78,16 @@ TUTTI_API tutti_status_t tutti_idx_read(const char *path, tutti_tensor_t **out);
 TUTTI_API tutti_status_t tutti_idx_parse(const char *name, tutti_bytes_t data,
                                          tutti_tensor_t **out);
 
+typedef struct tutti_line_options {
+    const char *const *paths; /**< [path_count] files that follow each other; copied */
+    int path_count;
+} tutti_line_options_t;
+
+/** Lines of text files, without their ends (LF or CR LF), as a stream: u8 [TUTTI_ANY]. Line i is in
+ *  part i modulo parts. A file is opened when its lines are due. @source torchdata's FileOpener and
+ *  readlines */
+TUTTI_API extern const tutti_dataset_ops_t tutti_line_dataset;
+
 /* ---- .npy ------------------------------------------------------------------------------------ */
 
 /**

@@ -47,6 +47,11 @@
  * The batch of any place may be read at any time (tutti_dataloader_at), by rank or step or at
  * random: there is no state but the place. An endless loader has no epochs that end: each step is
  * whole, and an epoch's last samples share a step with the next one's first.
+ *
+ * A data set may be a stream whose length nobody knows (tutti_dataset_ops_t.open). It is cut into
+ * shards × options.parts, and a shard's batches come from its parts in turn; so a batch's samples
+ * depend on its place alone here, too, and the state is a place. A part that has ended gives
+ * batches of size 0. Shards end at different steps: their gradients are weighted (ddp.h).
  */
 #ifndef TUTTI_DATALOADER_H
 #define TUTTI_DATALOADER_H
@@ -249,16 +254,18 @@ typedef struct tutti_dataloader_options {
     bool drop_last;           /**< leave out an epoch's last step unless every shard's is whole */
     bool endless;             /**< epochs run into each other: every step is whole, none is last */
     int64_t micro_batches;    /**< of a shard in a step; 0: 1 */
+    int parts;                /**< of a stream: those of each shard's share, whose batches come in
+                                   turn, and which workers read at once; 0: 1 */
     int shards;               /**< of the job: tutti_ddp_shards(); 0: one for each rank */
     int ranks;                /**< that host them, as under ddp.h; 0: 1 */
     int rank;                 /**< this one */
-    bool shards_in_turn;      /**< rank r hosts shards r, r + ranks, …: under a ddp that accumulates
-                                   sharded (tutti_ddp_options_t.accumulate) */
-    int workers;              /**< threads that read ahead; 0: the caller reads */
-    int prefetch;             /**< batches read ahead for each worker; 0: 2 */
-    int64_t timeout_ms;       /**< longest wait for a batch; 0: 10 minutes; at most 24 days */
-    bool pin_memory;          /**< batches of the host are pinned (tutti_tensor_pin()): copies of
-                                   them to a device, the context's too, do not wait */
+    bool shards_in_turn; /**< rank r hosts shards r, r + ranks, …: under a ddp that accumulates
+                              sharded (tutti_ddp_options_t.accumulate) */
+    int workers;         /**< threads that read ahead; 0: the caller reads */
+    int prefetch;        /**< batches read ahead for each worker; 0: 2 */
+    int64_t timeout_ms;  /**< longest wait for a batch; 0: 10 minutes; at most 24 days */
+    bool pin_memory;     /**< batches of the host are pinned (tutti_tensor_pin()): copies of
+                              them to a device, the context's too, do not wait */
     const tutti_collate_t *collate; /**< [fields of a sample], copied: how each becomes a tensor;
                                          NULL: all are stacked */
     tutti_batch_fn_t batch_call;    /**< what each batch goes through, such as tutti_mixup; NULL:
@@ -293,7 +300,7 @@ TUTTI_API tutti_status_t tutti_dataloader_create(tutti_dataset_t *d,
 TUTTI_API void tutti_dataloader_release(tutti_dataloader_t *loader);
 
 /** Steps of an epoch: in each, every shard has a batch. Without end: steps after which each sample
- *  was seen. @thread any @errors none @source len(loader) */
+ *  was seen. Of a stream: TUTTI_ANY. @thread any @errors none @source len(loader) */
 TUTTI_API int64_t tutti_dataloader_steps(const tutti_dataloader_t *loader);
 
 /** The epoch under way. @thread as next @errors none */
@@ -317,7 +324,9 @@ TUTTI_API tutti_status_t tutti_dataloader_set_epoch(tutti_dataloader_t *loader, 
  * tried again by the next call.
  *
  * @param batch  out; null tensors after a failure, which the scope has too
- * @return       TUTTI_END behind the epoch's last batch, until set_epoch: size 0, tensors NULL
+ * @return       TUTTI_END behind the epoch's last batch, until set_epoch: size 0, tensors NULL. Of
+ *               a stream: behind the last step in which a shard of this rank had samples; other
+ *               ranks may have more
  * @thread       the scope's; one at a time per loader
  * @cost         with workers that keep up: waits for nothing and copies nothing
  * @errors       STATE (the context is at another shard); those of the data set, whose text comes
@@ -331,9 +340,10 @@ TUTTI_API tutti_status_t tutti_dataloader_next(tutti_dataloader_t *loader, tutti
  * not change. The caller reads it, workers or not.
  *
  * @param batch  out; null tensors after a failure, which the scope has too
- * @return       TUTTI_END behind the epoch's last step: size 0, tensors NULL
+ * @return       TUTTI_END behind the epoch's last step: size 0, tensors NULL. Of a stream: a batch
+ *               of size 0, of any step behind it
  * @thread       as next
- * @cost         reads the samples
+ * @cost         reads the samples; of a stream also those of its part that stand before them
  * @errors       ARG (the place), those of the data set, NOMEM
  */
 TUTTI_API tutti_status_t tutti_dataloader_at(tutti_dataloader_t *loader, tutti_scope_t *s,

@@ -12,6 +12,7 @@
  *     static const tutti_transform_t steps[] = {{&tutti_resized_crop_transform, &crop},
  *                                               {&tutti_flip_transform, &flip},
  *                                               {&tutti_normalize_transform, &scale}};
+ *
  *     tutti_dataset_t *files, *train;
  *     TUTTI_CHECK(tutti_dataset_create(&tutti_folder_dataset,
  *         &(tutti_folder_options_t){.folder = "flowers"}, &files));

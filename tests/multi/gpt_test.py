@@ -377,10 +377,21 @@ class Weights(unittest.TestCase):
         self.assertIn('"loss":%.6f' % loss, run("--load", named, *evaluate[2:]).stdout)
 
     def test_reference_weights_are_where_training_begins(self):
-        weights = path("begin.safetensors")
-        digest = train("--save", weights, seed=5)
-        self.assertEqual(train("--reference", weights, seed=1), train("--load", weights, seed=1))
-        self.assertNotEqual(train("--reference", weights, seed=1), digest)
+        """A file of PyTorch's GPT-2 has no head, and wants its formula of GELU."""
+        weights, named = path("begin.safetensors"), path("reference.safetensors")
+        ours = ("--gelu", "tanh", "--tie-head")
+        digest = train("--save", weights, *ours, seed=5)
+        subprocess.run([TUTTI, "checkpoint", "convert", weights, named, "--names", "gpt2",
+                        "--exclude", "lm_head.weight"], check=True, capture_output=True)
+        found = train("--reference", named, seed=1)
+        self.assertEqual(found, train("--load", weights, *ours, seed=1))
+        self.assertEqual(found, train("--reference", named, "--shards", "1", "--stage", "1",
+                                      "--mesh", "tp=1", "--tp-shards", "1", seed=1))
+        self.assertNotIn(found, (digest, train("--load", weights, "--gelu", "tanh", seed=1),
+                                 train("--load", weights, "--tie-head", seed=1)))
+        done = run("--data", text, *ODD, "--steps", "1", "--load", named, "--reference", named,
+                   check=False)
+        self.assertIn("both say where the weights begin", done.stderr)
 
     def test_a_checkpoint_of_another_shape_is_refused(self):
         weights = path("other.safetensors")

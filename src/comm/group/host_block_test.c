@@ -37,7 +37,8 @@ static bool says(const char *text)
 static tt_host_block_t *make(tt_member_t *m, int keeper, size_t bytes)
 {
     tt_host_block_t *block = NULL;
-    const tt_host_block_options_t options = {bytes, keeper, "parameters blocks.1"};
+    const tt_host_block_options_t options = {
+        .bytes = bytes, .keeper = keeper, .what = "parameters blocks.1"};
     TT_EXPECT(m, tt_host_block_create(m->group, &options, &block) == TUTTI_OK);
     return block;
 }
@@ -332,7 +333,8 @@ static void be_rank(int rank, int port, report_t *report, kill_t when)
     tt_be_rank(rank, 3, port);
     tutti_group_t *world;
     tt_host_block_t *block = NULL;
-    const tt_host_block_options_t options = {5000, 1, "parameters blocks.1"}; /* the victim's */
+    const tt_host_block_options_t options = {
+        .bytes = 5000, .keeper = 1, .what = "parameters blocks.1"}; /* the victim's */
     tutti_status_t status = tutti_init(NULL, &world);
     status = status < 0 ? status : tt_host_block_create(world, &options, &block);
     status = status < 0 ? status : round_and_round(world, block, when);
@@ -484,7 +486,8 @@ static void lack_memory(tt_member_t *m)
 {
     const size_t nth = *(const size_t *)m->user;
     tt_host_block_t *block = NULL;
-    const tt_host_block_options_t options = {5000, 1, "parameters blocks.1"};
+    const tt_host_block_options_t options = {
+        .bytes = 5000, .keeper = 1, .what = "parameters blocks.1"};
     tt_host_block_t *first = make(m, 1, 64); /* calls are prepared from now on, */
     const tutti_status_t mine = m->rank == 0 ? TT_FAIL(TUTTI_ERR_IO, "a disk") : TUTTI_OK;
     TT_EXPECT(m, tt_group_agree(m->group, mine) == TUTTI_ERR_IO); /* those of a failure, too */
@@ -518,7 +521,8 @@ static void want_too_much(tt_member_t *m)
     tt_host_block_t *block = NULL;
     const size_t sizes[] = {(size_t)1 << 46, SIZE_MAX - 5};
     for (int i = 0; i < 2; i++) {
-        const tt_host_block_options_t options = {sizes[i], 1, "parameters blocks.1"};
+        const tt_host_block_options_t options = {
+            .bytes = sizes[i], .keeper = 1, .what = "parameters blocks.1"};
         TT_EXPECT(m, tt_host_block_create(m->group, &options, &block) == TUTTI_ERR_NOMEM);
         TT_EXPECT(m, says("parameters blocks.1") && (m->rank == 1 || says("rank 1: ")));
         TT_EXPECT(m, block == NULL && tutti_barrier(m->group, NULL) == TUTTI_OK);
@@ -534,7 +538,8 @@ static void a_block_that_is_too_large_is_refused_by_all(void **state)
 static void on_hosts_of_their_own(tt_member_t *m)
 {
     tt_host_block_t *block = NULL;
-    const tt_host_block_options_t options = {64, 0, "parameters blocks.1"};
+    const tt_host_block_options_t options = {
+        .bytes = 64, .keeper = 0, .what = "parameters blocks.1"};
     TT_EXPECT(m, !tt_group_shares_host(m->group));
     TT_EXPECT(m, tt_host_block_create(m->group, &options, &block) == TUTTI_ERR_UNSUPPORTED);
     TT_EXPECT(m, says("do not share the memory of one host"));

@@ -4,6 +4,8 @@
  */
 #include "compute/data/batch_reader.h"
 
+#include <string.h>
+
 #include "compute/data/dataset.h"
 #include "core/base/alloc.h"
 #include "core/base/rng.h"
@@ -63,7 +65,18 @@ static tutti_status_t read_sample(const tt_batch_reader_t *reader, tt_job_t *job
     const tutti_draw_t draw = {job->batch.epoch + position / job->epoch_samples,
                                position % job->epoch_samples};
     point(reader, job, i, sample);
+    if (job->cursor != NULL) {
+        return tt_stream_cursor_next(job->cursor, sample);
+    }
     return tutti_dataset_read(reader->dataset, job->samples[i], draw, sample);
+}
+
+/* A stream has ended before sample i of the batch. */
+static void end_early(tt_job_t *job, tutti_status_t status, int64_t i)
+{
+    if (status == TUTTI_END) {
+        job->batch.size = job->drops_last ? 0 : i;
+    }
 }
 
 /* All are placed: one sample after another through the same struct. */
@@ -71,11 +84,12 @@ static tutti_status_t read_placed(const tt_batch_reader_t *reader, tt_job_t *job
 {
     tutti_sample_t sample = {0};
     tutti_status_t status = TUTTI_OK;
-    for (int64_t i = 0; i < job->batch.size && status >= 0; i++) {
+    for (int64_t i = 0; i < job->batch.size && status == TUTTI_OK; i++) {
         status = read_sample(reader, job, i, &sample);
+        end_early(job, status, i);
     }
     tutti_sample_clear(&sample);
-    return status;
+    return status < 0 ? status : TUTTI_OK;
 }
 
 static tutti_status_t collate_all(const tt_batch_reader_t *reader, tt_job_t *job,
@@ -107,8 +121,9 @@ static tutti_status_t read_loose(const tt_batch_reader_t *reader, tt_job_t *job)
     tutti_sample_t *samples = tt_alloc_array((size_t)size, sizeof *samples, "samples");
     TT_TRY_ALLOC(samples);
     tutti_status_t status = TUTTI_OK;
-    for (int64_t i = 0; i < size && status >= 0; i++) {
+    for (int64_t i = 0; i < job->batch.size && status == TUTTI_OK; i++) {
         status = read_sample(reader, job, i, &samples[i]);
+        end_early(job, status, i);
     }
     if (status >= 0) {
         status = collate_all(reader, job, samples);
@@ -131,8 +146,50 @@ static tutti_status_t change(const tt_batch_reader_t *reader, tt_job_t *job)
     return reader->batch_call(reader->batch_options, &random, batch);
 }
 
+/* What was made for a whole batch has the samples that came. */
+static tutti_status_t shrink(const tt_batch_reader_t *reader, tt_job_t *job)
+{
+    const tutti_dataset_info_t *info = &reader->dataset->info;
+    for (int i = 0; i < info->field_count; i++) {
+        tutti_tensor_t **x = &job->batch.fields[i], *less;
+        if (!reader->is_placed[i] || tutti_tensor_dim(*x, 0) == job->batch.size) {
+            continue;
+        }
+        tutti_shape_t shape = tutti_tensor_shape(*x);
+        shape.dims[0] = job->batch.size;
+        TT_TRY(tt_tensor_new((*x)->storage->device, info->fields[i].dtype, shape, false, &less));
+        memcpy(tutti_tensor_data(less), tutti_tensor_data(*x), tutti_tensor_bytes(less));
+        tutti_tensor_release(*x);
+        *x = less;
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t read_all(const tt_batch_reader_t *reader, tt_job_t *job)
+{
+    return reader->has_loose ? read_loose(reader, job) : read_placed(reader, job);
+}
+
+/* When its turn is there. */
+static tutti_status_t read_stream(const tt_batch_reader_t *reader, tt_job_t *job)
+{
+    atomic_store_explicit(&job->at, 0, memory_order_relaxed);
+    TT_TRY(tt_stream_cursor_seek(job->cursor, job->batch.epoch, job->first));
+    TT_TRY(read_all(reader, job));
+    TT_TRY(tt_stream_cursor_look(job->cursor));
+    return shrink(reader, job);
+}
+
+static tutti_status_t read_in_turn(const tt_batch_reader_t *reader, tt_job_t *job)
+{
+    tt_stream_cursor_await(job->cursor, job->turn);
+    const tutti_status_t status = read_stream(reader, job);
+    tt_stream_cursor_pass(job->cursor);
+    return status;
+}
+
 tutti_status_t tt_batch_reader_read(const tt_batch_reader_t *reader, tt_job_t *job)
 {
-    TT_TRY(reader->has_loose ? read_loose(reader, job) : read_placed(reader, job));
+    TT_TRY(job->cursor == NULL ? read_all(reader, job) : read_in_turn(reader, job));
     return reader->batch_call == NULL ? TUTTI_OK : change(reader, job);
 }

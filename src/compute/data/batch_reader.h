@@ -8,6 +8,7 @@
 
 #include <tutti/dataloader.h>
 
+#include "compute/data/stream_cursor.h"
 #include "core/base/fail.h"
 
 typedef enum { TT_JOB_FREE, TT_JOB_POSTED, TT_JOB_READING, TT_JOB_DONE } tt_job_state_t;
@@ -20,7 +21,10 @@ typedef struct {
     int64_t first, stride; /* positions of the samples, from the epoch's first on */
     int64_t epoch_samples; /* behind them the next epoch's come */
     int64_t *samples;
-    _Atomic uint32_t state; /* tt_job_state_t, also what the owner sleeps on */
+    tt_stream_cursor_t *cursor; /* of a stream; NULL: samples have numbers */
+    uint32_t turn;              /* with that cursor */
+    bool drops_last;            /* a batch of a stream is whole, or empty */
+    _Atomic uint32_t state;     /* tt_job_state_t, also what the owner sleeps on */
     atomic_bool is_cancelled;
     atomic_int worker;  /* who has it */
     _Atomic int64_t at; /* which of the samples is being read; -1: none any more */
@@ -43,7 +47,8 @@ typedef struct {
 void tt_batch_reader_init(tt_batch_reader_t *reader, tutti_dataset_t *d,
                           const tutti_dataloader_options_t *options);
 
-/* Read the samples of a job that has its place, and its memory for fields that are placed. */
+/* Read the samples of a job that has its place, and its memory for fields that are placed. Of a
+ * stream there may be fewer than it has room for. */
 tutti_status_t tt_batch_reader_read(const tt_batch_reader_t *reader, tt_job_t *job);
 
 /* Release a batch's tensors, and leave it empty. */

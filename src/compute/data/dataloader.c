@@ -9,7 +9,7 @@
 #include "core/kernel/reduce/tree.h"
 #include "core/tensor/tensor_impl.h"
 
-enum { WORKERS_MAX = 256, PREFETCH_MAX = 1024, TIMEOUT_MS = 600 * 1000 };
+enum { WORKERS_MAX = 256, PREFETCH_MAX = 1024, PARTS_MAX = 65536, TIMEOUT_MS = 600 * 1000 };
 
 static tutti_status_t check_sizes(const tutti_dataloader_options_t *o)
 {
@@ -23,6 +23,7 @@ static tutti_status_t check_sizes(const tutti_dataloader_options_t *o)
         {"shards", o->shards, 1, TT_TREE_LEAVES_MAX},
         {"workers", o->workers, 0, WORKERS_MAX},
         {"prefetch", o->prefetch, 1, PREFETCH_MAX},
+        {"parts", o->parts, 1, PARTS_MAX},
         {"micro_batches", o->micro_batches, 1, INT32_MAX},
         {"timeout_ms", o->timeout_ms, 1, INT32_MAX},
     };
@@ -32,6 +33,25 @@ static tutti_status_t check_sizes(const tutti_dataloader_options_t *o)
                            sizes[i].name, (long long)sizes[i].value, (long long)sizes[i].min,
                            (long long)sizes[i].max);
         }
+    }
+    return TUTTI_OK;
+}
+
+/* What a stream excludes. */
+static tutti_status_t check_stream(const tutti_dataset_t *d,
+                                   const tutti_dataloader_options_t *given)
+{
+    if (!tt_is_stream(d)) {
+        return given->parts == 0
+                   ? TUTTI_OK
+                   : TT_FAIL(TUTTI_ERR_ARG, "dataloader: parts is %d, but data set %s is no stream",
+                             given->parts, d->ops->name);
+    }
+    if (given->sampler != NULL || given->shuffle || given->endless) {
+        return TT_FAIL(TUTTI_ERR_ARG,
+                       "dataloader: data set %s is a stream, whose order is its own: sampler, "
+                       "shuffle and endless must not be given",
+                       d->ops->name);
     }
     return TUTTI_OK;
 }
@@ -59,6 +79,7 @@ static tutti_dataloader_options_t with_defaults(const tutti_dataloader_options_t
     tutti_dataloader_options_t o = *given;
     o.batch = o.batch == 0 ? 1 : o.batch;
     o.micro_batches = o.micro_batches == 0 ? 1 : o.micro_batches;
+    o.parts = o.parts == 0 ? 1 : o.parts;
     o.ranks = o.ranks == 0 ? 1 : o.ranks;
     o.shards = o.shards == 0 ? o.ranks : o.shards;
     o.prefetch = o.prefetch == 0 ? 2 : o.prefetch;
@@ -84,13 +105,19 @@ static tutti_status_t make_sampler(const tutti_dataloader_options_t *o, int64_t 
 static tutti_status_t build(tutti_dataloader_t *loader)
 {
     const tutti_dataloader_options_t *o = &loader->options;
-    TT_TRY(make_sampler(o, loader->dataset->info.count, &loader->sampler));
+    const bool is_stream = tt_is_stream(loader->dataset);
+    if (!is_stream) {
+        TT_TRY(make_sampler(o, loader->dataset->info.count, &loader->sampler));
+    }
     TT_TRY(tt_dataloader_cut(loader));
     const tt_hosted_t hosted = tt_tree_hosted(o->shards, o->ranks, o->rank, o->shards_in_turn);
     loader->first_shard = hosted.first;
     loader->shard_count = hosted.count;
     loader->shard_stride = hosted.stride;
-    const int64_t width = tutti_sampler_width(loader->sampler);
+    if (is_stream) {
+        TT_TRY(tt_dataloader_open_stream(loader));
+    }
+    const int64_t width = is_stream ? 1 : tutti_sampler_width(loader->sampler);
     const int64_t samples = width > 1 ? width : o->batch;
     loader->scratch = tt_alloc_array((size_t)width, sizeof *loader->scratch, "data loader");
     TT_TRY_ALLOC(loader->scratch);
@@ -109,6 +136,7 @@ tutti_status_t tutti_dataloader_create(tutti_dataset_t *d,
     const tutti_dataloader_options_t none = {0}, *given = options == NULL ? &none : options;
     const tutti_dataloader_options_t o = with_defaults(given);
     TT_TRY(check_sampler(given));
+    TT_TRY(check_stream(d, given));
     TT_TRY(check_sizes(&o));
     tutti_dataloader_t *loader = tt_alloc(sizeof *loader, "data loader");
     TT_TRY_ALLOC(loader);
@@ -129,6 +157,7 @@ void tutti_dataloader_release(tutti_dataloader_t *loader)
 {
     if (loader != NULL) {
         tt_read_ahead_release(loader->ahead);
+        tt_dataloader_close_stream(loader);
         tutti_sampler_release(loader->sampler);
         tutti_dataset_release(loader->dataset);
         tt_free(loader->scratch);
@@ -172,6 +201,7 @@ tutti_status_t tt_dataloader_go(tutti_dataloader_t *loader, int64_t epoch, int64
     loader->epoch = epoch;
     loader->number = number;
     loader->prepared = number;
+    tt_dataloader_reset_stream(loader);
     return TUTTI_OK;
 }
 
@@ -188,7 +218,8 @@ tutti_status_t tutti_dataloader_set_epoch(tutti_dataloader_t *loader, int64_t ep
 static bool has_batch(const tutti_dataloader_t *loader, int64_t number)
 {
     const int64_t lots = tt_dataloader_local_lots(loader);
-    return lots > 0 && (loader->options.endless || number < loader->steps * lots);
+    return lots > 0 &&
+           (loader->options.endless || loader->cursors != NULL || number < loader->steps * lots);
 }
 
 /* Post what there is room for. Failures are reported when their batch is due. */
@@ -201,7 +232,11 @@ static void read_on(tutti_dataloader_t *loader, tt_device_t *device)
         }
         job->number = loader->prepared++;
         const tutti_batch_place_t place = tt_dataloader_place(loader, job->number);
-        tt_read_ahead_post(loader->ahead, tt_dataloader_prepare(loader, place, device, job));
+        const tutti_status_t status = tt_dataloader_prepare(loader, place, device, job);
+        if (status >= 0) {
+            tt_dataloader_give_turn(loader, place, job);
+        }
+        tt_read_ahead_post(loader->ahead, status);
     }
 }
 
@@ -269,27 +304,48 @@ static tutti_status_t hand_over(const tutti_dataloader_t *loader, tt_job_t *job,
 
 /* By the caller, at once. */
 static tutti_status_t read_at(tutti_dataloader_t *loader, tutti_scope_t *s,
-                              tutti_batch_place_t place, int64_t number, tutti_batch_t *batch)
+                              tutti_batch_place_t place, tt_job_t *job, tutti_batch_t *batch)
 {
-    tt_job_t job = {.samples = loader->samples, .number = number};
-    tutti_status_t status = tt_dataloader_prepare(loader, place, s->ctx->cpu, &job);
-    if (status >= 0) {
-        status = tt_read_job(&loader->reader, &job);
+    tutti_status_t status = tt_dataloader_prepare(loader, place, s->ctx->cpu, job);
+    if (status >= 0 && job->cursor == NULL) {
+        tt_dataloader_give_turn(loader, place, job);
     }
     if (status >= 0) {
-        status = hand_over(loader, &job, s, batch);
+        status = tt_read_job(&loader->reader, job);
     }
-    tt_batch_release(&job.batch);
+    if (status >= 0) {
+        status = hand_over(loader, job, s, batch);
+    }
+    tt_batch_release(&job->batch);
+    return status;
+}
+
+/* The batch that is due, where there are no workers. */
+static tutti_status_t read_due(tutti_dataloader_t *loader, tutti_scope_t *s, tutti_batch_t *batch)
+{
+    tt_job_t job = {.samples = loader->samples, .number = loader->number};
+    return read_at(loader, s, tt_dataloader_place(loader, loader->number), &job, batch);
+}
+
+/* The batch of any place. A stream is read by a cursor of its own, for workers may read, too. */
+static tutti_status_t read_any(tutti_dataloader_t *loader, tutti_scope_t *s,
+                               tutti_batch_place_t place, tutti_batch_t *batch)
+{
+    const int64_t lot = place.shard * loader->options.micro_batches + place.micro_batch;
+    tt_job_t job = {.samples = loader->samples, .number = place.step * loader->lots + lot};
+    tt_stream_cursor_t cursor = {.parts = 0};
+    if (loader->cursors != NULL) {
+        tt_dataloader_visit(loader, place, &cursor);
+        job.cursor = &cursor;
+    }
+    const tutti_status_t status = read_at(loader, s, place, &job, batch);
+    tt_stream_cursor_fini(&cursor);
     return status;
 }
 
 static tutti_status_t take_read(tutti_dataloader_t *loader, tutti_scope_t *s, tutti_batch_t *batch)
 {
     tt_job_t *job = NULL;
-    TT_TRY(tt_read_ahead_check(loader->ahead));
-    if (loader->must_reset) {
-        TT_TRY(tt_dataloader_go(loader, loader->epoch, loader->number));
-    }
     read_on(loader, s->ctx->cpu);
     tutti_status_t status = tt_read_ahead_wait(loader->ahead, deadline_of(loader), &job);
     if (status >= 0) {
@@ -303,16 +359,28 @@ static tutti_status_t take_read(tutti_dataloader_t *loader, tutti_scope_t *s, tu
     return TUTTI_OK;
 }
 
+/* Behind a failure nothing that was read ahead is of use. */
+static tutti_status_t recover(tutti_dataloader_t *loader)
+{
+    if (loader->ahead != NULL) {
+        TT_TRY(tt_read_ahead_check(loader->ahead));
+    }
+    return loader->must_reset ? tt_dataloader_go(loader, loader->epoch, loader->number) : TUTTI_OK;
+}
+
 static tutti_status_t take_next(tutti_dataloader_t *loader, tutti_scope_t *s, tutti_batch_t *batch)
 {
     const int64_t number = loader->number;
-    if (!has_batch(loader, number)) {
+    bool is_over = !has_batch(loader, number);
+    TT_TRY(recover(loader));
+    if (!is_over && loader->cursors != NULL) {
+        TT_TRY(tt_dataloader_stream_ends(loader, &is_over));
+    }
+    if (is_over) {
         return TUTTI_END;
     }
     TT_TRY(check_shard(loader, s->ctx));
-    TT_TRY(loader->ahead != NULL
-               ? take_read(loader, s, batch)
-               : read_at(loader, s, tt_dataloader_place(loader, number), number, batch));
+    TT_TRY(loader->ahead != NULL ? take_read(loader, s, batch) : read_due(loader, s, batch));
     loader->number++;
     if (loader->ahead != NULL) {
         read_on(loader, s->ctx->cpu); /* while the caller computes */
@@ -339,7 +407,7 @@ static tutti_status_t give_none(const tutti_dataloader_t *loader, tutti_scope_t 
 tutti_status_t tutti_dataloader_next(tutti_dataloader_t *loader, tutti_scope_t *s,
                                      tutti_batch_t *batch)
 {
-    *batch = (tutti_batch_t){.epoch = loader->epoch, .step = loader->steps};
+    *batch = (tutti_batch_t){.epoch = loader->epoch, .step = tutti_dataloader_step(loader)};
     tutti_status_t status = tutti_scope_status(s);
     if (status >= 0) {
         status = take_next(loader, s, batch);
@@ -356,8 +424,7 @@ tutti_status_t tutti_dataloader_at(tutti_dataloader_t *loader, tutti_scope_t *s,
         status = tt_dataloader_check_place(loader, place);
     }
     if (status == TUTTI_OK) {
-        const int64_t lot = place.shard * loader->options.micro_batches + place.micro_batch;
-        status = read_at(loader, s, place, place.step * loader->lots + lot, batch);
+        status = read_any(loader, s, place, batch);
     }
     return give_none(loader, s, status, batch);
 }

@@ -11,6 +11,8 @@ struct tutti_dataloader {
     tutti_dataset_t *dataset;
     tutti_sampler_t *sampler;
     tt_batch_reader_t reader;
+    tt_stream_cursor_t
+        *cursors; /* of a stream: [shards of this rank, parts]; NULL: numbered samples */
     tutti_dataloader_options_t options; /* with the defaults put in */
     int64_t first_shard, shard_count;   /* of this rank */
     int64_t shard_stride;               /* from one of them to the next */
@@ -21,6 +23,7 @@ struct tutti_dataloader {
     int64_t number;                     /* of the next batch of this rank in the epoch */
     int64_t prepared;                   /* of the next to be read ahead */
     bool must_reset;        /* what was read ahead follows on a failure, or on another place */
+    bool must_look;         /* a stream was not read up to here: it may be over */
     int64_t *scratch;       /* [width] */
     int64_t *samples;       /* of a batch that the caller reads */
     tt_read_ahead_t *ahead; /* NULL without workers */
@@ -45,6 +48,31 @@ tutti_status_t tt_dataloader_check_place(const tutti_dataloader_t *loader,
 /* Say which samples the batch of a place has, and make memory for them on a device. */
 tutti_status_t tt_dataloader_prepare(tutti_dataloader_t *loader, tutti_batch_place_t place,
                                      tt_device_t *device, tt_job_t *job);
+
+/* ---- streams (dataloader_stream.c) ----------------------------------------------------------- */
+
+tutti_status_t tt_dataloader_open_stream(tutti_dataloader_t *loader);
+void tt_dataloader_close_stream(tutti_dataloader_t *loader);
+
+/* The loader stands elsewhere, and nothing is read ahead. */
+void tt_dataloader_reset_stream(tutti_dataloader_t *loader);
+
+/* Whether no shard of this rank has samples from the step on that the loader stands at. */
+tutti_status_t tt_dataloader_stream_ends(tutti_dataloader_t *loader, bool *out);
+
+/* Which samples of its part the batch of a place may have. */
+void tt_dataloader_deal_stream(const tutti_dataloader_t *loader, tutti_batch_place_t place,
+                               tt_job_t *job);
+
+/* A job that will be read: its cursor, and whose turn it is. */
+void tt_dataloader_give_turn(const tutti_dataloader_t *loader, tutti_batch_place_t place,
+                             tt_job_t *job);
+
+/* A cursor of one's own for the batch of any place. */
+void tt_dataloader_visit(const tutti_dataloader_t *loader, tutti_batch_place_t place,
+                         tt_stream_cursor_t *cursor);
+
+/* ---- places ---------------------------------------------------------------------------------- */
 
 /* Go to a place: nothing that was read ahead is left. */
 tutti_status_t tt_dataloader_go(tutti_dataloader_t *loader, int64_t epoch, int64_t number);

@@ -15,8 +15,9 @@
 tutti_status_t tt_dataloader_cut(tutti_dataloader_t *loader)
 {
     const tutti_dataloader_options_t *o = &loader->options;
-    const int64_t width = tutti_sampler_width(loader->sampler);
-    const int64_t count = tutti_sampler_count(loader->sampler);
+    const bool is_stream = loader->sampler == NULL;
+    const int64_t width = is_stream ? 1 : tutti_sampler_width(loader->sampler);
+    const int64_t count = is_stream ? 0 : tutti_sampler_count(loader->sampler);
     int64_t samples;
     if (__builtin_mul_overflow(o->shards, o->micro_batches, &loader->lots) ||
         __builtin_mul_overflow(loader->lots, width > 1 ? width : o->batch, &samples)) {
@@ -27,7 +28,9 @@ tutti_status_t tt_dataloader_cut(tutti_dataloader_t *loader)
                        count == 0 ? "an empty order" : "drop_last: each of its steps is whole");
     }
     loader->entries = width > 1 ? loader->lots : samples;
-    loader->steps = count / loader->entries + (count % loader->entries != 0 && !o->drop_last);
+    loader->steps = is_stream
+                        ? TUTTI_ANY
+                        : count / loader->entries + (count % loader->entries != 0 && !o->drop_last);
     return TUTTI_OK;
 }
 
@@ -45,7 +48,8 @@ tutti_status_t tt_dataloader_check_place(const tutti_dataloader_t *loader,
                                          tutti_batch_place_t place)
 {
     const tutti_dataloader_options_t *o = &loader->options;
-    const int64_t width = tutti_sampler_width(loader->sampler);
+    const bool is_stream = loader->sampler == NULL;
+    const int64_t width = is_stream ? 1 : tutti_sampler_width(loader->sampler);
     if (place.shard < 0 || place.shard >= o->shards || place.micro_batch < 0 ||
         place.micro_batch >= o->micro_batches) {
         return TT_FAIL(TUTTI_ERR_ARG,
@@ -59,7 +63,7 @@ tutti_status_t tt_dataloader_check_place(const tutti_dataloader_t *loader,
         return TT_FAIL(TUTTI_ERR_ARG, "dataloader: step %lld of epoch %lld is out of range",
                        (long long)place.step, (long long)place.epoch);
     }
-    return o->endless || place.step < loader->steps ? TUTTI_OK : TUTTI_END;
+    return o->endless || is_stream || place.step < loader->steps ? TUTTI_OK : TUTTI_END;
 }
 
 /* An entry of the order, counted from the beginning of the place's epoch. */
@@ -131,7 +135,11 @@ tutti_status_t tt_dataloader_prepare(tutti_dataloader_t *loader, tutti_batch_pla
                                  .shard = place.shard,
                                  .micro_batch = place.micro_batch};
     job->batch.field_count = info->field_count;
-    TT_TRY(deal(loader, place, job));
+    if (loader->sampler == NULL) {
+        tt_dataloader_deal_stream(loader, place, job);
+    } else {
+        TT_TRY(deal(loader, place, job));
+    }
     for (int i = 0; i < info->field_count; i++) {
         if (loader->reader.is_placed[i]) {
             TT_TRY(make_field(device, &info->fields[i], job->batch.size, &job->batch.fields[i]));

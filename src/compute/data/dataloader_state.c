@@ -23,6 +23,10 @@ static const char *const names[FIELDS] = {
 /* CRC-32C of the first samples of an epoch, 8 bytes each. */
 static tutti_status_t sum_order(tutti_dataloader_t *loader, int64_t epoch, int64_t *out)
 {
+    if (loader->sampler == NULL) {
+        *out = loader->options.parts;
+        return TUTTI_OK;
+    }
     const int64_t count = tutti_sampler_count(loader->sampler);
     int64_t summed = 0;
     uint32_t sum = 0;
@@ -44,14 +48,15 @@ static tutti_status_t sum_order(tutti_dataloader_t *loader, int64_t epoch, int64
 static tutti_status_t describe(tutti_dataloader_t *loader, int64_t epoch, int64_t step,
                                int64_t *fields)
 {
-    const bool has_batches = tutti_sampler_width(loader->sampler) > 1;
+    const bool is_stream = loader->sampler == NULL;
+    const bool has_batches = !is_stream && tutti_sampler_width(loader->sampler) > 1;
     fields[F_VERSION] = VERSION;
     fields[F_EPOCH] = epoch;
     fields[F_STEP] = step;
-    fields[F_STEPS] = loader->options.endless ? 0 : loader->steps;
+    fields[F_STEPS] = loader->options.endless || is_stream ? 0 : loader->steps;
     fields[F_BATCH] = has_batches ? 0 : loader->options.batch;
     fields[F_SHARDS] = loader->lots;
-    fields[F_SAMPLES] = tutti_sampler_count(loader->sampler);
+    fields[F_SAMPLES] = is_stream ? 0 : tutti_sampler_count(loader->sampler);
     return sum_order(loader, epoch, &fields[F_ORDER]);
 }
 
@@ -141,9 +146,9 @@ tutti_status_t tutti_dataloader_load_state(tutti_dataloader_t *loader, tutti_byt
                        (long long)fields[F_VERSION], VERSION);
     }
     const tutti_batch_place_t place = {.step = fields[F_STEP], .epoch = fields[F_EPOCH]};
-    const bool is_endless = loader->options.endless && fields[F_STEPS] == 0;
-    if (is_endless ? tt_dataloader_check_place(loader, place) < 0
-                   : fields[F_STEP] > fields[F_STEPS]) {
+    const bool has_no_end = loader->options.endless || loader->sampler == NULL;
+    if (has_no_end && fields[F_STEPS] == 0 ? tt_dataloader_check_place(loader, place) < 0
+                                           : fields[F_STEP] > fields[F_STEPS]) {
         return TT_FAIL(
             TUTTI_ERR_FORMAT, "dataloader: the state is malformed: step %lld of %lld in epoch %lld",
             (long long)fields[F_STEP], (long long)fields[F_STEPS], (long long)fields[F_EPOCH]);

@@ -17,10 +17,4 @@ typedef struct {
 /* Read the header, and check that the elements are all there and nothing is behind them. */
 tutti_status_t tt_npy_open(const tt_file_t *file, tt_npy_t *out);
 
-/* Elements as they stand in the file become those of a tensor: bytes in order, bools 0 or 1. */
-void tt_npy_finish(const tt_npy_t *npy, void *data, int64_t count);
-
-/* All of it. */
-tutti_status_t tt_npy_load(const tt_file_t *file, const tt_npy_t *npy, tutti_tensor_t **out);
-
 #endif

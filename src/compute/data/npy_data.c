@@ -13,7 +13,8 @@
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-void tt_npy_finish(const tt_npy_t *npy, void *data, int64_t count)
+/* Elements as they stand in the file become those of a tensor: bytes in order, bools 0 or 1. */
+static void finish(const tt_npy_t *npy, void *data, int64_t count)
 {
     if (npy->is_swapped) {
         tt_swap_elements(data, (size_t)count, tutti_dtype_bytes(npy->dtype));
@@ -53,7 +54,7 @@ static tutti_status_t read_turned(const tt_file_t *file, const tt_npy_t *npy, tu
     return status;
 }
 
-tutti_status_t tt_npy_load(const tt_file_t *file, const tt_npy_t *npy, tutti_tensor_t **out)
+static tutti_status_t load(const tt_file_t *file, const tt_npy_t *npy, tutti_tensor_t **out)
 {
     tutti_tensor_t *x;
     TT_TRY(tt_tensor_new(NULL, npy->dtype, npy->shape, false, &x));
@@ -65,7 +66,7 @@ tutti_status_t tt_npy_load(const tt_file_t *file, const tt_npy_t *npy, tutti_ten
         tutti_tensor_release(x);
         return status;
     }
-    tt_npy_finish(npy, tutti_tensor_data(x), tutti_tensor_numel(x));
+    finish(npy, tutti_tensor_data(x), tutti_tensor_numel(x));
     *out = x;
     return TUTTI_OK;
 }
@@ -75,7 +76,7 @@ static tutti_status_t load_file(tt_file_t *file, tutti_tensor_t **out)
     tt_npy_t npy;
     tutti_status_t status = tt_npy_open(file, &npy);
     if (status >= 0) {
-        status = tt_npy_load(file, &npy, out);
+        status = load(file, &npy, out);
     }
     tt_file_close(file);
     return status;
@@ -205,7 +206,7 @@ static tutti_status_t open_part(part_t *part, int64_t *rows, tutti_field_t *fiel
     *rows = shape.dims[0];
     *field = (tutti_field_t){.dtype = part->npy.dtype, .shape = {.rank = shape.rank - 1}};
     memcpy(field->shape.dims, shape.dims + 1, (size_t)field->shape.rank * sizeof *shape.dims);
-    return part->npy.is_fortran ? tt_npy_load(&part->file, &part->npy, &part->whole) : TUTTI_OK;
+    return part->npy.is_fortran ? load(&part->file, &part->npy, &part->whole) : TUTTI_OK;
 }
 
 static tutti_status_t init(tutti_dataset_t *d, const void *options, tutti_dataset_info_t *info)
@@ -248,7 +249,7 @@ static tutti_status_t read_row(const part_t *part, const tutti_field_t *field, i
         return TUTTI_OK;
     }
     TT_TRY(tt_file_read_at(&part->file, part->npy.offset + offset, to, bytes));
-    tt_npy_finish(&part->npy, to, tutti_shape_numel(field->shape));
+    finish(&part->npy, to, tutti_shape_numel(field->shape));
     return TUTTI_OK;
 }
 

@@ -28,13 +28,9 @@ typedef struct {
 
 extern const tt_picture_codec_t tt_png_codec, tt_jpeg_codec;
 
-/* NULL, with the error recorded. */
-const tt_picture_codec_t *tt_picture_codec_of_bytes(const char *name, tutti_bytes_t data);
-
 /* That of a file's ending, whatever its case; NULL: none. */
 const tt_picture_codec_t *tt_picture_codec_of_name(const char *name);
 
-tutti_status_t tt_picture_decode(const char *name, tutti_bytes_t data, tt_planes_t *to);
 tutti_status_t tt_picture_decode_file(const char *path, tt_planes_t *to);
 
 /* UNSUPPORTED: too many pixels; or what `make` says. */

@@ -1,4 +1,4 @@
-/* Pictures of files: which format, reading, writing, and their planes. */
+/* Pictures of files: which format, reading, writing. */
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -9,13 +9,12 @@
 #include "core/base/file.h"
 #include "core/tensor/tensor_impl.h"
 
-#define PIXELS_MAX (UINT64_C(1) << 28)
-
 static const tt_picture_codec_t *const codecs[] = {&tt_png_codec, &tt_jpeg_codec};
 
 enum { CODECS = sizeof codecs / sizeof codecs[0] };
 
-const tt_picture_codec_t *tt_picture_codec_of_bytes(const char *name, tutti_bytes_t data)
+/* NULL, with the error recorded. */
+static const tt_picture_codec_t *codec_of_bytes(const char *name, tutti_bytes_t data)
 {
     char text[3 * 4 + 1] = "";
     const unsigned char *bytes = data.data;
@@ -53,57 +52,15 @@ const tt_picture_codec_t *tt_picture_codec_of_name(const char *name)
     return NULL;
 }
 
-/* ---- planes ---------------------------------------------------------------------------------- */
-
-tutti_status_t tt_planes_make(const char *name, tt_planes_t *planes, uint64_t height,
-                              uint64_t width)
-{
-    if (height == 0 || width == 0 || width > PIXELS_MAX || height > PIXELS_MAX / width) {
-        return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
-                       "%s: %llu x %llu pixels: there must be some, and at most 2^28", name,
-                       (unsigned long long)width, (unsigned long long)height);
-    }
-    planes->height = (int64_t)height;
-    planes->width = (int64_t)width;
-    return planes->make(planes);
-}
-
-void tt_planes_put_rgb(const tt_planes_t *planes, int64_t row, const unsigned char *pixels)
-{
-    const int64_t width = planes->width, area = planes->height * width;
-    unsigned char *to = planes->data + row * width;
-    for (int64_t x = 0; x < width && planes->channels == 1; x++, pixels += 3) {
-        to[x] = (unsigned char)((19595U * pixels[0] + 38470U * pixels[1] + 7471U * pixels[2] +
-                                 0x8000U) >>
-                                16);
-    }
-    for (int64_t x = 0; x < width && planes->channels == 3; x++, pixels += 3) {
-        to[x] = pixels[0];
-        to[x + area] = pixels[1];
-        to[x + 2 * area] = pixels[2];
-    }
-}
-
-void tt_planes_get_rgb(const tt_planes_t *planes, int64_t row, unsigned char *pixels)
-{
-    const int64_t width = planes->width, area = planes->height * width;
-    const unsigned char *from = planes->data + row * width;
-    for (int64_t x = 0; x < width; x++) {
-        for (int64_t k = 0; k < planes->channels; k++) {
-            *pixels++ = from[x + k * area];
-        }
-    }
-}
-
 /* ---- reading --------------------------------------------------------------------------------- */
 
-tutti_status_t tt_picture_decode(const char *name, tutti_bytes_t data, tt_planes_t *to)
+static tutti_status_t decode(const char *name, tutti_bytes_t data, tt_planes_t *to)
 {
     if (to->channels != 1 && to->channels != 3) {
         return TT_FAIL(TUTTI_ERR_ARG, "%s: a picture of %d channels: 3 or 1 can be", name,
                        to->channels);
     }
-    const tt_picture_codec_t *codec = tt_picture_codec_of_bytes(name, data);
+    const tt_picture_codec_t *codec = codec_of_bytes(name, data);
     return codec == NULL ? TUTTI_ERR_FORMAT : codec->decode(name, data, to);
 }
 
@@ -111,8 +68,7 @@ tutti_status_t tt_picture_decode_file(const char *path, tt_planes_t *to)
 {
     tutti_buffer_t file;
     TT_TRY(tt_file_bytes(path, "picture file", &file));
-    const tutti_status_t status =
-        tt_picture_decode(path, tutti_bytes_of(file.data, file.bytes), to);
+    const tutti_status_t status = decode(path, tutti_bytes_of(file.data, file.bytes), to);
     tt_free(file.data);
     return status;
 }
@@ -141,7 +97,7 @@ tutti_status_t tutti_picture_parse(const char *name, tutti_bytes_t data, int cha
 {
     tutti_tensor_t *x = NULL;
     tt_planes_t planes = {.channels = channels, .make = make_tensor, .user = &x};
-    const tutti_status_t status = tt_picture_decode(name, data, &planes);
+    const tutti_status_t status = decode(name, data, &planes);
     return give(status, x, out);
 }
 

@@ -52,14 +52,6 @@ bool tt_random_happens(tutti_random_t *random, double probability);
 bool tt_random_rectangle(tutti_random_t *random, const double scale[2], const double ratio[2],
                          const int64_t size[2], int64_t sides[2]);
 
-/* A part of a picture, from (top, left) on, that lies inside it, resized. */
-typedef struct {
-    int64_t top, left, height, width;
-} tt_box_t;
-
-tutti_status_t tt_picture_resample(const tutti_picture_t *from, tt_box_t box, const int64_t size[2],
-                                   tutti_resample_t how, tutti_picture_t *to);
-
 /* ARG: no such value. */
 tutti_status_t tt_check_resample(const char *step, tutti_resample_t how, bool has_cubic);
 

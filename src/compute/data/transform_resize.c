@@ -10,6 +10,11 @@
 #include "compute/data/transform_impl.h"
 #include "core/base/alloc.h"
 
+/* A part of a picture, from (top, left) on, that lies inside it. */
+typedef struct {
+    int64_t top, left, height, width;
+} box_t;
+
 /* For each new pixel the first one beneath it, how many, and their weights. */
 typedef struct {
     int64_t *first, *count;
@@ -112,7 +117,7 @@ static void pass_column(const filter_t *f, const float *rows, int64_t y, int64_t
     }
 }
 
-static void filter_plane(const tutti_picture_t *from, tt_box_t box, int64_t channel,
+static void filter_plane(const tutti_picture_t *from, box_t box, int64_t channel,
                          const filter_t f[2], float *rows, tutti_picture_t *to)
 {
     for (int64_t y = 0; y < box.height; y++) {
@@ -125,7 +130,7 @@ static void filter_plane(const tutti_picture_t *from, tt_box_t box, int64_t chan
     }
 }
 
-static tutti_status_t filter_all(const tutti_picture_t *from, tt_box_t box, bool is_cubic,
+static tutti_status_t filter_all(const tutti_picture_t *from, box_t box, bool is_cubic,
                                  filter_t f[2], tutti_picture_t *to)
 {
     TT_TRY(make_filter(box.height, to->height, is_cubic, &f[0]));
@@ -139,7 +144,7 @@ static tutti_status_t filter_all(const tutti_picture_t *from, tt_box_t box, bool
     return TUTTI_OK;
 }
 
-static void take_nearest(const tutti_picture_t *from, tt_box_t box, tutti_picture_t *to)
+static void take_nearest(const tutti_picture_t *from, box_t box, tutti_picture_t *to)
 {
     const size_t element = tt_picture_element(from);
     char *place = to->data;
@@ -156,8 +161,8 @@ static void take_nearest(const tutti_picture_t *from, tt_box_t box, tutti_pictur
     }
 }
 
-tutti_status_t tt_picture_resample(const tutti_picture_t *from, tt_box_t box, const int64_t size[2],
-                                   tutti_resample_t how, tutti_picture_t *to)
+static tutti_status_t resample(const tutti_picture_t *from, box_t box, const int64_t size[2],
+                               tutti_resample_t how, tutti_picture_t *to)
 {
     const bool is_nearest = how == TUTTI_RESAMPLE_NEAREST;
     TT_TRY(tutti_picture_resize(to, is_nearest ? from->dtype : TUTTI_F32, from->channels, size[0],
@@ -193,7 +198,7 @@ static tutti_status_t run_resize(const void *options, tutti_random_t *random,
                                  const tutti_picture_t *from, tutti_picture_t *to)
 {
     const tutti_resize_options_t *o = options;
-    const tt_box_t all = {0, 0, from->height, from->width};
+    const box_t all = {0, 0, from->height, from->width};
     int64_t size[2] = {o->height, o->width};
     (void)random;
     if (o->shorter > 0) {
@@ -201,7 +206,7 @@ static tutti_status_t run_resize(const void *options, tutti_random_t *random,
         size[0] = is_tall ? o->shorter * from->height / from->width : o->shorter;
         size[1] = is_tall ? o->shorter : o->shorter * from->width / from->height;
     }
-    return tt_picture_resample(from, all, size, o->resample, to);
+    return resample(from, all, size, o->resample, to);
 }
 
 const tutti_transform_ops_t tutti_resize_transform = {
@@ -228,7 +233,7 @@ static tutti_status_t plan_crop(const void *options, const tutti_field_t *from, 
 }
 
 /* Where none was found: the middle, of the nearest ratio that is allowed. */
-static tt_box_t middle(const tutti_picture_t *from, const double ratio[2])
+static box_t middle(const tutti_picture_t *from, const double ratio[2])
 {
     int64_t height = from->height, width = from->width;
     const double is = (double)width / (double)height;
@@ -239,7 +244,7 @@ static tt_box_t middle(const tutti_picture_t *from, const double ratio[2])
     }
     height = height < 1 ? 1 : height;
     width = width < 1 ? 1 : width;
-    return (tt_box_t){(from->height - height) / 2, (from->width - width) / 2, height, width};
+    return (box_t){(from->height - height) / 2, (from->width - width) / 2, height, width};
 }
 
 static tutti_status_t run_crop(const void *options, tutti_random_t *random,
@@ -249,13 +254,13 @@ static tutti_status_t run_crop(const void *options, tutti_random_t *random,
     const double *ratio = tt_range_or(o->ratio, usual_ratio);
     const int64_t size[2] = {from->width, from->height}, made[2] = {o->height, o->width};
     int64_t sides[2];
-    tt_box_t box = middle(from, ratio);
+    box_t box = middle(from, ratio);
     if (tt_random_rectangle(random, tt_range_or(o->scale, usual_scale), ratio, size, sides)) {
         const int64_t top = tutti_random_below(random, from->height - sides[1] + 1);
         const int64_t left = tutti_random_below(random, from->width - sides[0] + 1);
-        box = (tt_box_t){top, left, sides[1], sides[0]};
+        box = (box_t){top, left, sides[1], sides[0]};
     }
-    return tt_picture_resample(from, box, made, o->resample, to);
+    return resample(from, box, made, o->resample, to);
 }
 
 const tutti_transform_ops_t tutti_resized_crop_transform = {.name = "resized_crop",

@@ -455,6 +455,28 @@ static void steps_draw_numbers_of_their_own(void **state)
     tutti_dataset_release(other);
 }
 
+/* Two steps of one kind do not decide alike: 00 01 / 10 11 is mirrored in all four ways. */
+static void steps_of_one_kind_differ(void **state)
+{
+    const tutti_flip_options_t across = {.probability = 0.5};
+    const tutti_flip_options_t down = {.probability = 0.5, .vertical = true};
+    const tutti_transform_t steps[] = {{&tutti_flip_transform, &across},
+                                       {&tutti_flip_transform, &down}};
+    tutti_dataset_t *d = make_chain(make_pictures(*state, 1, 1, 2, 2), steps, 2, 4);
+    int times[4] = {0};
+    unsigned char pixels[4];
+    int64_t target;
+    for (int i = 0; i < 200; i++) {
+        tutti_sample_t sample = {.data = {pixels, &target}};
+        assert_int_equal(tutti_dataset_read(d, 0, (tutti_draw_t){0, i}, &sample), 0);
+        times[pixels[0] / 3]++; /* the corner that came to the first place */
+    }
+    for (int i = 0; i < 4; i++) {
+        assert_in_range(times[i], 22, 78); /* 50, and 4.5 deviations */
+    }
+    tutti_dataset_release(d);
+}
+
 static void options_out_of_range_are_refused(void **state)
 {
     tt_fixture_t *f = *state;
@@ -536,6 +558,7 @@ int main(void)
         TEST(a_rectangle_is_erased),
         TEST(ranks_workers_and_a_resume_change_no_bit),
         TEST(steps_draw_numbers_of_their_own),
+        TEST(steps_of_one_kind_differ),
         TEST(options_out_of_range_are_refused),
         TEST(no_allocation_that_fails_is_lost),
     };

@@ -190,8 +190,10 @@ struct tutti_pipeline {
     tt_slicer_t slicer;
     struct tt_versions *versions;     /* NULL: steps are the caller's, behind a batch */
     struct tt_validation *validation; /* NULL: a step's end is the caller's */
-    struct tt_deferred_norm *norms;   /* a list; NULL: running statistics move in forward */
-    bool steps_alone;                 /* this rank's optimizer steps now, with no others */
+    /* Gives numbers their sums, in the place of the other ranks. NULL: they are asked. */
+    tutti_status_t (*answer)(tutti_pipeline_t *p, double *numbers, size_t count);
+    struct tt_deferred_norm *norms; /* a list; NULL: running statistics move in forward */
+    bool steps_alone;               /* this rank's optimizer steps now, with no others */
     tutti_idle_t idle;
     bool has_idle;
     tutti_ddp_t *ddp; /* averages over replicas, borrowed; NULL: there is one */
@@ -368,8 +370,6 @@ void tt_validation_close(tutti_pipeline_t *p);
 tutti_status_t tt_validation_step(tutti_pipeline_t *p);
 /* The step under way is what it should be from here on; nothing without one. */
 tutti_status_t tt_validation_settle(tutti_pipeline_t *p);
-/* Numbers that an optimizer wants the sum of: true if it is answered here. */
-bool tt_validation_sums(tutti_pipeline_t *p, double *numbers, size_t count, tutti_status_t *status);
 
 /* ---- pipeline_ddp.c -------------------------------------------------------------------------- */
 

@@ -40,8 +40,7 @@ typedef struct tt_validation {
     tutti_optim_t *opt;
     kept_t *kept; /* [slot_count] */
     size_t slot_count;
-    enum { NOT_ASKED, OWN, ALL } asked; /* how a question is answered */
-    tutti_tensor_t *numbers;            /* NULL: none has been asked */
+    tutti_tensor_t *numbers; /* NULL: none has been asked */
     tutti_work_t *work;
     double lr; /* of the step under way */
     bool is_pending, has_stepped;
@@ -60,19 +59,17 @@ static tutti_status_t note_numbers(tt_validation_t *v, const double *numbers, si
     return TUTTI_OK;
 }
 
-bool tt_validation_sums(tutti_pipeline_t *p, double *numbers, size_t count, tutti_status_t *status)
+static tutti_status_t answer_own(tutti_pipeline_t *p, double *numbers, size_t count)
 {
-    tt_validation_t *v = p->validation;
-    if (v == NULL || v->asked == NOT_ASKED) {
-        return false;
-    }
-    if (v->asked == OWN) {
-        *status = note_numbers(v, numbers, count);
-    } else {
-        TT_ASSERT(tutti_tensor_numel(v->numbers) == (int64_t)(FIRST + count));
-        memcpy(numbers, (double *)tutti_tensor_data(v->numbers) + FIRST, count * sizeof *numbers);
-    }
-    return true;
+    return note_numbers(p->validation, numbers, count);
+}
+
+static tutti_status_t answer_all(tutti_pipeline_t *p, double *numbers, size_t count)
+{
+    const tt_validation_t *v = p->validation;
+    TT_ASSERT(tutti_tensor_numel(v->numbers) == (int64_t)(FIRST + count));
+    memcpy(numbers, (double *)tutti_tensor_data(v->numbers) + FIRST, count * sizeof *numbers);
+    return TUTTI_OK;
 }
 
 /* ---- what optimizers see --------------------------------------------------------------------- */
@@ -115,16 +112,14 @@ static void leave_alone(tutti_pipeline_t *p)
     p->steps_alone = false;
 }
 
-static tutti_status_t measure(tutti_pipeline_t *p, int asked, double max_norm, double *norm)
+static tutti_status_t measure(tutti_pipeline_t *p, double max_norm, double *norm)
 {
-    tt_validation_t *v = p->validation;
+    const tt_validation_t *v = p->validation;
     TT_TRY(show_all(p));
-    v->asked = asked;
     enter_alone(p);
     const tutti_status_t status =
         tutti_clip_grad_norm(v->opt, max_norm, v->options.norm_type, norm);
     leave_alone(p);
-    v->asked = NOT_ASKED;
     return status;
 }
 
@@ -212,13 +207,21 @@ static tutti_status_t step_alone(tutti_pipeline_t *p)
     return status;
 }
 
+static tutti_status_t measure_own(tutti_pipeline_t *p)
+{
+    p->answer = answer_own;
+    const tutti_status_t status = measure(p, INFINITY, NULL);
+    p->answer = NULL;
+    return status;
+}
+
 /* The norm's numbers, of this rank alone; without other ranks it is asked nothing. */
 static tutti_status_t tell(tutti_pipeline_t *p, bool has_overflow)
 {
     tt_validation_t *v = p->validation;
     tutti_tensor_release(v->numbers);
     v->numbers = NULL;
-    TT_TRY(p->ranks > 1 ? measure(p, OWN, INFINITY, NULL) : TUTTI_OK);
+    TT_TRY(p->ranks > 1 ? measure_own(p) : TUTTI_OK);
     TT_TRY(v->numbers == NULL ? note_numbers(v, NULL, 0) : TUTTI_OK);
     double *numbers = tutti_tensor_data(v->numbers);
     numbers[LOSS] = tt_slices_loss(p, 0);
@@ -249,7 +252,10 @@ tutti_status_t tt_validation_step(tutti_pipeline_t *p)
 static tutti_status_t clip(tutti_pipeline_t *p)
 {
     tt_validation_t *v = p->validation;
-    TT_TRY(measure(p, ALL, v->options.max_norm, &v->verdict.norm));
+    p->answer = answer_all;
+    const tutti_status_t status = measure(p, v->options.max_norm, &v->verdict.norm);
+    p->answer = NULL;
+    TT_TRY(status);
     v->verdict.was_clipped =
         !(tt_flat_clip_factor(v->verdict.norm, true, v->options.max_norm) >= 1);
     return TUTTI_OK;

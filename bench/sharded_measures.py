@@ -107,38 +107,15 @@ def unit_bytes(model):
             4 * (2 * VOCAB * width + context * width + 2 * width))
 
 
-class Wire:
-    """One transfer after the other, as a rank sends them: a half of each with two ranks."""
-
-    def __init__(self):
-        self.free_ms = 0
-
-    def send(self, now_ms, size):
-        """When it is there."""
-        self.free_ms = max(self.free_ms, now_ms) + size / 2 / WIRE_BYTES_PER_MS
-        return self.free_ms
-
-
-def simulated_ms(layers, block, root, compute_ms, prefetch=1):
-    """A step at stage 3 on two ranks: units in the order of forward and backward, `prefetch` of
-    them started before they are wanted; gradients leave when a unit's backward has ended. A third
-    of the computing is forward."""
-    wire, now, there = Wire(), 0, {}
-    order = list(range(layers)) + list(reversed(range(layers)))
-    root_is_there = wire.send(0, root)
-    for place, unit in enumerate(order):
-        is_forward = place < layers
-        for ahead in range(place, min(place + prefetch + 1, len(order))):
-            is_used = ahead != place and order[ahead] == unit
-            if ahead not in there:
-                if is_used:
-                    break  # it is there now, and comes again
-                there[ahead] = wire.send(now, block)
-        now = max(now, there[place], root_is_there)
-        now += compute_ms / 3 / layers * (1 if is_forward else 2)
-        if not is_forward:
-            wire.send(now, block)
-    return max(now, wire.send(now, root))
+def simulated_ms(layers, block, root, compute_ms):
+    """A step at stage 3 on two ranks as `tutti explain sharded` plans and simulates it: units of
+    these bytes, buckets as in the run, computing dealt out by bytes."""
+    command = [os.path.join(BIN, 'tutti'), 'explain', 'sharded', '--ranks', '2', '--json',
+               '--units', ','.join(map(str, [root] + layers * [block])),
+               '--bucket-bytes', str(int(WIRE[1]) << 20), '--compute', str(compute_ms / 1e3),
+               '--bandwidth', str(WIRE_BYTES_PER_MS * 1e3)]
+    done = subprocess.run(command, text=True, stdout=subprocess.PIPE, check=True, timeout=60)
+    return json.loads(done.stdout)['time'] * 1e3
 
 
 def on_wire(hosts, key, stage):
@@ -151,7 +128,8 @@ def wire_over_ddp(rounds):
 
 
 def wire_over_plan(rounds):
-    """Computing is what a step takes where nothing is gathered, at the same priority."""
+    """The plan of the same step (tutti_sharded_plan()), simulated with what this run's computing takes:
+    a step where nothing is gathered, at the same priority; and the wire's rate."""
     layers = MODELS[SHARED][0]
 
     def plan():

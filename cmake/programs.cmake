@@ -39,7 +39,7 @@ if(TUTTI_CLI_SOURCES)
   set_target_properties(tutti_cli PROPERTIES OUTPUT_NAME tutti)
 endif()
 
-set(TUTTI_SKIPPED common) # what whole programs share
+set(TUTTI_SKIPPED common cpp) # what whole programs share; C++, which tests build
 tutti_programs_of(${PROJECT_SOURCE_DIR}/examples bin tutti_static)
 file(GLOB sources examples/common/*.c)
 foreach(name gpt fashion)

@@ -34,10 +34,11 @@ enum { KINDS = 10 };
 typedef struct {
     settings_t settings;
     tutti_group_t *world;
-    tutti_mesh_t *rows; /* of the world: --mesh; NULL: none */
+    tutti_mesh_t *rows;   /* of the world: --mesh; NULL: none */
     tutti_device_t *meta; /* of --modules; NULL */
     tutti_context_t *ctx;
     tutti_module_t *net; /* [N, 1, 28, 28] -> logits [N, KINDS] */
+    char command[1024];  /* as it was given */
     int rank, ranks;
     int stop_signal; /* that ended the training, on all ranks; 0: none */
 } session_t;
@@ -77,6 +78,7 @@ typedef struct report report_t;
 tutti_status_t report_open(const session_t *session, int64_t step, report_t **out);
 void report_step(report_t *report, const progress_t *progress);
 void report_test(report_t *report, const progress_t *progress, double accuracy);
+void report_digest(report_t *report, int64_t step, const char *digest);
 tutti_status_t report_close(report_t *report); /* IO if the log is not whole; NULL does nothing */
 
 void report_result(const result_t *result, const char *digest);

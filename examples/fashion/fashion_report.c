@@ -14,14 +14,29 @@ struct report {
     tutti_progress_t *line;
 };
 
-/* A training that was stopped before its first checkpoint goes on from step 0. */
-static tutti_status_t open_metrics(const settings_t *settings, int64_t step, tutti_metrics_t **out)
+/* What `tutti report` shows beside the numbers. */
+static void tell_settings(const session_t *session, int64_t step, tutti_metrics_t *metrics)
 {
+    char ranks[16];
+    snprintf(ranks, sizeof ranks, "%d", session->ranks);
+    (void)tutti_metrics_text(metrics, "command", step, session->command);
+    (void)tutti_metrics_text(metrics, "ranks", step, ranks);
+    (void)tutti_metrics_text(metrics, "version", step, tutti_version());
+}
+
+/* A training that was stopped before its first checkpoint goes on from step 0. */
+static tutti_status_t open_metrics(const session_t *session, int64_t step, tutti_metrics_t **out)
+{
+    const settings_t *settings = &session->settings;
     const bool is_continued = settings->resume || tutti_restart_count() > 0;
     const tutti_metrics_options_t options = {.is_continued = is_continued,
                                              .step = is_continued ? step + 1 : 0};
-    return settings->metrics == NULL ? TUTTI_OK
-                                     : tutti_metrics_open(settings->metrics, &options, out);
+    if (settings->metrics == NULL) {
+        return TUTTI_OK;
+    }
+    TUTTI_CHECK(tutti_metrics_open(settings->metrics, &options, out));
+    tell_settings(session, step, *out);
+    return TUTTI_OK;
 }
 
 tutti_status_t report_open(const session_t *session, int64_t step, report_t **out)
@@ -39,7 +54,7 @@ tutti_status_t report_open(const session_t *session, int64_t step, report_t **ou
     }
     *out = report;
     TUTTI_CHECK(tutti_progress_open(NULL, &report->line));
-    return open_metrics(&session->settings, step, &report->metrics);
+    return open_metrics(session, step, &report->metrics);
 }
 
 void report_step(report_t *report, const progress_t *p)
@@ -78,6 +93,13 @@ void report_test(report_t *report, const progress_t *p, double accuracy)
     }
     tutti_progress_print(report->line, "epoch %lld/%lld  loss %.4f  test accuracy %.2f %%",
                          (long long)p->epoch + 1, (long long)p->epochs, p->loss, 100 * accuracy);
+}
+
+void report_digest(report_t *report, int64_t step, const char *digest)
+{
+    if (report->metrics != NULL) {
+        (void)tutti_metrics_text(report->metrics, "digest", step, digest);
+    }
 }
 
 tutti_status_t report_close(report_t *report)

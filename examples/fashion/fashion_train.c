@@ -369,6 +369,11 @@ static tutti_status_t finish(training_t *t)
     if (session->rank == 0 && session->settings.save != NULL) {
         TUTTI_CHECK(tutti_module_save(session->net, session->settings.save, NULL, 0));
     }
+    if (t->report != NULL) { /* rank 0 */
+        char digest[TUTTI_DIGEST_BYTES];
+        TUTTI_CHECK(tutti_module_digest(session->net, digest));
+        report_digest(t->report, t->now.step, digest);
+    }
     report_t *report = t->report;
     t->report = NULL;
     TUTTI_CHECK(report_close(report));

@@ -8,6 +8,7 @@
 #include <time.h>
 
 static const char *const dtypes[] = {"f32", "bf16", NULL};
+static const char *const gelus[] = {"erf", "tanh", NULL};
 static const char *const policies[] = {"stop", "skip", "warn", NULL};
 static const char *const accumulations[] = {"local", "sharded", NULL}; /* as the library's */
 static const char *const schedules[] = {"cosine", "constant", NULL};
@@ -45,6 +46,8 @@ static const tutti_option_t table[] = {
     INT(heads, "heads", "H", 1, 1024, "attention heads; they divide the width"),
     INT(kv_heads, "kv-heads", "H", 0, 1024,
         "heads of keys and values, which divide the others; 1: multi-query; 0: as many"),
+    CHOICE(gelu, "gelu", gelus, "of the mlps: exact, or GPT-2's own formula"),
+    FLAG(tie_head, "tie-head", "the head has the embedding's weight, as in GPT-2"),
     INT(context, "context", "T", 1, 65536, "bytes that the model sees at once"),
     INT(batch, "batch", "B", 1, 65536, "sequences per shard and step"),
     INT(shards, "shards", "V", 0, 65536, "shards per step, on any number of ranks; 0: the ranks"),
@@ -91,6 +94,8 @@ static const tutti_option_t table[] = {
         "that each shard's B sequences are cut into; excludes --accumulate"),
     TEXT(pipeline, "pipeline", "NAME", "the schedule of the stages: 1f1b, gpipe, zb-h1, zb-v, …"),
     FLAG(vertical_sync, "vertical-sync", "pipedream: one version of the weights on all stages"),
+    FLAG(post_validate, "post-validate",
+         "stages step before they know the norm of all gradients, and undo it where that clips"),
     INT(stages_per_rank, "stages-per-rank", "N", 0, 64, "0: as few as the schedule wants"),
     TEXT(cut, "cut", "NAMES",
          "parts with which stages begin: blocks.2,ln; auto: by measured times; else blocks evenly"),
@@ -105,7 +110,8 @@ static const tutti_option_t table[] = {
     INT(sample, "sample", "BYTES", 0, 1e6, "bytes to generate at the end"),
     PATH(save, "save", "write the weights at the end, as safetensors"),
     PATH(load, "load", "begin with these weights: a file, or a folder of checkpoints"),
-    PATH(reference, "reference", "begin with these weights, named as in PyTorch"),
+    PATH(reference, "reference",
+         "begin with these weights of a GPT-2 in PyTorch (transformers): --gelu tanh --tie-head"),
     TEXT(checkpoint, "checkpoint", "DIR", "folder of this training's checkpoints"),
     INT(every, "every", "STEPS", 0, 1e9,
         "steps between checkpoints, and one at the end; 0: none is written"),
@@ -172,7 +178,11 @@ tutti_status_t gpt_new_model(const session_t *session, tutti_context_t *ctx, tut
                                          .context = settings->context,
                                          .vocab = VOCAB,
                                          .dropout = (float)settings->dropout,
-                                         .recompute = settings->recompute};
+                                         .recompute = settings->recompute,
+                                         .activation = settings->gelu == GELU_TANH
+                                                           ? TUTTI_ACTIVATION_GELU_TANH
+                                                           : TUTTI_ACTIVATION_GELU,
+                                         .tie_head = settings->tie_head};
     return tutti_module_create(ctx, &tutti_gpt_layer, &options, out);
 }
 
@@ -338,7 +348,29 @@ static const char *find_contradiction(const settings_t *settings)
     if (settings->checkpoint == NULL && (settings->every > 0 || settings->resume)) {
         return "gpt: --every and --resume need --checkpoint DIR, a folder of this training's own";
     }
+    if (settings->load != NULL && settings->reference != NULL) {
+        return "gpt: --load and --reference both say where the weights begin: give one of them";
+    }
     return gpt_check_pipeline(settings);
+}
+
+/* What a GPT-2 in PyTorch computes. */
+static void follow_reference(settings_t *settings)
+{
+    if (settings->reference != NULL) {
+        settings->gelu = GELU_TANH;
+        settings->tie_head = true;
+    }
+}
+
+/* The command line, cut to its room. */
+static void keep_command(session_t *session, int argc, char **argv)
+{
+    size_t used = 0;
+    for (int i = 0; i < argc && used < sizeof session->command; i++) {
+        used += (size_t)snprintf(session->command + used, sizeof session->command - used, "%s%s",
+                                 i > 0 ? " " : "", argv[i]);
+    }
 }
 
 int main(int argc, char **argv)
@@ -353,11 +385,13 @@ int main(int argc, char **argv)
         fprintf(stderr, "gpt: %s\n", tutti_last_error());
         return EXIT_FAILURE;
     }
+    follow_reference(&session.settings);
     const char *contradiction = find_contradiction(&session.settings);
     if (contradiction != NULL) {
         fprintf(stderr, "%s\n", contradiction);
         return EXIT_FAILURE;
     }
+    keep_command(&session, argc, argv);
     const tutti_status_t status = perform(&session);
     if (status < 0 && tutti_last_error()[0] != 0) { /* else it has been told */
         fprintf(stderr, "gpt: rank %d: %s\n", session.rank, tutti_last_error());

@@ -12,7 +12,7 @@
  *     sample.c    text from the model, byte by byte
  *     modules.c   --modules: what the model is made of
  *     measure.c   --bench: the time of a step on random tokens
- *     report.c    progress line, log, summary
+ *     gpt_report.c  progress line, log, summary
  */
 #ifndef TT_GPT_H
 #define TT_GPT_H
@@ -30,12 +30,13 @@ typedef struct {
     int64_t micro_batches, stages_per_rank, tp_shards;
     int64_t device_mib, device_launch_ns, device_copy_mb; /* zeros: as the device has it */
     double seconds, lr, weight_decay, clip, dropout, ema;
-    int dtype, schedule, on_nan, accumulation;
-    bool evaluate, digest, bench, modules, no_overlap, recompute, resume, whole, per_host;
-    bool sequence_parallel, vertical_sync;
+    int dtype, schedule, on_nan, gelu, accumulation;
+    bool tie_head, evaluate, digest, bench, modules, no_overlap, recompute, resume, whole;
+    bool per_host, sequence_parallel, vertical_sync, post_validate;
 } settings_t;
 
 enum { DTYPE_F32, DTYPE_BF16 };
+enum { GELU_ERF, GELU_TANH };
 enum { ON_NAN_STOP, ON_NAN_SKIP, ON_NAN_WARN };
 enum { SCHEDULE_COSINE, SCHEDULE_CONSTANT };
 enum { VOCAB = 256 };
@@ -53,6 +54,7 @@ typedef struct {
     int64_t params;         /* of the whole model */
     tutti_trace_t *trace;   /* NULL: none */
     tutti_device_t *device; /* NULL: the host */
+    char command[1024];     /* as it was given */
     int rank, ranks;
     int stop_signal; /* that ended the training, on all ranks; 0: none */
     bool has_warned; /* of a loss that is no number */
@@ -137,7 +139,7 @@ tutti_status_t gpt_choose_cut(session_t *session, const tutti_pipeline_run_optio
 
 double seconds_now(void);
 
-/* ---- report.c ------------------------------------------------------------------------------ */
+/* ---- gpt_report.c --------------------------------------------------------------------------- */
 
 typedef struct {
     int64_t step;
@@ -151,6 +153,7 @@ tutti_status_t report_open(const session_t *session, bool is_continued, int64_t 
                            report_t **out);
 void report_step(report_t *report, const progress_t *progress);
 void report_validation(report_t *report, int64_t step, double seconds, double loss);
+void report_digest(report_t *report, int64_t step, const char *digest);
 tutti_status_t report_close(report_t *report); /* IO if the log is not whole */
 
 typedef struct {

@@ -49,17 +49,27 @@ const char *gpt_check_pipeline(const settings_t *settings)
     }
     if (!gpt_is_pipeline(settings)) {
         return settings->pipeline == NULL && settings->cut == NULL &&
-                       settings->stages_per_rank == 0 && !settings->vertical_sync
+                       settings->stages_per_rank == 0 && !settings->vertical_sync &&
+                       !settings->post_validate
                    ? NULL
-                   : "gpt: --pipeline, --vertical-sync, --cut and --stages-per-rank need --mesh "
-                     "pp=P or --micro-batches M";
+                   : "gpt: --pipeline, --vertical-sync, --post-validate, --cut and "
+                     "--stages-per-rank need --mesh pp=P or --micro-batches M";
     }
     if (settings->accumulate > 1) {
         return "gpt: --micro-batches cuts a batch, --accumulate adds batches up: give one of them";
     }
-    if (gpt_steps_inside(settings) &&
-        (settings->shards > 1 || settings->stage > 0 || has_tensor_parallelism(settings) ||
-         (settings->mesh != NULL && strstr(settings->mesh, "dp=") != NULL))) {
+    const bool is_averaged = settings->shards > 1 || settings->stage > 0 ||
+                             (settings->mesh != NULL && strstr(settings->mesh, "dp=") != NULL);
+    if (settings->post_validate &&
+        (gpt_steps_inside(settings) || is_averaged || has_tensor_parallelism(settings))) {
+        return "gpt: --post-validate is for stages that step behind their row: no pipedream or "
+               "2bw, no --shards, --stage, --tp-shards, dp, tp";
+    }
+    if (settings->post_validate && settings->on_nan == ON_NAN_SKIP) {
+        return "gpt: --on-nan skip leaves out a whole step, and with --post-validate stages have "
+               "stepped when the loss is known: give stop or warn";
+    }
+    if (gpt_steps_inside(settings) && (is_averaged || has_tensor_parallelism(settings))) {
         return "gpt: pipedream and 2bw step each stage by itself, so there are no replicas and no "
                "parts of layers: no --shards, --stage, --tp-shards, dp, tp";
     }

@@ -30,6 +30,7 @@ typedef struct {
     double begin;           /* when training began */
     double seconds;         /* trained so far, by rank 0's clock */
     double loss, lr;
+    double norm; /* of all gradients of a step that has been validated */
     int64_t step;
     bool is_continued; /* from a checkpoint */
     tutti_slice_t extra[2];
@@ -78,6 +79,20 @@ static tutti_status_t share_loss(training_t *t)
     return TUTTI_OK;
 }
 
+/* The loss is told when the step is what it should be. */
+static tutti_status_t step_stages(training_t *t, const tutti_pipeline_batch_t *batch, double *loss)
+{
+    if (!t->session->settings.post_validate) {
+        return tutti_pipeline_step(t->pipeline, batch, loss);
+    }
+    tutti_pipeline_verdict_t verdict;
+    TUTTI_CHECK(tutti_pipeline_step(t->pipeline, batch, NULL));
+    TUTTI_CHECK(tutti_pipeline_validate(t->pipeline, &verdict));
+    *loss = verdict.loss;
+    t->norm = verdict.norm;
+    return TUTTI_OK;
+}
+
 /* Of a shard, which stages pass on to each other; the loss is known to all of them. */
 static tutti_status_t train_stages(training_t *t, double *loss)
 {
@@ -88,7 +103,7 @@ static tutti_status_t train_stages(training_t *t, double *loss)
     const tutti_pipeline_batch_t batch = {&tokens, 1, &targets, 1};
     const tutti_status_t status = tutti_scope_status(s) < 0
                                       ? TUTTI_OK /* which closing the scope tells */
-                                      : tutti_pipeline_step(t->pipeline, &batch, loss);
+                                      : step_stages(t, &batch, loss);
     TUTTI_CHECK(tutti_scope_close(s));
     return status;
 }
@@ -160,12 +175,14 @@ static tutti_status_t train_step(training_t *t)
     session_t *session = t->session;
     double norm = 0;
     bool skips = false;
-    const bool has_stepped = gpt_steps_inside(&session->settings);
+    const bool has_stepped =
+        gpt_steps_inside(&session->settings) || session->settings.post_validate;
     tutti_context_set_step(session->ctx, t->step);
     tutti_optim_set_lr(t->opt, t->lr);
     TUTTI_CHECK(train_shards(t));
     TUTTI_CHECK(share_loss(t));
     TUTTI_CHECK(has_stepped ? TUTTI_OK : clip(t, &norm));
+    norm = session->settings.post_validate ? t->norm : norm;
     TUTTI_CHECK(gpt_judge(session, t->step, t->loss, norm, &skips));
     if (!has_stepped && !skips) {
         const int64_t begin = tutti_trace_now();
@@ -406,6 +423,7 @@ static tutti_status_t finish(training_t *t)
     }
     report_t *report = t->report;
     t->report = NULL;
+    report_digest(report, t->step, digest);
     TUTTI_CHECK(report_close(report));
     if (is_stopped) {
         tell_stop(t);
@@ -485,7 +503,7 @@ static tutti_status_t open_training(training_t *t)
     if (gpt_is_pipeline(&session->settings)) {
         TUTTI_CHECK(gpt_open_pipeline(session, &t->pipeline));
     }
-    if (!gpt_steps_inside(&session->settings)) {
+    if (!gpt_steps_inside(&session->settings) && !session->settings.post_validate) {
         TUTTI_CHECK(gpt_open_ddp(session, &t->ddp));
     }
     if (t->pipeline != NULL && t->ddp != NULL) {
@@ -496,6 +514,10 @@ static tutti_status_t open_training(training_t *t)
     TUTTI_CHECK(open_optimizer(t));
     if (gpt_steps_inside(&session->settings)) {
         TUTTI_CHECK(tutti_pipeline_set_optimizer(t->pipeline, t->opt));
+    }
+    if (session->settings.post_validate) {
+        const tutti_pipeline_validation_t o = {.max_norm = gpt_clip(&session->settings)};
+        TUTTI_CHECK(tutti_pipeline_post_validate(t->pipeline, t->opt, &o));
     }
     TUTTI_CHECK(tutti_group_tensor(session->world, TUTTI_F64, TUTTI_SHAPE(1), &t->clock));
     TUTTI_CHECK(

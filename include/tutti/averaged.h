@@ -35,7 +35,7 @@ typedef struct tutti_averaged tutti_averaged_t;
 
 /** Zero means default. */
 typedef struct tutti_averaged_options {
-    double decay; /**< a = decay a + (1 - decay) x, in (0, 1); 0: the mean of all updates */
+    double decay; /**< a = decay a + (1 - decay) x, below 1; 0: the mean of all updates */
     bool buffers; /**< floating buffers are averaged, too; else the average has those of the last
                        update */
 } tutti_averaged_options_t;
@@ -44,8 +44,8 @@ typedef struct tutti_averaged_options {
  * Averages of all parameters of a module; they begin with the first update, whose values they have.
  *
  * @param ctx      of the module
- * @param module   its tensors are retained. Behind what deals its parameters out: tutti_parallelize(),
- *                 tutti_pipeline_create(), tutti_ddp_create()
+ * @param module   its tensors are retained. Behind what deals its parameters out:
+ *                 tutti_parallelize(), tutti_pipeline_create(), tutti_ddp_create()
  * @param options  NULL for the defaults
  * @param out      owned by the caller
  * @thread         the context's; no other rank waits

@@ -276,7 +276,8 @@ TUTTI_API tutti_status_t tutti_saved_cast(tutti_saved_t *saved, tutti_dtype_t dt
 typedef struct tutti_merge_options {
     uint64_t shard_bytes; /**< of a folder's files, at most, but for one with a single longer
                              tensor; 0: 5 GB */
-    bool is_all;          /**< also what belongs to the optimizer: names that begin with "optim." */
+    bool is_all; /**< also the optimizer's state and averages: names that begin with "optim."
+                      and "averaged." */
     const tutti_saved_watch_t *watch; /**< borrowed; NULL: nobody is told */
 } tutti_merge_options_t;
 

@@ -206,7 +206,8 @@ typedef struct tutti_ddp_options {
 
     bool whole_slices;    /**< a slice has whole parameters: for optimizers that look at those
                                (Adafactor); so is one that is in options.optimizer */
-    tutti_trace_t *trace; /**< retained; gets an event for each bucket's way. NULL: none */
+    tutti_trace_t *trace; /**< retained; gets an event for each bucket's way, and for each
+                                unit's. NULL: none */
 } tutti_ddp_options_t;
 
 /**
@@ -334,7 +335,8 @@ typedef struct tutti_ddp_statistics {
     int shards, local_shards, parameters, buckets;
     size_t parameter_bytes, bucket_bytes, largest_bucket_bytes;
     const char *unit_source; /**< where the parameters of a unit come from at stage 3: "share",
-                                ranks that share a host have them once, or "gather"; "" at others */
+                                ranks that share a host have them once; "host", each of several
+                                hosts gathers them once; or "gather"; "" at others */
     bool is_rebuilt;         /**< buckets follow the order in which gradients come */
     int early_steps;         /**< buckets whose parameters were stepped before backward had ended */
     bool is_canonical;  /**< weights have the same bits on any number of ranks: options.exact, no

@@ -312,4 +312,25 @@ TUTTI_API void tutti_spawn_release(tutti_spawn_t *spawn);
 }
 #endif
 
+#ifdef __cplusplus
+#include <tutti/group.h>
+
+/* C++ has no compound literals: the same macro, by an object. */
+struct tutti_spawned_options { /* lives as long as the expression that it is made in */
+    tutti_init_options_t options;
+    explicit tutti_spawned_options(const tutti_spawned_t *self) : options()
+    {
+        options.store = self->store;
+        options.rank = self->rank;
+        options.world_size = self->size;
+    }
+    operator const tutti_init_options_t *() const
+    {
+        return &options;
+    }
+};
+#undef TUTTI_SPAWNED
+#define TUTTI_SPAWNED(self) tutti_spawned_options(self)
+#endif
+
 #endif

@@ -117,7 +117,7 @@ typedef enum tutti_init_kind {
 } tutti_init_kind_t;
 
 /** How a parameter begins; zeros if left out. */
-typedef struct tutti_init {
+typedef struct tutti_init_value {
     tutti_init_kind_t kind;
     double a, b;
 } tutti_init_t;

@@ -244,6 +244,7 @@ typedef struct tutti_gpt_options {
     bool recompute;                /**< each block in backward, as modes.h says, to save memory */
     tutti_activation_t activation; /**< of the mlps; GPT-2's own weights are for
                                         TUTTI_ACTIVATION_GELU_TANH */
+    bool tie_head;                 /**< the head's weight is the embedding's: GPT-2 itself */
 } tutti_gpt_options_t;
 
 /**
@@ -251,7 +252,8 @@ typedef struct tutti_gpt_options {
  * front, GELU, head of its own without bias. Weights begin as N(0, 1 / (3 width)), GPT-2's
  * 0.02² at its width of 768; those at the end of a residual branch are divided by √(2 layers).
  *
- * "tok.weight" "pos.weight" "blocks.0.ln1.weight" … "ln.weight" "ln.bias" "head.weight".
+ * "tok.weight" "pos.weight" "blocks.0.ln1.weight" … "ln.weight" "ln.bias" "head.weight", which with
+ * tie_head is the tensor "tok.weight".
  * @source  Radford et al., "Language Models are Unsupervised Multitask Learners" (2019)
  */
 TUTTI_API extern const tutti_module_ops_t tutti_gpt_layer;

@@ -153,4 +153,15 @@ TUTTI_API tutti_tensor_t *tutti_einsum(tutti_scope_t *s, const char *equation,
 }
 #endif
 
+#ifdef __cplusplus
+/* C++ has no compound literals: the same macros, by functions. */
+template <typename... Sizes> inline tutti_padding_t tutti_padding_of(Sizes... sizes)
+{
+    static_assert(sizeof...(sizes) <= 2 * TUTTI_RANK_MAX, "a padding has at most sixteen sizes");
+    return tutti_padding_t{static_cast<int>(sizeof...(sizes)), {static_cast<int64_t>(sizes)...}};
+}
+#undef TUTTI_PADDING
+#define TUTTI_PADDING(...) tutti_padding_of(__VA_ARGS__)
+#endif
+
 #endif

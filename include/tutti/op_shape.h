@@ -220,4 +220,25 @@ TUTTI_API tutti_tensor_t *tutti_contiguous(tutti_scope_t *s, tutti_tensor_t *x);
 }
 #endif
 
+#ifdef __cplusplus
+/* C++ has no compound literals: the same macros, by functions. */
+template <typename... Dims> inline tutti_dims_t tutti_dims_of(Dims... dims)
+{
+    static_assert(sizeof...(dims) <= TUTTI_RANK_MAX, "a tensor has at most eight dimensions");
+    return tutti_dims_t{static_cast<int>(sizeof...(dims)), {static_cast<int>(dims)...}};
+}
+inline tutti_range_t tutti_range_of(int64_t from, int64_t to)
+{
+    return tutti_range_t{from, to, 0};
+}
+#undef TUTTI_DIMS
+#define TUTTI_DIMS(...) tutti_dims_of(__VA_ARGS__)
+#undef TUTTI_ALL_DIMS
+#define TUTTI_ALL_DIMS tutti_dims_of()
+#undef TUTTI_RANGE
+#define TUTTI_RANGE(from, to) tutti_range_of(from, to)
+#undef TUTTI_RANGE_FROM
+#define TUTTI_RANGE_FROM(from) tutti_range_of(from, INT64_MAX)
+#endif
+
 #endif

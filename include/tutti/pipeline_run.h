@@ -78,6 +78,7 @@
 
 #include <tutti/ddp.h>
 #include <tutti/group.h>
+#include <tutti/modes.h>
 #include <tutti/nn.h>
 #include <tutti/optim.h>
 #include <tutti/pipeline.h>
@@ -206,6 +207,75 @@ TUTTI_API void tutti_pipeline_release(tutti_pipeline_t *pipeline);
 TUTTI_API tutti_status_t tutti_pipeline_set_optimizer(tutti_pipeline_t *pipeline,
                                                       tutti_optim_t *optimizer);
 
+/* ---- optimistic steps ------------------------------------------------------------------------ */
+
+/** What a step is checked for, of all stages' gradients together. */
+typedef struct tutti_pipeline_validation {
+    double max_norm;        /**< as tutti_clip_grad_norm() takes it; 0: nothing is clipped */
+    double norm_type;       /**< the same: 2 or INFINITY; 0: 2 */
+    tutti_scaler_t *scaler; /**< borrowed; its group is not used. NULL: losses are not scaled */
+} tutti_pipeline_validation_t;
+
+/** What became of a step. */
+typedef struct tutti_pipeline_verdict {
+    double loss;      /**< of the batch */
+    double norm;      /**< of all gradients; INFINITY behind an overflow */
+    bool was_clipped; /**< it was undone, and made again with clipped gradients */
+    bool was_skipped; /**< an overflow: it was undone */
+} tutti_pipeline_verdict_t;
+
+/**
+ * From now on each stage steps its parameters at the end of tutti_pipeline_step(), before it knows
+ * the norm of all gradients, or whether another stage has an overflow. It learns that when the next
+ * step begins: if gradients had to be clipped it undoes its step, and makes it again; behind an
+ * overflow it undoes it. So a rank does not wait for the last one at the end of a batch, and
+ * optimizers run while others are computing. Weights, optimizer state, scale and norms have the
+ * bits of unscaling, clipping and stepping one after the other.
+ *
+ *     tutti_pipeline_post_validate(pipeline, opt, &(tutti_pipeline_validation_t){.max_norm = 1});
+ *     for (…) {
+ *         tutti_optim_set_lr(opt, lr);
+ *         tutti_pipeline_step(pipeline, &batch, NULL);      // and the step of the optimizer
+ *     }
+ *     tutti_pipeline_validate(pipeline, &verdict);          // of the last one
+ *
+ * Its next forward waits for the verdict, so that nothing is computed with weights that are undone:
+ * schedules whose first stage is done last ("1f1b", "zb-h1") lose nothing; "zb-h2" and "zb-v" wait
+ * for the last stage at that place. Evaluation and digests validate what is under way; so must the
+ * caller, by tutti_pipeline_validate(), before it reads or saves weights.
+ *
+ * @param optimizer  borrowed, until it is taken away; of this module's parameters. Steps, clipping
+ *                   and unscaling by the caller are refused, and gradients are gone when a step has
+ *                   been validated. NULL: takes it away, when what is under way is validated
+ * @param options    copied; NULL: nothing is clipped or scaled
+ * @thread           the context's; blocks until every rank has called it
+ * @cost             memory: a copy of this rank's parameters and of the optimizer's state of them; a
+ *                   pass over those at each step, and one more over gradients
+ * @errors           on every rank: STATE (it has one; somebody steps the optimizer already), ARG (a
+ *                   parameter that is none of the module; a norm), UNSUPPORTED (an asynchronous
+ *                   schedule; a ddp; layers cut by tensor parallelism; 16-bit parameters; state on a
+ *                   disk), NOMEM; what failed before
+ * @source           Qi et al., "Zero Bubble Pipeline Parallelism" (2024), section 4
+ */
+TUTTI_API tutti_status_t tutti_pipeline_post_validate(tutti_pipeline_t *pipeline,
+                                                      tutti_optim_t *optimizer,
+                                                      const tutti_pipeline_validation_t *options);
+
+/**
+ * Validate the step that is under way, if one is.
+ *
+ * @param verdict  out, on every rank: of the last step, also one that was validated before; zeros
+ * if
+ *                 there was none; NULL: not wanted
+ * @thread         the context's; blocks until every rank has made that step
+ * @errors         STATE (no post-validation; gradients were forgotten meanwhile), those of the
+ *                 optimizer; what failed before
+ */
+TUTTI_API tutti_status_t tutti_pipeline_validate(tutti_pipeline_t *pipeline,
+                                                 tutti_pipeline_verdict_t *verdict);
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
 /** A batch: tensors of as many rows, [rows, …]; micro-batches are consecutive rows of all, and the
  *  first rows % micro_batches of them have one more than the others. */
 typedef struct tutti_pipeline_batch {
@@ -225,7 +295,8 @@ typedef struct tutti_pipeline_batch {
  * same inputs is an error.
  *
  * @param batch  borrowed
- * @param loss   out, on every rank: of the batch; NULL: not wanted
+ * @param loss   out, on every rank: of the batch; NULL: not wanted, or known later
+ *               (tutti_pipeline_post_validate())
  * @thread       the context's; blocks until this rank's row is done and the loss has come
  * @cost         a message for each tensor at each cut, each way, with 1.4 KiB ahead of it for all
  *               tensors of the cut; an all_reduce of 8 bytes and a number for each parameter

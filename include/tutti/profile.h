@@ -113,6 +113,17 @@ TUTTI_API tutti_status_t tutti_profile_json(const tutti_profile_t *profile, tutt
  *  @source "Trace Event Format", the Chromium project */
 TUTTI_API tutti_status_t tutti_profile_trace(const tutti_profile_t *profile, tutti_buffer_t *text);
 
+/**
+ * One page of HTML out of a folder: curves of the numbers in its files *.jsonl (metrics.h), and the
+ * profiles of ranks: timeline, memory, and the table. It fetches nothing and has no script; what
+ * files say is text there. What `tutti report` writes.
+ *
+ * @param page  out, owned by the caller
+ * @thread      any
+ * @errors      IO, NOT_FOUND (there is neither), NOMEM; as tutti_profile_load()
+ */
+TUTTI_API tutti_status_t tutti_report(const char *folder, tutti_buffer_t *page);
+
 /* ---- modules --------------------------------------------------------------------------------- */
 
 /* What a module is made of, and what a forward of it takes, before anything is trained.

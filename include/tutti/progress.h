@@ -23,6 +23,7 @@
 #define TUTTI_PROGRESS_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 
 #include <tutti/status.h>
@@ -36,10 +37,10 @@ typedef struct tutti_progress tutti_progress_t;
 
 /** Zero means default. */
 typedef struct tutti_progress_options {
-    FILE *file;               /**< borrowed; NULL: stdout */
-    bool is_silent;           /**< show nothing: a rank that others speak for */
-    double seconds_watched;   /**< between two texts on a terminal; 0: 0.1 */
-    double seconds_unwatched; /**< between two lines elsewhere; 0: 5 */
+    FILE *file;           /**< borrowed; NULL: stdout */
+    bool is_silent;       /**< show nothing: a rank that others speak for */
+    int64_t watched_ms;   /**< between two texts on a terminal; 0: 100 */
+    int64_t unwatched_ms; /**< between two lines elsewhere; 0: 5000 */
 } tutti_progress_options_t;
 
 /**
@@ -48,7 +49,7 @@ typedef struct tutti_progress_options {
  * @param options  borrowed; NULL for all defaults
  * @param out      owned by the caller, to be closed with tutti_progress_close
  * @thread         any
- * @errors         ARG (seconds that are negative), NOMEM
+ * @errors         ARG (a time that is negative), NOMEM
  * @source         tqdm
  */
 TUTTI_API tutti_status_t tutti_progress_open(const tutti_progress_options_t *options,

@@ -19,13 +19,13 @@
  * backward the whole comes, and goes. Elsewhere its parameters have names, shapes, gradients and
  * hooks as ever, but no values: what would read them fails with STATE, and says what helps.
  *
- * Ranks that share a host have one copy of the parameters, and read it where it lies; others gather
- * (tutti_ddp_stats_t.unit_source says which). Where ranks gather, calls that bring units are made
- * by all of them, in one order: forward of a unit, tutti_ddp_unshard(), tutti_ddp_summon(),
- * tutti_ddp_digest(). Between tutti_ddp_next_shard() and tutti_ddp_finish() ranks with fewer
- * shards, or without data, take part in what the others do; so an evaluation on one rank alone is
- * no part of a step, and is an error outside of one: the others do not come. Where ranks share, one
- * may evaluate alone.
+ * Ranks that share a host have one copy of the parameters, and read it where it lies; others
+ * gather, once for each host where several ranks share it (tutti_ddp_stats_t.unit_source says
+ * which). Where ranks gather, calls that bring units are made by all of them, in one order: forward
+ * of a unit, tutti_ddp_unshard(), tutti_ddp_summon(), tutti_ddp_digest(). Between
+ * tutti_ddp_next_shard() and tutti_ddp_finish() ranks with fewer shards, or without data, take part
+ * in what the others do; so an evaluation on one rank alone is no part of a step, and is an error
+ * outside of one: the others do not come. Where ranks share, one may evaluate alone.
  *
  * Who writes parameters summons them for writing. Otherwise whole ones are to be read alone. What
  * is written to gathered ones is lost, and the next tutti_ddp_reshard(), or the step, says so

@@ -218,4 +218,17 @@ TUTTI_API tutti_tensor_t *tutti_bernoulli(tutti_scope_t *s, tutti_dtype_t dtype,
 }
 #endif
 
+#ifdef __cplusplus
+/* C++ has no compound literals: the same macros, by functions. */
+template <typename... Sizes> inline tutti_shape_t tutti_shape_of(Sizes... sizes)
+{
+    static_assert(sizeof...(sizes) <= TUTTI_RANK_MAX, "a shape has at most eight dimensions");
+    return tutti_shape_t{static_cast<int>(sizeof...(sizes)), {static_cast<int64_t>(sizes)...}};
+}
+#undef TUTTI_SHAPE
+#define TUTTI_SHAPE(...) tutti_shape_of(__VA_ARGS__)
+#undef TUTTI_SCALAR
+#define TUTTI_SCALAR tutti_shape_of()
+#endif
+
 #endif

@@ -9,6 +9,9 @@
 #ifndef TUTTI_TUTTI_H
 #define TUTTI_TUTTI_H
 
+/* Before nn.h: g++ -Wshadow minds a function behind a struct of its name. */
+#include <tutti/group.h>
+
 #include <tutti/autograd.h>
 #include <tutti/averaged.h>
 #include <tutti/bench.h>
@@ -25,7 +28,6 @@
 #include <tutti/devices.h>
 #include <tutti/diagnose.h>
 #include <tutti/dtype.h>
-#include <tutti/group.h>
 #include <tutti/launch.h>
 #include <tutti/messages.h>
 #include <tutti/metrics.h>
@@ -65,6 +67,7 @@
 #include <tutti/progress.h>
 #include <tutti/safetensors.h>
 #include <tutti/sharded.h>
+#include <tutti/sharded_plan.h>
 #include <tutti/status.h>
 #include <tutti/store.h>
 #include <tutti/tensor.h>

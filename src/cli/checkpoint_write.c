@@ -113,7 +113,8 @@ static const tutti_option_t merge_table[] = {
     SHARD_SIZE_OPTION,
     {.name = "all",
      FIELD(is_all),
-     .about = "also what belongs to the optimizer: names that begin with \"optim.\""},
+     .about = "also the optimizer's state and averages: names that begin with \"optim.\" and "
+              "\"averaged.\""},
     CHOICE_OPTIONS,
     JSON_OPTION,
     {0}};

@@ -1,5 +1,6 @@
 /* tutti explain: which algorithms there are; the plan of a collective, its cost, and why it would
- * be chosen. Nothing runs. `pipeline` and `partition` have files of their own.
+ * be chosen. Nothing runs. `pipeline`, `partition` and `sharded` have files of their
+ * own.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -63,7 +64,7 @@ static int list_algorithms(void)
     }
     printf("\n`tutti explain all_reduce --ranks 4` prints the plan of a collective,\n"
            "`tutti explain pipeline` the schedules of pipelines, `tutti explain partition` where\n"
-           "to cut a model into stages.\n");
+           "to cut a model into stages, `tutti explain sharded` a step of sharded training.\n");
     return 0;
 }
 
@@ -123,6 +124,9 @@ int tt_verb_explain(int argc, char **argv)
     if (strcmp(first, "partition") == 0) {
         return tt_explain_partition(argc - 1, argv + 1);
     }
+    if (strcmp(first, "sharded") == 0) {
+        return tt_explain_sharded(argc - 1, argv + 1);
+    }
     const flags_t defaults = {.dtype = "f32", .rank = -1};
     flags_t flags = defaults;
     int rest = 0;
@@ -133,8 +137,8 @@ int tt_verb_explain(int argc, char **argv)
         status = tutti_options_parse(table, argc - rest, argv + rest, &flags, NULL);
     }
     if (status == TUTTI_END) {
-        return tt_cli_help("tutti explain [COLLECTIVE | pipeline | partition] [OPTION …]", table,
-                           &defaults);
+        return tt_cli_help("tutti explain [COLLECTIVE | pipeline | partition | sharded] [OPTION …]",
+                           table, &defaults);
     }
     if (status < 0) {
         return tt_cli_fail("explain", TT_EXIT_USAGE);

@@ -8,8 +8,9 @@
 
 #include "cli/cli.h"
 
-/* argv[0] is "pipeline", "partition"; the result is the exit code. */
+/* argv[0] is "pipeline", "partition", "sharded"; the result is the exit code. */
 int tt_explain_pipeline(int argc, char **argv);
+int tt_explain_sharded(int argc, char **argv);
 int tt_explain_partition(int argc, char **argv);
 
 /* The whole of a file, with a 0 behind it; the caller frees it. Returns -1, or the exit code,

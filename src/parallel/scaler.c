@@ -22,6 +22,7 @@
 #include "core/base/alloc.h"
 #include "core/base/default.h"
 #include "core/tensor/tensor_impl.h"
+#include "parallel/scaler_impl.h"
 
 /* What a rank found; the largest counts. */
 enum { FINE, OVERFLOW, FAILURE };
@@ -272,6 +273,18 @@ tutti_status_t tutti_scaler_update(tutti_scaler_t *scaler)
     move_scale(&scaler->options, &scaler->state, has_overflow);
     scaler->count = 0;
     return TUTTI_OK;
+}
+
+double tt_scaler_factor(const tutti_scaler_t *scaler)
+{
+    return scaler->options.disabled ? 1 : 1 / scaler->state.scale;
+}
+
+void tt_scaler_end_step(tutti_scaler_t *scaler, bool has_overflow)
+{
+    if (!scaler->options.disabled) {
+        move_scale(&scaler->options, &scaler->state, has_overflow);
+    }
 }
 
 /* ---- the state ------------------------------------------------------------------------------- */

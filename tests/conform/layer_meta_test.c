@@ -43,8 +43,14 @@ static const tutti_self_attention_options_t attention = {
     .width = 4, .heads = 2, .causal = true, .dropout = 0.1F};
 static const tutti_mlp_options_t mlp = {.width = 4, .dropout = 0.1F};
 static const tutti_transformer_block_options_t block = {.width = 4, .heads = 2};
-static const tutti_gpt_options_t gpt = {
-    .layers = 2, .width = 4, .heads = 2, .context = 8, .vocab = 5, .recompute = true};
+static const tutti_gpt_options_t gpt = {.layers = 2,
+                                        .width = 4,
+                                        .heads = 2,
+                                        .kv_heads = 1,
+                                        .context = 8,
+                                        .vocab = 5,
+                                        .recompute = true,
+                                        .tie_head = true};
 static const tutti_rnn_options_t rnn = {
     .in = 4, .hidden = 3, .layers = 2, .bidirectional = true, .dropout = 0.1F};
 static const tutti_rnn_cell_options_t cell = {.in = 4, .hidden = 3};
@@ -62,7 +68,7 @@ static const tutti_bilinear_options_t bilinear = {.in = 4, .second_in = 3, .out 
 static const tutti_embedding_bag_layer_options_t bag = {.count = 5, .width = 4};
 
 static const tutti_multihead_attention_options_t heads = {
-    .width = 4, .heads = 2, .causal = true, .batch_first = true};
+    .width = 4, .heads = 2, .kv_heads = 1, .causal = true, .batch_first = true};
 static const tutti_transformer_options_t transformer = {.width = 4,
                                                         .heads = 2,
                                                         .hidden = 8,

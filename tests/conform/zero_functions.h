@@ -1,7 +1,8 @@
-/* Trials of zero_test.c: options of nn_functions.h and op_feature.h. */
+/* Trials of zero_test.c: options of nn_functions.h, op_feature.h and averaged.h. */
 #ifndef TT_ZERO_FUNCTIONS_H
 #define TT_ZERO_FUNCTIONS_H
 
+#include <tutti/averaged.h>
 #include <tutti/nn_functions.h>
 #include <tutti/nn_transformer.h>
 #include <tutti/op_attention.h>
@@ -97,5 +98,33 @@ static const tutti_activation_options_t elu = {.kind = TUTTI_ACTIVATION_ELU};
 static const tutti_activation_options_t softplus = {.kind = TUTTI_ACTIVATION_SOFTPLUS};
 static const tutti_activation_options_t hardshrink = {.kind = TUTTI_ACTIVATION_HARDSHRINK};
 static const tutti_prelu_options_t prelu = {.count = 1};
+
+static tutti_status_t keep_average(void *user, const char *name, tutti_tensor_t *x)
+{
+    if (strcmp(name, "weight") == 0) {
+        keep(user, 0, x);
+    }
+    return TUTTI_OK;
+}
+
+/* Of two updates. */
+static tutti_status_t averaged_decay(trial_t *t)
+{
+    tutti_module_t *net;
+    tutti_averaged_t *average;
+    const tutti_linear_options_t linear = {.in = 6, .out = 4};
+    const tutti_averaged_options_t o = {.decay = t->value};
+    TUTTI_CHECK(tutti_module_create(t->ctx, &tutti_linear_layer, &linear, &net));
+    TUTTI_CHECK(tutti_averaged_create(t->ctx, net, &o, &average));
+    tutti_tensor_t *weight = tutti_module_find(net, "weight");
+    TUTTI_CHECK(tutti_tensor_fill(weight, 1));
+    TUTTI_CHECK(tutti_averaged_update(average));
+    TUTTI_CHECK(tutti_tensor_copy(weight, numbers(t->s, TUTTI_SHAPE(4, 6))));
+    TUTTI_CHECK(tutti_averaged_update(average));
+    const tutti_status_t status = tutti_averaged_each_state(average, keep_average, t);
+    tutti_averaged_release(average);
+    tutti_module_release(net);
+    return status;
+}
 
 #endif

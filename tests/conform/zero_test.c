@@ -424,6 +424,7 @@ static const row_t rows[] = {
     RUN("tutti_init_xavier_normal(gain)", xavier_normal),
     RUN("tutti_init_orthogonal(gain)", orthogonal),
     RUN("tutti_schedule_t.gamma", schedule_gamma),
+    RUN("tutti_averaged_options_t.decay", averaged_decay),
     RUN("tutti_pipeline_costs_t.backward", pipeline_backward),
     RUN("tutti_pipeline_costs_t.activation", pipeline_activation),
     RUN("tutti_pipeline_costs_t.pending", pipeline_pending),

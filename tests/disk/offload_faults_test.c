@@ -11,7 +11,7 @@
 #include <tutti/offload.h>
 
 #include "core/base/place_testing.h"
-#include "core/device/disk_file.h"
+#include "core/device/disk_ring.h"
 #include "core/tensor/device_testing.h"
 #include "core/tensor/tensor_impl.h"
 
@@ -37,7 +37,8 @@ enum {
     NO_TMPFILE = 4,
     NO_HOLES = 8,
     NO_RESERVE = 16, /* and no holes */
-    LACKS_ALL = 31
+    LACKS_ALL = 31,
+    NO_TRANSFER = 32 /* with O_DIRECT or without */
 };
 
 enum { STUCK_BYTES = 100 }; /* that each write takes */
@@ -46,6 +47,7 @@ static char folder[TT_PLACE_BYTES];
 static _Atomic long calls, fail_at; /* 0: none */
 static _Atomic fault_t fault;
 static _Atomic int lacks;
+static _Atomic uint64_t blocks_read; /* of the first 64, those that were asked for */
 
 static bool is_ours(int fd)
 {
@@ -100,11 +102,16 @@ static size_t part_of(size_t bytes)
 
 static bool is_refused(int fd)
 {
-    return (lacks & NO_DIRECT_TRANSFER) != 0 && is_ours(fd) && (fcntl(fd, F_GETFL) & O_DIRECT) != 0;
+    return is_ours(fd) && ((lacks & NO_TRANSFER) != 0 ||
+                           ((lacks & NO_DIRECT_TRANSFER) != 0 &&
+                            (fcntl(fd, F_GETFL) & O_DIRECT) != 0));
 }
 
 ssize_t __wrap_pread(int fd, void *data, size_t bytes, off_t at)
 {
+    if (at / TT_DISK_BLOCK < 64) {
+        blocks_read |= UINT64_C(1) << at / TT_DISK_BLOCK;
+    }
     if (is_refused(fd)) {
         errno = EINVAL;
         return -1;
@@ -443,7 +450,36 @@ static void an_end_is_told_where_it_is(void **state)
     assert_int_equal(tt_disk_file_read(&file, 0, has, sizeof has), TUTTI_ERR_IO);
     tt_expect_error("reading 4096 bytes at offset 4096 of the file in ");
     tt_expect_error(": it ends there, at 4106 bytes");
+    assert_int_equal(ftruncate(file.fd, TT_DISK_BLOCK), 0);
+    assert_int_equal(tt_disk_file_read(&file, 0, has, sizeof has), TUTTI_ERR_IO);
+    tt_expect_error(": it ends there, at 4096 bytes");
     tt_disk_file_close(&file);
+}
+
+/* What a try without O_DIRECT cannot mend is told. */
+static void a_transfer_that_is_refused_twice_is_told(void **state)
+{
+    (void)state;
+    tt_disk_file_t file;
+    begin_file(&file);
+    lacks = NO_TRANSFER;
+    assert_int_equal(tt_disk_file_read(&file, 0, has, sizeof has), TUTTI_ERR_IO);
+    tt_expect_error("reading 8192 bytes at offset 0 of the file in ");
+    tt_expect_error(strerror(EINVAL));
+    lacks = 0;
+    tt_disk_file_close(&file);
+}
+
+/* A file with a name, for a moment, is for file systems that have no others. */
+static void a_file_that_cannot_be_opened_has_no_name_instead(void **state)
+{
+    (void)state;
+    tt_disk_file_t file;
+    fail_from_now(LASTING);
+    assert_int_equal(tt_disk_file_open(folder, &file), TUTTI_ERR_IO);
+    fail_at = 0;
+    tt_expect_error("cannot make a file in ");
+    tt_expect_error(strerror(EMFILE));
 }
 
 /* Room is zeros that were written, past the page cache as well; without any left it is as before.
@@ -470,6 +506,41 @@ static void a_file_system_that_cannot_reserve_gets_zeros(void **state)
     tt_disk_file_close(&file);
 }
 
+/* ---- units of the file ----------------------------------------------------------------------- */
+
+enum { UNITS = 8 };
+
+/* Used from the last to the first: so the next round begins with the last. */
+static void a_round_is_read_ahead_in_the_order_of_the_one_before(void **state)
+{
+    (void)state;
+    void *memory;
+    tt_disk_file_t file;
+    tt_disk_ring_t *ring;
+    tt_disk_unit_t units[UNITS];
+    begin_file(&file);
+    assert_int_equal(tt_disk_file_grow(&file, UNITS * TT_DISK_BLOCK - sizeof wrote), TUTTI_OK);
+    for (size_t i = 0; i < UNITS; i++) {
+        units[i] = (tt_disk_unit_t){.ranges = {{i * TT_DISK_BLOCK, TT_DISK_BLOCK, false}},
+                                    .count = 1};
+    }
+    assert_int_equal(tt_disk_ring_open(&file, &ring), TUTTI_OK);
+    assert_int_equal(tt_disk_ring_set_units(ring, units, UNITS), TUTTI_OK);
+    assert_int_equal(tt_disk_ring_begin(ring), TUTTI_OK);
+    for (size_t i = UNITS; i-- > 0;) {
+        assert_int_equal(tt_disk_ring_use(ring, i, &memory), TUTTI_OK);
+    }
+    tt_disk_ring_end(ring);
+    assert_int_equal(tt_disk_ring_settle(ring), TUTTI_OK); /* nothing is in memory */
+    blocks_read = 0;
+    assert_int_equal(tt_disk_ring_begin(ring), TUTTI_OK);
+    assert_true((blocks_read & 1 << (UNITS - 1)) != 0);
+    assert_true((blocks_read & 1) == 0);
+    tt_disk_ring_end(ring);
+    tt_disk_ring_close(ring);
+    tt_disk_file_close(&file);
+}
+
 static int begin(void **state)
 {
     (void)state;
@@ -491,7 +562,10 @@ int main(void)
         cmocka_unit_test(what_was_not_taken_is_written_again),
         cmocka_unit_test(a_disk_that_takes_no_more_is_no_end_of_the_file),
         cmocka_unit_test(an_end_is_told_where_it_is),
+        cmocka_unit_test(a_transfer_that_is_refused_twice_is_told),
+        cmocka_unit_test(a_file_that_cannot_be_opened_has_no_name_instead),
         cmocka_unit_test(a_file_system_that_cannot_reserve_gets_zeros),
+        cmocka_unit_test(a_round_is_read_ahead_in_the_order_of_the_one_before),
     };
     (void)tt_test_takes(0);       /* which reads it */
     unsetenv("TUTTI_TEST_SHARE"); /* which the library does not know */

@@ -226,9 +226,9 @@ class Examples(unittest.TestCase):
         self.assertEqual(len(found), 1)
         self.assertLess(float(next(iter(found))[0]), 3)
 
-    def test_23_learns_from_pictures_alike_with_workers(self):
+    def test_24_learns_from_pictures_alike_with_workers(self):
         with tempfile.TemporaryDirectory() as folder:
-            out = run('23_pictures', folder).stdout
+            out = run('24_pictures', folder).stdout
         found = re.findall(r'workers: the last loss is (\S+), digest (\w{32})', out)
         self.assertEqual(len(found), 2)
         self.assertEqual(*found)
@@ -273,6 +273,18 @@ class Examples(unittest.TestCase):
         self.assertLess(float(last), 0.5 * float(first))
         self.assertIn('through a file:  the same bits\n', out)
         self.assertIn('the state of optimizer lars, not of sgd\n', out)
+
+    def test_23_shows_parts_and_times(self):
+        out = run('23_looking').stdout
+        self.assertRegex(out, r'\n  0: linear +f32\[32, 128\] +8320 +524 k ')
+        loss = re.findall(r'step 50 of 50  loss (\S+)', out)
+        self.assertLess(float(loss[0]), 0.1)
+        for row in ('add noise +50 ', 'linear +100 ', 'linear backward +100 ',
+                    'optimizer step +50 ', r'sequential +\d'):
+            self.assertRegex(out, r'\n  ' + row)
+        plain = run('tutti', 'profile', '--', os.path.join(BIN, '23_looking'), '--plain')
+        self.assertNotIn('add noise', plain.stdout)
+        self.assertRegex(plain.stderr, r'\n  add noise +50 ')
 
     def test_12_says_which_file_is_missing(self):
         done = run('12_lstm', '/nonexistent', check=False)

@@ -48,7 +48,7 @@ class Meshes(unittest.TestCase):
         return found[1]
 
     def test_averages_go_on_on_another_mesh(self):
-        average = ("--ema", "0.6", "--lr", "0.01")
+        average = ("--ema", "0.6", "--lr", "0.01", "--tie-head", "--gelu", "tanh")
         expected = self.train(LAYOUTS[0], "--steps", "2", *average)
         self.assertNotEqual(self.train(LAYOUTS[0], "--steps", "2", *average[2:]), expected)
         for i, layout in enumerate(LAYOUTS):

@@ -155,7 +155,8 @@ class Pipelines(unittest.TestCase):
         line = re.search(r"digest ([0-9a-f]{32}) dp (\d+) tp (\d+) pp (\d+)$", done.stdout, re.M)
         sizes = [int(size) for size in line.group(2, 3, 4)]
         self.assertEqual(math.prod(sizes), ranks)
-        averages = not {"pipedream", "2bw"} & set(options)  # else there is no DDP to say it
+        alone = {"pipedream", "2bw", "--post-validate"} & set(options)  # no DDP says it
+        averages = not alone
         self.assertEqual(len(re.findall(r"rank \d+ stage .* dp \d+ tp \d+ pp \d+$", done.stdout,
                                         re.M)), ranks if averages else 0)
         return line.group(1)
@@ -166,6 +167,7 @@ class Pipelines(unittest.TestCase):
         self.assertEqual(self.digest("--mesh", "pp=3", "--recompute", "--cut", "blocks.0,ln",
                                      ranks=3), expected)
         self.assertEqual(self.digest("--mesh", "dp=1,pp=2", "--stage", "1", ranks=2), expected)
+        self.assertEqual(self.digest("--mesh", "pp=2", "--post-validate", ranks=2), expected)
         self.assertNotEqual(self.digest("--micro-batches", "2"), expected)
 
     def test_stages_may_step_inside_a_batch(self):
@@ -234,6 +236,8 @@ class Pipelines(unittest.TestCase):
                  "give --clip 0, or --pipeline flush"),
                 (("--micro-batches", "2", "--vertical-sync"), "has no vertical_sync; pipedream"),
                 (("--vertical-sync",), "need --mesh pp=P or --micro-batches M"),
+                (("--post-validate",), "need --mesh pp=P or --micro-batches M"),
+                (("--micro-batches", "1", "--post-validate", "--shards", "2"), "no --shards"),
                 (("--micro-batches", "2", "--sequence-parallel"), "--sequence-parallel cuts"),
                 (("--sequence-parallel",), "--sequence-parallel cuts"),
                 (("--micro-batches", "2", "--hook", "bf16"), "no --hook"),
@@ -373,10 +377,21 @@ class Weights(unittest.TestCase):
         self.assertIn('"loss":%.6f' % loss, run("--load", named, *evaluate[2:]).stdout)
 
     def test_reference_weights_are_where_training_begins(self):
-        weights = path("begin.safetensors")
-        digest = train("--save", weights, seed=5)
-        self.assertEqual(train("--reference", weights, seed=1), train("--load", weights, seed=1))
-        self.assertNotEqual(train("--reference", weights, seed=1), digest)
+        """A file of PyTorch's GPT-2 has no head, and wants its formula of GELU."""
+        weights, named = path("begin.safetensors"), path("reference.safetensors")
+        ours = ("--gelu", "tanh", "--tie-head")
+        digest = train("--save", weights, *ours, seed=5)
+        subprocess.run([TUTTI, "checkpoint", "convert", weights, named, "--names", "gpt2",
+                        "--exclude", "lm_head.weight"], check=True, capture_output=True)
+        found = train("--reference", named, seed=1)
+        self.assertEqual(found, train("--load", weights, *ours, seed=1))
+        self.assertEqual(found, train("--reference", named, "--shards", "1", "--stage", "1",
+                                      "--mesh", "tp=1", "--tp-shards", "1", seed=1))
+        self.assertNotIn(found, (digest, train("--load", weights, "--gelu", "tanh", seed=1),
+                                 train("--load", weights, "--tie-head", seed=1)))
+        done = run("--data", text, *ODD, "--steps", "1", "--load", named, "--reference", named,
+                   check=False)
+        self.assertIn("both say where the weights begin", done.stderr)
 
     def test_a_checkpoint_of_another_shape_is_refused(self):
         weights = path("other.safetensors")

@@ -22,7 +22,7 @@ QUICK = (r"\./train$", r"tutti run -n 4 (--max-restarts 3 )?\./train$", r"tutti 
          r"tutti key ", r"scp ", r"tutti run --nnodes 3 ", r".* hang elsewhere$",
          r"tutti verdict ", r"echo \$\?$", r"tutti run -n 4 16_reductions$",
          r"tutti checkpoint ", r"tutti explain (?!.* --svg )", r"cat \w+\.csv$",
-         r"tutti explain .* --svg ", r"tutti run .*--host")
+         r"tutti explain .* --svg ", r"tutti run .*--host", r"tutti (profile|report) ")
 FULL = (r"tutti bench |cat tune$|TUTTI_TUNE=tune ", r"mpirun ", r"mpicc |TUTTI_BACKEND=mpi ",
         r"(TUTTI_KEY_FILE=\S+ )?srun ", r"torchrun ", r"tools/digests$", r"bench/run ")
 

@@ -148,12 +148,24 @@ class Lines(unittest.TestCase):
             shown = re.findall(r"^!\[.*\]\(pictures/(.*)\)$", file.read(), re.M)
         drawn = [line.split()[-1] for line in claimed(QUICK[13])]
         self.assertEqual(drawn, shown)
-        self.assertEqual(sorted(drawn), sorted(os.listdir(pictures)))
+        self.assertEqual(sorted(drawn), sorted(name for name in os.listdir(pictures)
+                                               if name.endswith(".svg")))
         for line, name in zip(claimed(QUICK[13]), drawn):
             self.check(self.place.run(line))
             with open(self.place.path(name), encoding="utf-8") as ours, \
                     open(os.path.join(pictures, name), encoding="utf-8") as kept:
                 self.assertEqual(ours.read(), kept.read(), line)
+
+    def test_looking(self):
+        for name in ("bible.txt", "text.txt"):
+            self.place.write(name, "to be or not to be\n" * 100)
+        first = "TUTTI_PROFILE=profile tutti run -n 2 gpt --data text.txt --steps 1"
+        self.check(self.place.run(first + SMALL))
+        for line in claimed(QUICK[14]):
+            line = re.sub(r"--steps \d+", "--steps 2", line)
+            self.check(self.place.run(line + (SMALL if " gpt " in line else "")))
+        for name in ("step.json", "job.json", "run/report.html"):
+            self.assertTrue(os.path.exists(self.place.path(name)), name)
 
     def test_bubbles(self):
         """The chapter's shares are those of the simulation."""

@@ -1,5 +1,5 @@
-"""`tutti profile` around programs of one rank and of two, TUTTI_PROFILE, and `--modules`: calls, FLOPs
-and bytes are what the programs must have done, whatever the times are."""
+"""`tutti profile` around programs of one rank and of two, TUTTI_PROFILE, and `--modules`: calls and
+FLOPs are what the programs must have done, whatever the times are."""
 import glob
 import json
 import os
@@ -116,7 +116,8 @@ class Programs(unittest.TestCase):
 
     def test_ends_of_commands(self):
         for command, code, text in ((["sh", "-c", "exit 7"], 7, "sh wrote no profile"),
-                                    (["sh", "-c", "kill -9 $$"], 128 + signal.SIGKILL, "no profile"),
+                                    (["sh", "-c", "kill -9 $$"], 128 + signal.SIGKILL,
+                                     "no profile"),
                                     (["true"], 1, "true wrote no profile"),
                                     (["/no/program"], 127, "No such file")):
             with self.subTest(command):

@@ -49,6 +49,12 @@ static size_t room_of(const tt_host_block_t *block)
     return tt_round_up(flags_bytes(block) + block->options.bytes, tt_heap_page_bytes());
 }
 
+/* Of the data, with what is left of its last page. */
+static size_t data_room(const tt_host_block_t *block)
+{
+    return room_of(block) - flags_bytes(block);
+}
+
 static tt_device_t *heap_of(const tt_host_block_t *block)
 {
     return tt_node_peers_heap(tt_peers_node_peers(block->peers));
@@ -58,6 +64,11 @@ bool tt_group_shares_host(const tutti_group_t *group)
 {
     return group->backend == &tt_backend_native &&
            tt_coll_is_on_one_host(tt_native_coll(group->state));
+}
+
+int tt_group_host(const tutti_group_t *group, int rank)
+{
+    return group->backend == &tt_backend_native ? tt_native_coll(group->state)->hosts[rank] : rank;
 }
 
 /* ---- making --------------------------------------------------------------------------------- */
@@ -76,6 +87,20 @@ static tutti_status_t open_quarantine(tt_host_block_t *block)
     return TUTTI_OK;
 }
 
+/* Flags are there all the time. */
+static tutti_status_t take_room(tt_host_block_t *block)
+{
+    void *memory;
+    if (!block->options.comes_and_goes) {
+        block->flags = tt_device_alloc(heap_of(block), room_of(block), block->what);
+        TT_TRY_ALLOC(block->flags);
+        return TUTTI_OK;
+    }
+    TT_TRY(tt_heap_reserve(heap_of(block), room_of(block), block->what, &memory));
+    block->flags = memory;
+    return tt_heap_populate(heap_of(block), memory, flags_bytes(block));
+}
+
 /* The keeper's part. What it has taken when something fails is given back by give_back(). */
 static tutti_status_t take_memory(tt_host_block_t *block)
 {
@@ -91,8 +116,7 @@ static tutti_status_t take_memory(tt_host_block_t *block)
         return TT_FAIL(TUTTI_ERR_NOMEM, "%s: cannot get %zu bytes of shared memory", block->what,
                        block->options.bytes);
     }
-    block->flags = tt_device_alloc(heap_of(block), room_of(block), block->what);
-    TT_TRY_ALLOC(block->flags);
+    TT_TRY(take_room(block));
     memset(block->flags, 0, flags_bytes(block));
     return open_quarantine(block);
 }
@@ -210,6 +234,36 @@ bool tt_host_block_is_there(const tt_host_block_t *block)
     return tt_coll_block_behind(block->coll, &wait) < 0;
 }
 
+bool tt_host_block_is_free(const tt_host_block_t *block)
+{
+    const tt_block_wait_t wait = wait_for(block, TT_BLOCK_FINISHED);
+    return tt_coll_block_behind(block->coll, &wait) < 0;
+}
+
+bool tt_host_block_is_unread(const tt_host_block_t *block)
+{
+    for (int rank = 0; rank < block->size; rank++) {
+        const _Atomic uint64_t *finished = &block->flags[rank].finished;
+        if (rank != block->rank &&
+            atomic_load_explicit(finished, memory_order_acquire) < block->version) {
+            return false;
+        }
+    }
+    return true;
+}
+
+tutti_status_t tt_host_block_populate(tt_host_block_t *block)
+{
+    TT_ASSERT(is_keeper(block) && block->options.comes_and_goes);
+    return tt_heap_populate(heap_of(block), tt_host_block_data(block), data_room(block));
+}
+
+void tt_host_block_discard(tt_host_block_t *block)
+{
+    TT_ASSERT(is_keeper(block) && block->options.comes_and_goes);
+    tt_heap_discard(heap_of(block), tt_host_block_data(block), data_room(block));
+}
+
 /* In slices, between which other groups of the family have a turn. */
 static tutti_status_t await(const tt_host_block_t *block, tt_block_word_t word)
 {
@@ -250,12 +304,6 @@ void tt_host_block_post(tt_host_block_t *block)
 }
 
 /* ---- read-only pages ------------------------------------------------------------------------ */
-
-/* With what is left of its last page. */
-static size_t data_room(const tt_host_block_t *block)
-{
-    return room_of(block) - flags_bytes(block);
-}
 
 tutti_status_t tt_host_block_open(tt_host_block_t *block)
 {

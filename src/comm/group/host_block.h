@@ -29,13 +29,18 @@
 typedef struct tt_host_block tt_host_block_t;
 
 typedef struct {
-    size_t bytes;     /* of the data; the same on all ranks, as the next */
-    int keeper;       /* the rank whose heap it lies in */
-    const char *what; /* for error texts: "parameters blocks.1"; copied */
+    size_t bytes;        /* of the data; the same on all ranks, as the next */
+    int keeper;          /* the rank whose heap it lies in */
+    const char *what;    /* for error texts: "parameters blocks.1"; copied */
+    bool comes_and_goes; /* the data have no memory until the keeper populates them */
 } tt_host_block_options_t;
 
 /* Whether a group's ranks can have host blocks; the same on all of them. */
 bool tt_group_shares_host(const tutti_group_t *group);
+
+/* On which host a rank is, as a number from 0 on; each rank one of its own where nobody can share
+ * memory. */
+int tt_group_host(const tutti_group_t *group, int rank);
 
 /* Collective. The data are undefined; they begin at a multiple of 128 bytes. The group is borrowed;
  * when it has gone, the data stay, and nothing but release may be called. Errors, the same on all
@@ -54,6 +59,15 @@ uint64_t tt_host_block_version(const tt_host_block_t *block);
 
 /* Whether await would return at once. */
 bool tt_host_block_is_there(const tt_host_block_t *block);
+
+/* Whether claim would return at once; whether every other rank has finished the version. */
+bool tt_host_block_is_free(const tt_host_block_t *block);
+bool tt_host_block_is_unread(const tt_host_block_t *block);
+
+/* Of data that come and go, by the keeper: they have memory, of undefined values, and have it no
+ * more. Errors: NOMEM. */
+tutti_status_t tt_host_block_populate(tt_host_block_t *block);
+void tt_host_block_discard(tt_host_block_t *block);
 
 /* Both move the calls of the group's family forward while they wait, and give the group up when
  * they fail. Errors: PEER and TIMEOUT (name the block, the rank, and what it has not done); as a

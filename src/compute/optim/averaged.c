@@ -13,7 +13,7 @@
 
 #include "compute/optim/optimizer.h"
 #include "core/base/alloc.h"
-#include "core/kernel/optim/average.h"
+#include "core/kernel/optim/weight_average.h"
 
 typedef struct {
     char *name;
@@ -143,7 +143,7 @@ tutti_status_t tutti_averaged_create(tutti_context_t *ctx, tutti_module_t *modul
     const double decay = options == NULL ? 0 : options->decay;
     if (!(decay >= 0 && decay < 1)) {
         return TT_FAIL(TUTTI_ERR_ARG,
-                       "averaged: decay is %g: it must be in (0, 1), or 0 for the mean of all "
+                       "averaged: decay is %g: it must be below 1, or 0 for the mean of all "
                        "updates",
                        decay);
     }
@@ -255,9 +255,9 @@ tutti_status_t tutti_averaged_update(tutti_averaged_t *a)
     TT_TRY(check_out(a, "averaged_update"));
     TT_TRY(check_places(a));
     const int64_t count = *updates_of(a);
-    const double share = count == 0              ? 1
-                         : a->options.decay == 0 ? 1 / ((double)count + 1)
-                                                 : 1 - a->options.decay;
+    const double share = count == 0                       ? 1
+                         : !tt_is_given(a->options.decay) ? 1 / ((double)count + 1)
+                                                          : 1 - a->options.decay;
     for (size_t i = 0; i < a->count; i++) {
         TT_TRY(update_entry(a, &a->entries[i], share));
     }

@@ -299,7 +299,7 @@ static void what_is_wrong_is_said(void **state)
     tutti_averaged_t *average;
     const tutti_averaged_options_t much = {.decay = 1};
     expect(tutti_averaged_create(f->ctx, net, &much, &average), TUTTI_ERR_ARG,
-           "decay is 1: it must be in (0, 1), or 0");
+           "decay is 1: it must be below 1, or 0 for");
     average = new_average(f, net, 0.5, false);
     expect(tutti_averaged_swap_in(average), TUTTI_ERR_STATE, "there is no average yet");
     expect(tutti_averaged_swap_out(average), TUTTI_ERR_STATE, "the averages are not in the module");

@@ -8,6 +8,7 @@
 #include <tutti/nn_layers.h>
 #include <tutti/offload.h>
 
+#include "compute/optim/optimizer.h"
 #include "core/base/config.h"
 #include "core/base/place_testing.h"
 #include "core/base/rng.h"
@@ -375,6 +376,38 @@ static void a_full_disk_is_told_before_anything_changes(void **state)
     end_large(&pair);
 }
 
+/* Also where each parameter is stepped by itself, as in a backward: the first finds room for all. */
+static void a_disk_with_room_for_one_parameter_steps_none(void **state)
+{
+    (void)state;
+    enum { COUNT = 500000 };
+    tutti_optim_t *opt;
+    tutti_tensor_t *params[2], *g;
+    assert_int_equal(tutti_optim_create(ctx, &tutti_adamw, NULL, &opt), 0);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(COUNT), &params[i]), 0);
+        assert_int_equal(tutti_tensor_set_requires_grad(params[i], true), 0);
+        assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(COUNT), &g), 0);
+        fill(params[i], 3);
+        fill(g, 4);
+        assert_int_equal(tutti_tensor_set_grad(params[i], g), 0);
+        tutti_tensor_release(g);
+        assert_int_equal(tutti_optim_add_parameter(opt, 0, i == 0 ? "x" : "y", params[i]), 0);
+    }
+    const double was = tutti_tensor_at(params[0], 0);
+    assert_int_equal(tutti_optim_offload(opt, folder), 0);
+    limit_files(6 << 20); /* of 8 MB */
+    assert_int_equal(tt_optim_step_slot(opt, 0), TUTTI_ERR_NOMEM);
+    assert_true(tutti_tensor_at(params[0], 0) == was);
+    limit_files(0);
+    assert_int_equal(tt_optim_step_slot(opt, 0), TUTTI_OK);
+    assert_true(tutti_tensor_at(params[0], 0) != was);
+    assert_int_equal(tt_optim_step_slot(opt, 1), TUTTI_OK);
+    tt_optim_end_slots(opt);
+    tutti_optim_release(opt);
+    tt_tensors_release(params, 2);
+}
+
 static void bad_folders_are_named(void **state)
 {
     (void)state;
@@ -468,6 +501,7 @@ int main(void)
         cmocka_unit_test(a_training_has_the_bits_of_memory),
         cmocka_unit_test(a_step_moves_the_state_once_through_four_pieces),
         cmocka_unit_test(a_full_disk_is_told_before_anything_changes),
+        cmocka_unit_test(a_disk_with_room_for_one_parameter_steps_none),
         cmocka_unit_test(bad_folders_are_named),
         cmocka_unit_test(computing_on_a_disk_is_refused),
         cmocka_unit_test(a_parameter_on_a_device_is_refused),

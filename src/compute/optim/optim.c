@@ -247,10 +247,10 @@ tutti_status_t tt_optim_check_free(const tutti_optim_t *opt, const char *call)
     return opt->driver == NULL
                ? TUTTI_OK
                : TT_FAIL(TUTTI_ERR_STATE,
-                         "%s: %s steps this optimizer inside backward, each parameter as soon as "
-                         "its gradient is there: what needs all gradients, or changes them, comes "
-                         "too late; a DDP without options.optimizer, or a synchronous schedule of "
-                         "a pipeline, leaves the step to the caller",
+                         "%s: %s steps this optimizer inside backward, or right behind it, each "
+                         "parameter as soon as its gradient is there: what needs all gradients, or "
+                         "changes them, comes too late; a DDP without options.optimizer, or a "
+                         "synchronous schedule of a pipeline, leaves the step to the caller",
                          call, opt->driver);
 }
 

@@ -93,10 +93,10 @@ bool tutti_profile_is_on(void)
     return atomic_load(&tt_profile_records);
 }
 
-void tt_profile_set_peak(double gflops, int threads)
+void tt_profile_note_threads(int threads, double (*core_peak)(void))
 {
     pthread_mutex_lock(&tt_profile.lock);
-    tt_profile.peak_gflops = gflops > tt_profile.peak_gflops ? gflops : tt_profile.peak_gflops;
+    tt_profile.core_peak = core_peak;
     tt_profile.threads = threads > tt_profile.threads ? threads : tt_profile.threads;
     pthread_mutex_unlock(&tt_profile.lock);
 }
@@ -152,13 +152,20 @@ static void put_first_line(out_t *out, const char *path, char *text)
     put_text(out, text);
 }
 
+/* Numbers without a point, for which each locale has its own. */
+static uint64_t whole(double value)
+{
+    const double most = 9e18;
+    return value >= most ? (uint64_t)most : value > 0 ? (uint64_t)(value + 0.5) : 0;
+}
+
 static void put_process(out_t *out, int64_t end_ns)
 {
     const tt_profile_t *p = &tt_profile;
     char host[TEXT_BYTES] = "", text[TEXT_BYTES];
     (void)gethostname(host, sizeof host - 1);
-    put(out, "{\"rank\":%d,\"world_size\":%d,\"threads\":%d,\"peak_gflops\":%.3f,", p->rank,
-        p->world_size, p->threads, p->peak_gflops);
+    put(out, "{\"rank\":%d,\"world_size\":%d,\"threads\":%d,\"peak_mflops\":%" PRIu64 ",", p->rank,
+        p->world_size, p->threads, p->core_peak == NULL ? 0 : whole(p->core_peak() * 1000));
     put(out, "\"begin_ns\":%" PRId64 ",\"end_ns\":%" PRId64 ",\"wall_ns\":%" PRId64 ",\"host\":",
         p->begin_ns, end_ns, p->wall_ns);
     put_text(out, host);
@@ -200,9 +207,10 @@ static void put_rows(out_t *out, const tt_profile_lane_t *lane)
         put(out, "%s[\"%s\",", i > 0 ? "," : "", tt_profile_kind_name(row->kind));
         put_text(out, row->name);
         put(out,
-            ",%" PRIu32 ",%" PRIu64 ",%" PRId64 ",%" PRId64 ",%" PRId64 ",%.17g,%.17g,%" PRIu64 "]",
-            row->module, row->calls, row->total_ns, row->own_ns, row->longest_ns, row->flops,
-            row->own_flops, row->bytes);
+            ",%" PRIu32 ",%" PRIu64 ",%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRIu64 ",%" PRIu64
+            ",%" PRIu64 "]",
+            row->module, row->calls, row->total_ns, row->own_ns, row->longest_ns, whole(row->flops),
+            whole(row->own_flops), row->bytes);
     }
 }
 
@@ -322,9 +330,4 @@ tutti_status_t tt_profile_follow_environment(void)
     tt_profile.has_followed = tt_profile.has_followed || status >= 0;
     pthread_mutex_unlock(&tt_profile.lock);
     return status;
-}
-
-bool tt_profile_wants_peak(void)
-{
-    return atomic_load(&tt_profile_records) && tt_profile.threads == 0;
 }

@@ -70,7 +70,7 @@ typedef struct {
     uint32_t place_count;
     char *path;
     int rank, world_size, threads;
-    double peak_gflops;
+    double (*core_peak)(void); /* NULL: there was no context */
     int64_t begin_ns, wall_ns; /* the same moment on the clock of the wall */
     size_t events_max;
     unsigned forks;

@@ -55,9 +55,9 @@ tutti_status_t tt_profile_follow_environment(void);
 /* Of this thread from now on, and of the files of this process that have no other one. */
 void tt_profile_set_rank(int rank, int world_size);
 
-/* What the threads of a context do at best together, in GFLOP/s of f32; the largest is kept. */
-void tt_profile_set_peak(double gflops, int threads);
-bool tt_profile_wants_peak(void);
+/* A context has so many threads; and what measures a core, in GFLOP/s of f32 (peak.h), which is
+ * called when a profile is written. */
+void tt_profile_note_threads(int threads, double (*core_peak)(void));
 
 /* This thread's name in timelines, as long as it lives. */
 void tt_profile_name_thread(const char *name);

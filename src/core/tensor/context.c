@@ -44,9 +44,7 @@ tutti_status_t tutti_context_create(const tutti_context_options_t *options, tutt
         return status;
     }
     ctx->place = (tt_place_t){ctx->cpu, NULL, &ctx->exec};
-    if (tt_profile_wants_peak()) {
-        tt_profile_set_peak(tt_core_peak(), count);
-    }
+    tt_profile_note_threads(count, tt_core_peak);
     if (options != NULL && options->device != NULL && tt_device_is_accelerator(options->device)) {
         ctx->home = tutti_device_retain(options->device);
         (void)tt_context_enter(ctx, ctx->home);

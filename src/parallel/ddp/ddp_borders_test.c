@@ -263,6 +263,30 @@ static void what_stays_f32_has_no_copy(void **state)
     tt_team_expect_quietly(1, TIMEOUT_MS, count_memory, NULL);
 }
 
+/* What travels in 16 bits is there beside the f32 gradients, at every stage. */
+static void count_gradients(tt_member_t *m)
+{
+    for (int stage = 0; stage <= 3; stage++) {
+        size_t bytes[2];
+        for (int is_low = 0; is_low < 2; is_low++) {
+            training_t t = {0};
+            const tutti_ddp_options_t options = {
+                .stage = stage, .reduce_dtype = is_low ? TUTTI_BF16 : TUTTI_F32};
+            TT_EXPECT(m, open_training(&t) == TUTTI_OK);
+            TT_EXPECT(m, tutti_ddp_create(t.ctx, t.net, m->group, &options, &t.ddp) == TUTTI_OK);
+            bytes[is_low] = tutti_ddp_memory(t.ddp, NULL).gradient_bytes;
+            close_training(&t);
+        }
+        TT_EXPECT(m, bytes[0] > 0 && 2 * bytes[1] == 3 * bytes[0]);
+    }
+}
+
+static void gradients_that_travel_in_16_bits_are_counted(void **state)
+{
+    (void)state;
+    tt_team_expect(2, TIMEOUT_MS, count_gradients, NULL);
+}
+
 /* ---- bad input ------------------------------------------------------------------------------- */
 
 static void expect_refused(tt_member_t *m, training_t *t, const char *kind, tutti_status_t status,
@@ -380,6 +404,7 @@ int main(void)
         cmocka_unit_test(every_stage_has_the_same_bits),
         cmocka_unit_test(a_norm_is_computed_in_f32_of_what_comes_in_16_bits),
         cmocka_unit_test(what_stays_f32_has_no_copy),
+        cmocka_unit_test(gradients_that_travel_in_16_bits_are_counted),
         cmocka_unit_test(kinds_of_nothing_and_ranks_that_differ_are_refused),
         cmocka_unit_test(the_output_of_a_root_in_f32_may_stay_f32),
         cmocka_unit_test(small_parameters_are_there_between_steps),

@@ -10,6 +10,7 @@
 #include "comm/group/agree.h"
 #include "core/base/alloc.h"
 #include "core/base/fnv.h"
+#include "compute/optim/optimizer.h"
 #include "parallel/ddp/ddp_impl.h"
 
 /* Text with room for `bytes`; `used` counts what it wants. Devices are numbered as the module comes
@@ -114,13 +115,14 @@ static tutti_status_t append_all(const tutti_ddp_t *ddp, description_t *d)
     const tutti_ddp_options_t *o = &ddp->options;
     d->used = (size_t)snprintf(
         d->text, d->bytes,
-        "options: stage %d, %d shards%s, buckets of %zu and %zu bytes, %s%s%s%s%s%s%s\n"
+        "options: stage %d, %d shards%s, buckets of %zu and %zu bytes, %s%s%s%s%s%s%s%s\n"
         "dtypes: parameters %s, reduced in %s, buffers %s%s%s\n",
         o->stage, o->shards, o->accumulate == TUTTI_DDP_LOCAL ? "" : " whose sums are sharded",
         o->first_bucket_bytes, o->bucket_bytes, uneven[o->uneven],
         o->ends_with_first ? ", ends with the first" : "",
         o->static_graph ? ", a static graph" : "", o->no_rebuild ? ", no rebuild" : "",
-        ddp->is_exact ? "" : ", not exact", o->optimizer == NULL ? "" : ", steps in backward",
+        ddp->is_exact ? "" : ", not exact", o->optimizer == NULL ? "" : ", steps in backward by ",
+        o->optimizer == NULL ? "" : o->optimizer->ops->name,
         o->whole_slices ? ", whole slices" : "", tutti_dtype_name(o->param_dtype),
         tutti_dtype_name(o->reduce_dtype), tutti_dtype_name(o->buffer_dtype),
         o->f32_output ? ", the output f32" : "", o->no_init ? ", not initialized" : "");

@@ -5,6 +5,10 @@
 
 void tt_ddp_abort(tutti_ddp_t *ddp)
 {
+    tt_unit_source_t *source = &ddp->units.source;
+    if (source->ops != NULL && source->ops->give_up != NULL) {
+        source->ops->give_up(source);
+    }
     tutti_group_abort(ddp->units.group);
     tutti_group_abort(ddp->units.rows.group);
     tutti_group_abort(ddp->slices.group);

@@ -146,6 +146,48 @@ static void every_stage_leaves_them_alone(void **state)
     }
 }
 
+/* ---- a step that has no memory --------------------------------------------------------------- */
+
+typedef struct {
+    size_t nth, allocations;
+    tutti_status_t status;
+    char digest[TUTTI_DIGEST_BYTES];
+} lack_t;
+
+static void step_without_memory(tt_member_t *m)
+{
+    lack_t *lack = m->user;
+    training_t t = {0};
+    TT_EXPECT(m, open_training(&t, m->rank) == TUTTI_OK);
+    const tutti_ddp_options_t options = {
+        .optimizer = t.opt, .ignored = ignored, .ignored_count = 2};
+    TT_EXPECT(m, tutti_ddp_create(t.ctx, t.net, m->group, &options, &t.ddp) == TUTTI_OK);
+    const size_t before = tt_alloc_stats().allocations;
+    tt_alloc_fail_at(lack->nth);
+    lack->status = run_shards(&t, 0);
+    tt_alloc_fail_at(0);
+    lack->allocations = tt_alloc_stats().allocations - before;
+    TT_EXPECT(m, tutti_module_digest(t.net, lack->digest) == TUTTI_OK);
+    close_training(&t);
+}
+
+/* Either all parameters are stepped, ignored ones too, or the step has failed. */
+static void a_step_inside_backward_without_memory_says_so(void **state)
+{
+    (void)state;
+    lack_t want = {.nth = 0}, got;
+    tt_team_expect_quietly(1, TIMEOUT_MS, step_without_memory, &want);
+    assert_int_equal(want.status, TUTTI_OK);
+    for (size_t n = 1; n <= want.allocations; n++) {
+        got = (lack_t){.nth = n};
+        tt_team_expect_quietly(1, TIMEOUT_MS, step_without_memory, &got);
+        if (got.status == TUTTI_OK ? strcmp(got.digest, want.digest) != 0
+                                   : got.status != TUTTI_ERR_NOMEM) {
+            fail_msg("allocation %zu: %d, %s", n, (int)got.status, got.digest);
+        }
+    }
+}
+
 /* ---- gradients ------------------------------------------------------------------------------- */
 
 enum { SIDE = WIDTH * HIDDEN };
@@ -254,6 +296,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_stage_leaves_them_alone),
+        cmocka_unit_test(a_step_inside_backward_without_memory_says_so),
         cmocka_unit_test(a_gradient_is_the_sum_over_the_ranks_shards),
         cmocka_unit_test(they_are_neither_cast_nor_dealt_out),
         cmocka_unit_test(ranks_that_differ_and_names_of_nothing_are_refused),

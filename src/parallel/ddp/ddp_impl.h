@@ -217,7 +217,6 @@ struct tutti_ddp {
     tt_ddp_units_t units;             /* ddp_units.c, ddp_unit_policy.c */
     tt_ddp_order_t order;             /* ddp_unit_order.c */
     tt_ddp_summons_t summons;         /* ddp_sharded.c */
-    tt_unit_t *recomputed;            /* ddp_unit_hooks.c: it waits for its backward */
     bool leaves_units;                /* ddp_unit_hooks.c: behind the backward under way */
     tt_ddp_mixed_t mixed;             /* ddp_mixed.c */
     tt_ddp_buffers_t buffers;         /* ddp_buffers.c */

@@ -32,8 +32,8 @@ typedef struct job {
     tutti_dtype_t dtype, autocast;
     bool recomputes, packs;
     const char *folder; /* of the optimizer's state; NULL: it is in memory */
-    int micro_batches; /* 0: one */
-    int last_step;     /* shard 2 has no data from then on; 0: always has */
+    int micro_batches;  /* 0: one */
+    int last_step;      /* shard 2 has no data from then on; 0: always has */
     tutti_tensor_t *(*loss)(tutti_scope_t *s, tutti_module_t *model, tutti_tensor_t *x);
     int early_steps[TT_TEAM_MAX]; /* over all steps */
     char digests[TT_TEAM_MAX][TUTTI_DIGEST_BYTES];
@@ -365,9 +365,15 @@ static bool says(const char *part)
 /* At stages 1 and 2 buckets are stepped and gathered in their order. */
 static void expect_the_same_bits_of_slices(job_t job, bool is_early)
 {
-    for (int stage = 1; stage <= 2; stage++) {
-        job.options.stage = stage;
-        expect_the_same_bits(&job, is_early);
+    static const int ranks[][2] = {{1, 2}, {1, 4}}; /* of each stage */
+    job_t plain = job;
+    const char *wanted = digest_on(1, &plain);
+    for (int i = 0; i < 4; i++) {
+        job_t inside = job;
+        inside.is_inside = true;
+        inside.options.stage = 1 + i / 2;
+        assert_string_equal(digest_on(ranks[i / 2][i % 2], &inside), wanted);
+        assert_true(i % 2 == 1 || (inside.early_steps[0] > 0) == is_early);
     }
 }
 
@@ -519,7 +525,23 @@ static void expect_mismatch(tt_member_t *m)
     const tutti_ddp_options_t options = {.optimizer = m->rank == 1 ? set.opt : NULL};
     TT_EXPECT(m, tutti_ddp_create(set.ctx, set.model, m->group, &options, &set.ddp) ==
                      TUTTI_ERR_MISMATCH);
-    TT_EXPECT(m, m->rank == 0 || says(", steps in backward"));
+    TT_EXPECT(m, m->rank == 0 || says(", steps in backward by sgd"));
+    close_setting(&set);
+}
+
+/* Of another kind, which might ask the others in its steps. */
+static void expect_other_kind(tt_member_t *m)
+{
+    setting_t set = {0};
+    tutti_optim_t *other = NULL;
+    open_setting(m, &set);
+    TT_EXPECT(m, tutti_optim_create(set.ctx, &tutti_lamb, NULL, &other) == TUTTI_OK);
+    TT_EXPECT(m, tutti_optim_add_module(other, set.model, NULL, NULL) == TUTTI_OK);
+    const tutti_ddp_options_t options = {.stage = 1, .optimizer = m->rank == 1 ? other : set.opt};
+    TT_EXPECT(m, tutti_ddp_create(set.ctx, set.model, m->group, &options, &set.ddp) ==
+                     TUTTI_ERR_MISMATCH);
+    TT_EXPECT(m, says("steps in backward by lamb"));
+    tutti_optim_release(other);
     close_setting(&set);
 }
 
@@ -527,6 +549,7 @@ static void ranks_that_differ_are_told(void **state)
 {
     (void)state;
     tt_team_expect_quietly(2, 20000, expect_mismatch, NULL);
+    tt_team_expect_quietly(2, 20000, expect_other_kind, NULL);
 }
 
 int main(void)

@@ -180,7 +180,7 @@ static tutti_status_t begin_unit(void *user, const char *name, tutti_tensor_t *x
         return TUTTI_OK;
     }
     TT_TRY(end_unit(reading));
-    reading->was_held = tt_ddp_unit(reading->ddp, unit)->is_held;
+    reading->was_held = reading->ddp->order.turns.units[unit].is_held;
     reading->unit = unit;
     return tt_ddp_unit_summon(reading->ddp, unit);
 }

@@ -44,7 +44,8 @@ static void note_arrival(tutti_ddp_t *ddp, int index, int64_t now)
         char name[64];
         snprintf(name, sizeof name, "bucket %d, %zu KiB", index,
                  tutti_tensor_bytes(bucket->grad) >> 10);
-        tutti_trace_event(ddp->options.trace, "all_reduce", name, begin, now);
+        tutti_trace_event(ddp->options.trace,
+                          bucket->cuts == NULL ? "all_reduce" : "reduce_scatter", name, begin, now);
     }
 }
 

@@ -50,6 +50,8 @@ static tutti_status_t send_next_bucket(tutti_ddp_t *ddp)
     if (has_shard(ddp)) {
         TT_TRY(push_bucket(ddp, index));
     }
+    TT_TRY(tt_ddp_order_note(
+        ddp, &(tutti_sharded_action_t){.kind = TUTTI_SHARDED_SCATTER, .index = index}));
     tt_ddp_time_arrivals(ddp); /* of the round before */
     return tt_reducer_start(ddp->reducer, index);
 }
@@ -97,15 +99,17 @@ static tutti_status_t end_round(tutti_ddp_t *ddp)
     return tt_ddp_units_end_round(ddp);
 }
 
-static tutti_status_t seal_shard(tutti_ddp_t *ddp)
+static tutti_status_t push_buckets(tutti_ddp_t *ddp)
 {
-    if (tt_reducer_has_rounds(ddp->reducer)) {
-        TT_TRY(end_round(ddp));
-    }
-    for (int b = 0; b < ddp->reducer->plan.bucket_count && !tt_reducer_has_rounds(ddp->reducer);
-         b++) {
+    for (int b = 0; b < ddp->reducer->plan.bucket_count; b++) {
         TT_TRY(push_bucket(ddp, b));
     }
+    return TUTTI_OK;
+}
+
+static tutti_status_t seal_shard(tutti_ddp_t *ddp)
+{
+    TT_TRY(tt_reducer_has_rounds(ddp->reducer) ? end_round(ddp) : push_buckets(ddp));
     weigh_shard(ddp); /* there may be no bucket */
     TT_TRY(tt_ddp_buffers_end_shard(ddp));
     return tt_ddp_note_shard(ddp);
@@ -235,7 +239,7 @@ void tt_ddp_on_accumulate(tutti_scope_t *s, tutti_tensor_t *leaf, void *user)
 void tt_ddp_move(void *user)
 {
     const tutti_ddp_t *ddp = user;
-    if (ddp->step.next_bucket > 0 || ddp->step.round > 0 || ddp->order.ahead > 0) {
+    if (ddp->step.next_bucket > 0 || ddp->step.round > 0 || ddp->order.turns.ahead > 0) {
         tutti_group_progress(ddp->group);
     }
 }
@@ -244,8 +248,8 @@ void tt_ddp_progress(void *user)
 {
     tutti_ddp_t *ddp = user;
     tutti_group_progress(ddp->group);
-    if (ddp->step.next_bucket == 0 &&
-        ddp->step.round == 0) { /* none has left, or another model's backward runs */
+    if (ddp->step.next_bucket == 0 && ddp->step.round == 0) {
+        /* none has left, or another model's backward runs */
         return;
     }
     tt_ddp_time_arrivals(ddp);
@@ -426,6 +430,7 @@ static tutti_status_t finish_step(tutti_ddp_t *ddp)
         TT_TRY(tt_ddp_buffers_arrive(ddp, status == TUTTI_END));
         tt_ddp_slices_arrive(ddp);
     }
+    tt_ddp_order_end_step(ddp);
     leave_step(ddp);
     if (status == TUTTI_OK) {
         TT_TRY(tt_ddp_step_rest(ddp));

@@ -333,6 +333,88 @@ static void a_module_without_values_is_refused(void **state)
     run_both(make_again, NULL);
 }
 
+/* ---- whose memory is written ----------------------------------------------------------------- */
+
+/* The root is whole before: what rank 0 writes in a summons, rank 1 has when it is dismissed. */
+static void write_the_root(tt_member_t *m)
+{
+    job_t job = {0};
+    open_job(m, TUTTI_F32, &(tutti_ddp_options_t){.stage = 3}, &job);
+    TT_EXPECT(m, tutti_ddp_unshard(job.ddp, NULL) == TUTTI_OK);
+    TT_EXPECT(m, tutti_ddp_summon(job.ddp, NULL, true) == TUTTI_OK);
+    tutti_tensor_t *x = tutti_module_find(job.net, "0.weight");
+    const double was = tutti_tensor_at(x, 0);
+    TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_OK);
+    TT_EXPECT(m, m->rank != 0 || tutti_tensor_fill(x, 7) == TUTTI_OK);
+    TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_OK);
+    TT_EXPECT(m, tutti_tensor_at(x, 0) == (m->rank == 0 ? 7 : was));
+    TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_OK);
+    TT_EXPECT(m, m->rank == 0 || tutti_tensor_fill(x, 7) == TUTTI_OK);
+    TT_EXPECT(m, tutti_ddp_dismiss(job.ddp) == TUTTI_OK);
+    TT_EXPECT(m, read_first(m, &job, "0.weight") == 7);
+    close_job(&job);
+}
+
+static void a_rank_writes_memory_of_its_own(void **state)
+{
+    (void)state;
+    run_both(write_the_root, NULL);
+}
+
+/* ---- between the shards of a step ------------------------------------------------------------ */
+
+/* Also the first layer, of whose input nobody wants a gradient. */
+static void look_between_shards(tt_member_t *m)
+{
+    for (int keeps = 0; keeps < 2; keeps++) {
+        job_t job = {0};
+        tutti_ddp_options_t options = by_layer;
+        options.shards = 4;
+        options.keep_after_backward = keeps == 1;
+        open_job(m, TUTTI_F32, &options, &job);
+        while (tutti_ddp_next_shard(job.ddp, job.ctx)) {
+            tutti_scope_t *s;
+            TT_EXPECT(m, tutti_scope_open(job.ctx, &s) == TUTTI_OK);
+            tutti_tensor_t *x = tutti_uniform(s, TUTTI_F32, TUTTI_SHAPE(2, SIDE), -1, 1);
+            (void)tutti_backward(s, tutti_sum(s, tutti_ddp_forward(s, job.ddp, x)));
+            TT_EXPECT(m, tutti_scope_close(s) == TUTTI_OK);
+            for (int i = 0; i < LAYERS; i++) {
+                const tutti_tensor_t *weight = tutti_module_find(job.layers[i], "weight");
+                TT_EXPECT(m, (weight->storage->away == NULL) == (keeps == 1));
+            }
+        }
+        TT_EXPECT(m, tutti_ddp_finish(job.ddp) == TUTTI_OK);
+        close_job(&job);
+    }
+}
+
+static void units_stay_between_shards_where_they_are_to(void **state)
+{
+    (void)state;
+    run_both(look_between_shards, NULL);
+}
+
+/* ---- a unit that does not come --------------------------------------------------------------- */
+
+static void unshard_in_vain(tt_member_t *m)
+{
+    job_t job = {0};
+    open_job(m, TUTTI_F32, &by_layer, &job);
+    TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_OK);
+    tutti_group_abort(job.ddp->units.group);
+    TT_EXPECT(m, tutti_ddp_unshard(job.ddp, NULL) == TUTTI_ERR_ABORTED);
+    close_job(&job);
+}
+
+/* Ranks that gather: a group that was given up gathers nothing. */
+static void what_cannot_be_gathered_is_told(void **state)
+{
+    (void)state;
+    setenv("TUTTI_SHARED_PARAMETERS", "0", 1);
+    tt_team_expect_quietly(2, 20000, unshard_in_vain, NULL);
+    unsetenv("TUTTI_SHARED_PARAMETERS");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -344,6 +426,9 @@ int main(void)
         cmocka_unit_test(all_hear_of_what_one_rank_wrote),
         cmocka_unit_test(a_units_small_parameters_are_summoned_with_it),
         cmocka_unit_test(a_module_without_values_is_refused),
+        cmocka_unit_test(a_rank_writes_memory_of_its_own),
+        cmocka_unit_test(units_stay_between_shards_where_they_are_to),
+        cmocka_unit_test(what_cannot_be_gathered_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

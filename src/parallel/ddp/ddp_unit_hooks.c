@@ -1,112 +1,65 @@
-/* When units are whole: around forward and backward of their modules.
+/* What a program does with units' modules: hooks around their forwards and backwards tell of it
+ * (unit_turns.h says what becomes of that), and the user may ask for units.
  *
- *     before_forward    wanted
- *     after_forward     it goes, unless it is to stay for its backward: the root, or by option
- *     before_backward   wanted
- *     after_backward    it goes. Where its module's inputs need no gradient, at the end of the
- *                       backward, for then nobody says when its nodes have run
- *
- * What is computed again is a forward, too. The unit that was computed again last stays, for its
- * backward comes next; where a region has several units, the others come once more. */
+ * Where a module's inputs need no gradient nobody says when its nodes have run: its backward ends
+ * with the whole. */
 #include <tutti/sharded.h>
 
 #include <string.h>
 
 #include "parallel/ddp/ddp_impl.h"
 
-/* A driver runs many forwards and backwards in a step, also of parts without their parents: it has
- * all units from the beginning to the end. */
-static bool is_driven(const tutti_ddp_t *ddp)
-{
-    return ddp->driver != NULL && ddp->step.phase != TT_DDP_BETWEEN_STEPS;
-}
-
-static bool is_wanted(const tt_unit_t *unit)
-{
-    return is_driven(unit->ddp) || unit->forwards > 0 || unit->backwards > 0 ||
-           unit->waits_for_backward || unit->is_ahead || unit->is_held || unit->is_kept;
-}
-
 static int index_of(const tt_unit_t *unit)
 {
     return (int)(unit - unit->ddp->units.units);
 }
 
-static tutti_status_t leave_if_unwanted(tt_unit_t *unit)
+static tutti_status_t tell(const tt_unit_t *unit, tutti_sharded_kind_t kind)
 {
-    return is_wanted(unit)
-               ? TUTTI_OK
-               : tt_ddp_unit_leave(unit->ddp, index_of(unit), tt_ddp_unit_kind(unit->ddp));
+    return tt_ddp_order_take(unit->ddp,
+                             &(tutti_sharded_action_t){.kind = kind, .index = index_of(unit)});
 }
 
 static tutti_status_t before_forward(tutti_scope_t *s, tutti_module_call_t *call, void *user)
 {
     (void)s, (void)call;
-    tt_unit_t *unit = user;
-    unit->forwards++;
-    return tt_ddp_unit_want(unit->ddp, index_of(unit));
-}
-
-/* Of those that were computed again. */
-static tutti_status_t stay_alone(tt_unit_t *unit)
-{
-    tutti_ddp_t *ddp = unit->ddp;
-    tt_unit_t *before = ddp->recomputed;
-    unit->waits_for_backward = true;
-    ddp->recomputed = unit;
-    if (before == NULL || before == unit || !before->waits_for_backward) {
-        return TUTTI_OK;
-    }
-    before->waits_for_backward = false;
-    return leave_if_unwanted(before);
+    return tell(user, TUTTI_SHARDED_FORWARD);
 }
 
 /* Behind a failure, too. */
 static tutti_status_t after_forward(tutti_scope_t *s, tutti_module_call_t *call, void *user)
 {
     (void)call;
-    tt_unit_t *unit = user;
-    tutti_context_t *ctx = tutti_scope_context(s);
-    const bool stays = index_of(unit) == 0 || unit->ddp->options.keep_after_forward;
-    unit->forwards--;
-    if (ctx->is_recomputing) {
-        TT_TRY(stay_alone(unit));
-    } else if (stays && ctx->is_grad_enabled && tutti_scope_status(s) >= 0) {
-        unit->waits_for_backward = true;
-    }
-    return leave_if_unwanted(unit);
+    const tt_unit_t *unit = user;
+    const tutti_context_t *ctx = tutti_scope_context(s);
+    return tt_ddp_order_take(
+        unit->ddp,
+        &(tutti_sharded_action_t){.kind = TUTTI_SHARDED_FORWARD_END,
+                                  .index = index_of(unit),
+                                  .is_again = ctx->is_recomputing,
+                                  .is_last = !ctx->is_grad_enabled || tutti_scope_status(s) < 0});
 }
 
 static tutti_status_t end_backward(tutti_scope_t *s, tutti_status_t status, void *user)
 {
     (void)s;
     tutti_ddp_t *ddp = user;
-    const bool stays =
-        ddp->options.keep_after_backward && status >= 0 && ddp->step.phase != TT_DDP_BETWEEN_STEPS;
     ddp->leaves_units = false;
-    ddp->recomputed = NULL;
-    for (int u = 0; u < ddp->units.count; u++) {
-        tt_unit_t *unit = tt_ddp_unit(ddp, u);
-        unit->waits_for_backward = stays && (unit->waits_for_backward || unit->backwards > 0);
-        unit->backwards = 0;
-        const tutti_status_t one = leave_if_unwanted(unit);
-        status = status < 0 ? status : one;
-    }
-    return status;
+    const tutti_status_t left = tt_ddp_order_take(
+        ddp, &(tutti_sharded_action_t){.kind = TUTTI_SHARDED_END, .is_last = status < 0});
+    return status < 0 ? status : left;
 }
 
 static tutti_status_t before_backward(tutti_scope_t *s, tutti_module_call_t *call, void *user)
 {
     (void)call;
-    tt_unit_t *unit = user;
+    const tt_unit_t *unit = user;
     tutti_ddp_t *ddp = unit->ddp;
     if (!ddp->leaves_units) {
         TT_TRY(tutti_backward_on_end(s, end_backward, ddp));
         ddp->leaves_units = true;
     }
-    unit->backwards++;
-    unit->waits_for_backward = false;
-    return tt_ddp_unit_want(ddp, index_of(unit));
+    return tell(unit, TUTTI_SHARDED_BACKWARD);
 }
 
 static bool has_input(const tutti_module_call_t *call)
@@ -122,13 +75,7 @@ static bool has_input(const tutti_module_call_t *call)
 static tutti_status_t after_backward(tutti_scope_t *s, tutti_module_call_t *call, void *user)
 {
     (void)s;
-    tt_unit_t *unit = user;
-    if (!has_input(call) || unit->backwards == 0) {
-        return TUTTI_OK;
-    }
-    unit->backwards--;
-    unit->waits_for_backward |= unit->ddp->options.keep_after_backward;
-    return leave_if_unwanted(unit);
+    return has_input(call) ? tell(user, TUTTI_SHARDED_BACKWARD_END) : TUTTI_OK;
 }
 
 static bool has_params(const tt_ddp_units_t *units, int unit)
@@ -170,18 +117,18 @@ void tt_ddp_unhook_units(tutti_ddp_t *ddp)
 static tutti_status_t let_all_go(tutti_ddp_t *ddp, bool is_between_steps)
 {
     tutti_status_t status = TUTTI_OK;
+    if (!tt_ddp_has_units(ddp)) {
+        return TUTTI_OK;
+    }
+    tt_unit_turns_rest(&ddp->order.turns, !is_between_steps);
     for (int u = 0; u < ddp->units.count; u++) {
-        tt_unit_t *unit = tt_ddp_unit(ddp, u);
-        unit->forwards = unit->backwards = 0;
-        unit->waits_for_backward = unit->is_ahead = false;
         for (tt_unit_kind_t kind = TT_UNIT_FULL; kind < TT_UNIT_KINDS; kind++) {
-            const bool stays =
-                (kind == TT_UNIT_FULL || !is_between_steps) && (unit->is_kept || unit->is_held);
+            const bool stays = (kind == TT_UNIT_FULL || !is_between_steps) &&
+                               tt_unit_turns_stays(&ddp->order.turns, u);
             const tutti_status_t one = stays ? TUTTI_OK : tt_ddp_unit_leave(ddp, u, kind);
             status = status < 0 ? status : one;
         }
     }
-    tt_ddp_order_end_step(ddp);
     return status;
 }
 
@@ -218,17 +165,12 @@ tutti_status_t tt_ddp_find_units(const tutti_ddp_t *ddp, const char *what, const
 
 tutti_status_t tt_ddp_unit_summon(tutti_ddp_t *ddp, int index)
 {
-    tt_unit_t *unit = tt_ddp_unit(ddp, index);
-    TT_TRY(tt_ddp_unit_want(ddp, index));
-    unit->is_held = true;
-    return TUTTI_OK;
+    return tell(tt_ddp_unit(ddp, index), TUTTI_SHARDED_UNSHARD);
 }
 
 tutti_status_t tt_ddp_unit_dismiss(tutti_ddp_t *ddp, int index)
 {
-    tt_unit_t *unit = tt_ddp_unit(ddp, index);
-    unit->is_held = false;
-    return leave_if_unwanted(unit);
+    return tell(tt_ddp_unit(ddp, index), TUTTI_SHARDED_RESHARD);
 }
 
 tutti_status_t tutti_ddp_unshard(tutti_ddp_t *ddp, const char *name)

@@ -229,7 +229,7 @@ static void keep_memory(tutti_ddp_t *ddp)
         most = tt_max_size(most, bytes);
         all += bytes;
     }
-    const size_t at_once = (size_t)(1 + tt_ddp_most_ahead(ddp)) * most;
+    const size_t at_once = (size_t)(1 + ddp->order.turns.most_ahead) * most;
     ddp->units.kept_bytes = (int64_t)(tt_ddp_unit_bytes(ddp, 0, kind) + tt_min_size(at_once, all));
     tt_group_keep_memory(ddp->units.group, ddp->units.kept_bytes);
 }

@@ -15,10 +15,8 @@
  *
  * Where a start is each rank's own business (unit_source.h), nothing is announced.
  *
- * The order of a whole step is that of the next one, as a rule: the next units of it are started
- * before they are wanted, as many as options.prefetch says. A start out of that order ends it for
- * the step. If what was started early was wanted by nobody, nothing is started early in the next
- * step.
+ * Which units start, also early, unit_turns.h says. If what was started early was wanted by nobody,
+ * nothing is started early in the next step.
  */
 #include <string.h>
 
@@ -27,7 +25,6 @@
 #include "parallel/ddp/ddp_impl.h"
 
 enum { FIRST_WORD = 2 }; /* of units; 0: none, 1: none, and something was wanted by nobody */
-enum { ROUND_END = -1 }; /* among starts: nothing is started early beyond it */
 
 static int code_of(int unit, tt_unit_kind_t kind)
 {
@@ -37,40 +34,6 @@ static int code_of(int unit, tt_unit_kind_t kind)
 static bool is_in_step(const tutti_ddp_t *ddp)
 {
     return ddp->step.phase != TT_DDP_BETWEEN_STEPS;
-}
-
-tutti_status_t tt_ddp_open_order(tutti_ddp_t *ddp, bool is_local)
-{
-    const int size = tutti_group_size(ddp->group);
-    ddp->order.announces =
-        tutti_group_size(ddp->units.group) > 1 && !is_local &&
-        (ddp->options.uneven != TUTTI_DDP_EVEN || ddp->options.shards % size != 0);
-    return tutti_group_tensor(ddp->group, TUTTI_I64, TUTTI_SHAPE(2), &ddp->order.word);
-}
-
-void tt_ddp_close_order(tutti_ddp_t *ddp)
-{
-    tutti_tensor_release(ddp->order.word);
-    tt_free(ddp->order.now.starts);
-    tt_free(ddp->order.last.starts);
-}
-
-void tt_ddp_order_end_step(tutti_ddp_t *ddp)
-{
-    ddp->order.ahead = 0;
-}
-
-static tutti_status_t record(tt_unit_order_t *order, int code)
-{
-    if (order->count == order->capacity) {
-        const int capacity = order->capacity == 0 ? 64 : 2 * order->capacity;
-        int *grown = tt_realloc(order->starts, (size_t)capacity * sizeof *grown, "ddp units");
-        TT_TRY_ALLOC(grown);
-        order->starts = grown;
-        order->capacity = capacity;
-    }
-    order->starts[order->count++] = code;
-    return TUTTI_OK;
 }
 
 /* ---- one order ------------------------------------------------------------------------------- */
@@ -106,11 +69,10 @@ static void set_tag(const tutti_ddp_t *ddp, int code)
 
 static tutti_status_t start_announced(tutti_ddp_t *ddp, int code)
 {
+    const int unit = code / TT_UNIT_KINDS;
     set_tag(ddp, code);
-    const tutti_status_t status =
-        tt_ddp_unit_start(ddp, code / TT_UNIT_KINDS, (tt_unit_kind_t)(code % TT_UNIT_KINDS));
-    TT_TRY(status);
-    return is_in_step(ddp) ? record(&ddp->order.now, code) : TUTTI_OK;
+    TT_TRY(tt_ddp_unit_start(ddp, unit, (tt_unit_kind_t)(code % TT_UNIT_KINDS)));
+    return is_in_step(ddp) ? tt_unit_turns_record(&ddp->order.turns, unit) : TUTTI_OK;
 }
 
 static tutti_status_t start(tutti_ddp_t *ddp, int code)
@@ -138,11 +100,13 @@ static tutti_status_t follow(tutti_ddp_t *ddp)
 {
     bool has_followed = false;
     for (;;) {
-        int64_t word = ddp->order.ahead > 0 && !has_followed;
+        int64_t word = ddp->order.turns.ahead > 0 && !has_followed;
         set_tag(ddp, 0);
         TT_TRY(announce(ddp, &word));
         if (word < FIRST_WORD) {
-            ddp->order.now.count = word == 0 ? ddp->order.now.count : 0;
+            if (word != 0) {
+                tt_unit_turns_forget(&ddp->order.turns);
+            }
             return TUTTI_OK;
         }
         TT_TRY(follow_start(ddp, (int)(word - FIRST_WORD)));
@@ -158,58 +122,15 @@ tutti_status_t tt_ddp_order_follow(tutti_ddp_t *ddp)
     if (ddp->order.announces) {
         return follow(ddp);
     }
-    if (ddp->order.ahead > 0) {
-        ddp->order.now.count = 0;
+    if (ddp->order.turns.ahead > 0) {
+        tt_unit_turns_forget(&ddp->order.turns);
     }
     return TUTTI_OK;
-}
-
-/* ---- what comes next ------------------------------------------------------------------------- */
-
-tutti_status_t tt_ddp_units_begin_step(tutti_ddp_t *ddp)
-{
-    tt_ddp_order_t *order = &ddp->order;
-    if (!tt_ddp_has_units(ddp)) {
-        return TUTTI_OK;
-    }
-    const tt_unit_order_t last = order->last;
-    order->last = order->now;
-    order->now = last;
-    order->now.count = 0;
-    order->cursor = 0;
-    order->has_changed = false;
-    TT_TRY(tt_ddp_store_begin_step(ddp));
-    const int kept = ddp->units.count - 1;
-    for (int u = 0; u < ddp->units.count; u++) {
-        const bool is_wanted = ddp->driver != NULL || (u == kept && tt_ddp_unit(ddp, u)->is_kept);
-        TT_TRY(is_wanted ? tt_ddp_unit_want(ddp, u) : TUTTI_OK);
-    }
-    return TUTTI_OK;
-}
-
-/* A start that nobody foresaw, or the next one of the order. */
-static void pass(tutti_ddp_t *ddp, int code)
-{
-    tt_ddp_order_t *order = &ddp->order;
-    if (order->last.count == 0 || order->has_changed) {
-        return;
-    }
-    if (order->cursor < order->last.count && order->last.starts[order->cursor] == code) {
-        order->cursor++;
-        return;
-    }
-    order->has_changed = true;
-    if (!order->has_told && tutti_group_rank(ddp->group) == 0) {
-        order->has_told = true;
-        tt_log(TT_LOG_INFO,
-               "ddp: units come in another order than in the step before, first %s: nothing is "
-               "gathered early in such a step",
-               code == ROUND_END ? "the end of a round" : name_of(ddp, code + FIRST_WORD));
-    }
 }
 
 tutti_status_t tt_ddp_order_end_round(tutti_ddp_t *ddp)
 {
+    tt_unit_turns_t *turns = &ddp->order.turns;
     if (!tt_ddp_rounds_are_told(ddp)) {
         return TUTTI_OK;
     }
@@ -220,62 +141,134 @@ tutti_status_t tt_ddp_order_end_round(tutti_ddp_t *ddp)
         if (word < FIRST_WORD) {
             break;
         }
-        pass(ddp, (int)(word - FIRST_WORD));
+        tt_unit_turns_pass(turns, (int)(word - FIRST_WORD) / TT_UNIT_KINDS);
         TT_TRY(follow_start(ddp, (int)(word - FIRST_WORD)));
     }
-    pass(ddp, ROUND_END);
-    return record(&ddp->order.now, ROUND_END);
+    tt_unit_turns_pass(turns, TT_UNIT_ROUND_END);
+    return tt_unit_turns_record(turns, TT_UNIT_ROUND_END);
 }
 
-int tt_ddp_most_ahead(const tutti_ddp_t *ddp)
+/* ---- what becomes of a unit ------------------------------------------------------------------ */
+
+static bool is_away(const void *user, int unit)
 {
-    const int prefetch = ddp->options.prefetch;
-    return prefetch == 0 ? 1 : prefetch < 0 ? 0 : prefetch;
+    const tutti_ddp_t *ddp = user;
+    return tt_ddp_unit(ddp, unit)->states[tt_ddp_unit_kind(ddp)] == TT_UNIT_AWAY;
 }
 
-static tutti_status_t start_ahead(tutti_ddp_t *ddp)
+/* The first failure is for good, and is what every other call says. */
+static tutti_status_t settle(tutti_ddp_t *ddp, tutti_status_t status)
 {
-    tt_ddp_order_t *order = &ddp->order;
-    while (is_in_step(ddp) && !order->has_changed && order->cursor < order->last.count &&
-           order->ahead < tt_ddp_most_ahead(ddp)) {
-        const int code = order->last.starts[order->cursor];
-        if (code == ROUND_END) {
-            break;
-        }
-        tt_unit_t *unit = tt_ddp_unit(ddp, code / TT_UNIT_KINDS);
-        if (unit->states[code % TT_UNIT_KINDS] != TT_UNIT_AWAY) {
-            break; /* it is used now, and will come again */
-        }
-        order->cursor++;
-        unit->is_ahead = true;
-        order->ahead++;
-        TT_TRY(start(ddp, code));
-    }
-    return TUTTI_OK;
+    return status < 0 ? tt_ddp_fail(ddp, status) : TUTTI_OK;
 }
 
-static tutti_status_t want(tutti_ddp_t *ddp, int index)
+static tutti_status_t start_unit(void *user, int unit)
 {
-    tt_unit_t *unit = tt_ddp_unit(ddp, index);
-    const tt_unit_kind_t kind = tt_ddp_unit_kind(ddp);
-    if (unit->states[kind] == TT_UNIT_AWAY) {
-        const int code = code_of(index, kind);
-        if (is_in_step(ddp)) {
-            pass(ddp, code);
-        }
-        TT_TRY(start(ddp, code));
-    }
-    ddp->order.ahead -= unit->is_ahead;
-    unit->is_ahead = false;
-    TT_TRY(start_ahead(ddp));
-    return tt_ddp_unit_wait(ddp, index, kind);
-}
-
-tutti_status_t tt_ddp_unit_want(tutti_ddp_t *ddp, int index)
-{
+    tutti_ddp_t *ddp = user;
     if (ddp->step.status < 0) {
         return tt_fail_again(ddp->step.status, ddp->step.error);
     }
-    const tutti_status_t status = want(ddp, index);
-    return status < 0 ? tt_ddp_fail(ddp, status) : TUTTI_OK;
+    return settle(ddp, start(ddp, code_of(unit, tt_ddp_unit_kind(ddp))));
+}
+
+static tutti_status_t wait_for_unit(void *user, int unit)
+{
+    tutti_ddp_t *ddp = user;
+    if (ddp->step.status < 0) {
+        return tt_fail_again(ddp->step.status, ddp->step.error);
+    }
+    return settle(ddp, tt_ddp_unit_wait(ddp, unit, tt_ddp_unit_kind(ddp)));
+}
+
+static tutti_status_t leave_unit(void *user, int unit)
+{
+    tutti_ddp_t *ddp = user;
+    return tt_ddp_unit_leave(ddp, unit, tt_ddp_unit_kind(ddp));
+}
+
+static void tell_of_change(void *user, int unit)
+{
+    tutti_ddp_t *ddp = user;
+    if (!ddp->order.has_told && tutti_group_rank(ddp->group) == 0) {
+        ddp->order.has_told = true;
+        tt_log(TT_LOG_INFO,
+               "ddp: units come in another order than in the step before, first %s: nothing is "
+               "gathered early in such a step",
+               unit == TT_UNIT_ROUND_END ? "the end of a round"
+                                         : name_of(ddp, code_of(unit, TT_UNIT_FULL) + FIRST_WORD));
+    }
+}
+
+static const tt_unit_actor_t actor = {.is_away = is_away,
+                                      .start = start_unit,
+                                      .wait = wait_for_unit,
+                                      .leave = leave_unit,
+                                      .tell = tell_of_change};
+
+tutti_status_t tt_ddp_open_order(tutti_ddp_t *ddp, bool is_local)
+{
+    const int size = tutti_group_size(ddp->group);
+    tt_unit_turns_t *turns = &ddp->order.turns;
+    ddp->order.announces =
+        tutti_group_size(ddp->units.group) > 1 && !is_local &&
+        (ddp->options.uneven != TUTTI_DDP_EVEN || ddp->options.shards % size != 0);
+    *turns = (tt_unit_turns_t){.keeps_after_forward = ddp->options.keep_after_forward,
+                               .keeps_after_backward = ddp->options.keep_after_backward,
+                               .most_ahead = tt_unit_most_ahead(ddp->options.prefetch),
+                               .actor = &actor,
+                               .user = ddp};
+    TT_TRY(tt_unit_turns_open(turns, ddp->units.count));
+    for (int u = 0; u < ddp->units.count; u++) {
+        turns->units[u].is_kept = tt_ddp_unit(ddp, u)->is_kept;
+    }
+    return tutti_group_tensor(ddp->group, TUTTI_I64, TUTTI_SHAPE(2), &ddp->order.word);
+}
+
+void tt_ddp_close_order(tutti_ddp_t *ddp)
+{
+    tutti_tensor_release(ddp->order.word);
+    tt_unit_turns_close(&ddp->order.turns);
+    tt_sharded_list_release(&ddp->order.calls);
+    tt_sharded_list_release(&ddp->order.before);
+}
+
+tutti_status_t tt_ddp_unit_want(tutti_ddp_t *ddp, int unit)
+{
+    return tt_unit_turns_want(&ddp->order.turns, unit);
+}
+
+/* ---- what a program does --------------------------------------------------------------------- */
+
+tutti_status_t tt_ddp_order_note(tutti_ddp_t *ddp, const tutti_sharded_action_t *call)
+{
+    const bool is_last =
+        ddp->step.next_shard > 0 && ddp->step.next_shard == tt_ddp_shard_count(ddp);
+    return is_in_step(ddp) && is_last && tt_ddp_has_units(ddp)
+               ? tt_sharded_put(&ddp->order.calls, call)
+               : TUTTI_OK;
+}
+
+tutti_status_t tt_ddp_order_take(tutti_ddp_t *ddp, const tutti_sharded_action_t *call)
+{
+    const tutti_status_t noted = tt_ddp_order_note(ddp, call);
+    const tutti_status_t status = tt_unit_turns_take(&ddp->order.turns, call);
+    return status < 0 ? status : settle(ddp, noted);
+}
+
+tutti_status_t tt_ddp_units_begin_step(tutti_ddp_t *ddp)
+{
+    ddp->order.calls.count = 0;
+    if (!tt_ddp_has_units(ddp)) {
+        return TUTTI_OK;
+    }
+    TT_TRY(tt_ddp_store_begin_step(ddp));
+    ddp->order.turns.holds_all = ddp->driver != NULL;
+    return tt_unit_turns_begin_step(&ddp->order.turns);
+}
+
+void tt_ddp_order_end_step(tutti_ddp_t *ddp)
+{
+    const tt_sharded_list_t before = ddp->order.before;
+    ddp->order.before = ddp->order.calls;
+    ddp->order.calls = before;
 }

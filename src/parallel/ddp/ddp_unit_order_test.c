@@ -167,7 +167,7 @@ static void change_the_way(tt_member_t *m)
     const tutti_ddp_options_t *options = m->user;
     job_t job;
     open_job(m, options, &job);
-    const tt_ddp_order_t *order = &job.ddp->order;
+    const tt_unit_turns_t *order = &job.ddp->order.turns;
     TT_EXPECT(m, step(&job, all, LAYERS) == TUTTI_OK);
     TT_EXPECT(m, gathered(&job) == 2 * LAYERS && order->now.count == 2 * LAYERS);
     TT_EXPECT(m, step(&job, short_way, 2) == TUTTI_OK);

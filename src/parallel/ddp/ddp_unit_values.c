@@ -14,9 +14,8 @@ tutti_status_t tt_ddp_units_claim(tutti_ddp_t *ddp)
 tutti_status_t tt_ddp_units_go(tutti_ddp_t *ddp)
 {
     tutti_status_t status = TUTTI_OK;
+    tt_unit_turns_let_go(&ddp->order.turns);
     for (int u = 0; u < ddp->units.count; u++) {
-        tt_unit_t *unit = &ddp->units.units[u];
-        unit->is_held = false;
         for (tt_unit_kind_t kind = TT_UNIT_FULL; kind < TT_UNIT_KINDS; kind++) {
             const tutti_status_t one = tt_ddp_unit_leave(ddp, u, kind);
             status = status < 0 ? status : one;

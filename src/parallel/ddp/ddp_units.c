@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "compute/nn/module_impl.h"
 #include "parallel/ddp/ddp_impl.h"
 
 tt_unit_kind_t tt_ddp_unit_kind(const tutti_ddp_t *ddp)
@@ -53,6 +54,7 @@ tutti_status_t tt_ddp_unit_start(tutti_ddp_t *ddp, int index, tt_unit_kind_t kin
     tt_unit_t *unit = &ddp->units.units[index];
     tutti_status_t status = TUTTI_OK;
     TT_ASSERT(unit->states[kind] == TT_UNIT_AWAY);
+    unit->started_ns = tutti_trace_now();
     for (int f = 0; f < source->flat_count && status >= 0; f++) {
         if (unit_of_flat(ddp, f) == index) {
             status = source->ops->start(source, f, kind);
@@ -77,6 +79,15 @@ static tutti_status_t lend(tt_unit_param_t *param, tutti_tensor_t *whole, tt_uni
     return tt_storage_publish(storage);
 }
 
+static void trace_arrival(const tutti_ddp_t *ddp, const tt_unit_t *unit)
+{
+    char name[TT_MODULE_NAME_BYTES + 32];
+    if (ddp->options.trace != NULL) {
+        tutti_trace_event(ddp->options.trace, "gather", tt_ddp_unit_name(unit, name, sizeof name),
+                          unit->started_ns, tutti_trace_now());
+    }
+}
+
 tutti_status_t tt_ddp_unit_wait(tutti_ddp_t *ddp, int index, tt_unit_kind_t kind)
 {
     tt_ddp_units_t *units = &ddp->units;
@@ -91,6 +102,7 @@ tutti_status_t tt_ddp_unit_wait(tutti_ddp_t *ddp, int index, tt_unit_kind_t kind
         }
     }
     unit->states[kind] = TT_UNIT_THERE;
+    trace_arrival(ddp, unit);
     for (int i = 0; i < units->param_count; i++) {
         tt_unit_param_t *param = &units->params[i];
         if (param->unit == index) {

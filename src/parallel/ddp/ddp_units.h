@@ -23,6 +23,7 @@
 #include <tutti/messages.h>
 
 #include "parallel/ddp/unit_source.h"
+#include "parallel/ddp/unit_turns.h"
 #include "parallel/reduce/bucket_plan.h"
 
 typedef enum { TT_UNIT_AWAY, TT_UNIT_COMING, TT_UNIT_THERE } tt_unit_state_t;
@@ -35,12 +36,7 @@ typedef struct {
     bool is_kept;           /* small parameters: away only while they are stepped */
     bool is_unloaded; /* ddp_meta.c's: values are still to come, from a checkpoint or the user */
     tt_unit_state_t states[TT_UNIT_KINDS];
-
-    /* Who wants it: ddp_unit_hooks.c's, in any kind. */
-    int forwards, backwards; /* under way */
-    bool waits_for_backward; /* its forward has ended, and it stays for the backward */
-    bool is_ahead;           /* started before it was wanted */
-    bool is_held;            /* tutti_ddp_unshard() */
+    int64_t started_ns; /* when it started to come last */
 } tt_unit_t;
 
 /* A parameter of a flat. */
@@ -52,12 +48,6 @@ typedef struct {
     tt_storage_t *storages[TT_UNIT_KINDS]; /* retained; NULL: there is no such kind */
     uint32_t versions[TT_UNIT_KINDS];      /* as the values came */
 } tt_unit_param_t;
-
-/* Starts of a step, in the order in which all ranks make them: unit and kind as one number. */
-typedef struct {
-    int *starts;
-    int count, capacity;
-} tt_unit_order_t;
 
 /* Of options.mesh: ddp_unit_rows.c's. */
 typedef struct {
@@ -105,15 +95,14 @@ typedef struct {
     int64_t kept_bytes;      /* of the group's memory, for units that come and go */
 } tt_ddp_units_t;
 
-/* In which order units come: ddp_unit_order.c's. */
+/* When units come, and in which order: ddp_unit_order.c's. */
 typedef struct {
+    tt_unit_turns_t turns;
     bool announces; /* some ranks may have less to compute than others */
     tutti_tensor_t *word;
-    tt_unit_order_t now, last; /* of this step, and of the whole one before, which may be empty */
-    int cursor;                /* starts of `last` that have been made */
-    bool has_changed;          /* the order is not the last one's */
-    bool has_told;
-    int ahead; /* units that were started before they were wanted */
+    bool has_told;                   /* that the order has changed */
+    tt_sharded_list_t calls, before; /* of this rank's last shard of the step under way, and of the
+                                        step before */
 } tt_ddp_order_t;
 
 /* ddp_unit_slice.c: whether parameters are dealt out, and slices lie on a disk. What this rank
@@ -228,7 +217,12 @@ tutti_status_t tt_ddp_units_begin_step(tutti_ddp_t *ddp);
 tutti_status_t tt_ddp_units_end_step(tutti_ddp_t *ddp);
 tutti_status_t tt_ddp_units_end_round(tutti_ddp_t *ddp);
 
-/* ddp_unit_order.c: a unit is wanted now, and is there when this returns; others may be started. */
+/* ddp_unit_order.c: something happens in this thread's program: written down in a step's last
+ * shard. Then units come and go. */
+tutti_status_t tt_ddp_order_note(tutti_ddp_t *ddp, const tutti_sharded_action_t *call);
+tutti_status_t tt_ddp_order_take(tutti_ddp_t *ddp, const tutti_sharded_action_t *call);
+
+/* A unit is wanted now, and is there when this returns; others may be started. */
 tutti_status_t tt_ddp_unit_want(tutti_ddp_t *ddp, int unit);
 
 /* This rank has nothing more to compute in this step: it takes part in the others' starts. */
@@ -239,10 +233,7 @@ tutti_status_t tt_ddp_order_end_round(tutti_ddp_t *ddp);
 tutti_status_t tt_ddp_open_order(tutti_ddp_t *ddp, bool is_local);
 void tt_ddp_close_order(tutti_ddp_t *ddp);
 
-/* How many units may be started before they are wanted. */
-int tt_ddp_most_ahead(const tutti_ddp_t *ddp);
-
-/* Nothing is ahead any more. */
+/* A step has ended, as a whole: its calls are what tutti_ddp_plan() foresees. */
 void tt_ddp_order_end_step(tutti_ddp_t *ddp);
 
 #endif

@@ -11,12 +11,11 @@
 #include "comm/group/agree.h"
 #include "comm/group/transient.h"
 #include "core/base/alloc.h"
+#include "parallel/ddp/unit_slice_copy.h"
 #include "parallel/ddp/unit_source.h"
 
 typedef struct {
-    tutti_tensor_t *low; /* [counts[rank]] in the dtype of COMPUTE; NULL: there is no such */
-    uint32_t version;    /* of own, as it was rounded */
-    bool is_rounded;     /* ever */
+    tt_slice_copy_t low; /* [counts[rank]] in the dtype of COMPUTE */
     tutti_tensor_t *coming[TT_UNIT_KINDS];
     tutti_work_t *works[TT_UNIT_KINDS];
 } place_t;
@@ -52,7 +51,7 @@ static tutti_status_t open_flat(const tt_unit_source_t *source, int index)
     TT_TRY(new_part(source, index, TT_UNIT_FULL, &flat->own));
     return flat->dtypes[TT_UNIT_COMPUTE] == flat->dtypes[TT_UNIT_FULL]
                ? TUTTI_OK
-               : new_part(source, index, TT_UNIT_COMPUTE, &place->low);
+               : new_part(source, index, TT_UNIT_COMPUTE, &place->low.tensor);
 }
 
 static tutti_status_t open_all(tt_unit_source_t *source)
@@ -82,7 +81,7 @@ static size_t bytes_of_whole(const tt_unit_source_t *source, const tutti_tensor_
 /* What this rank gives: the slice, or its copy in 16 bits, which modules in f32 do without. */
 static tutti_tensor_t *part_of(const tt_unit_source_t *source, int index, tt_unit_kind_t kind)
 {
-    tutti_tensor_t *low = place_of(source, index)->low;
+    tutti_tensor_t *low = place_of(source, index)->low.tensor;
     return kind == TT_UNIT_COMPUTE && low != NULL ? low : source->flats[index].own;
 }
 
@@ -134,7 +133,7 @@ static void close_gather(tt_unit_source_t *source)
         for (tt_unit_kind_t kind = TT_UNIT_FULL; kind < TT_UNIT_KINDS; kind++) {
             drop(source, i, kind);
         }
-        tutti_tensor_release(gather->places[i].low);
+        tutti_tensor_release(gather->places[i].low.tensor);
         tutti_tensor_release(source->flats[i].own);
         source->flats[i].own = NULL;
     }
@@ -164,25 +163,14 @@ static tutti_status_t bring_low(tt_unit_source_t *source, int index)
     place_t *place = place_of(source, index);
     const bool is_used = place->coming[TT_UNIT_FULL] != NULL || flat->whole[TT_UNIT_FULL] != NULL;
     TT_TRY(bring_own(source, index));
-    tutti_status_t status = tt_group_tensor_refill(source->group, place->low);
+    tutti_status_t status = tt_group_tensor_refill(source->group, place->low.tensor);
     if (status >= 0) {
-        tt_tensor_convert_now(source->ctx->exec.threads, place->low, flat->own);
+        tt_tensor_convert_now(source->ctx->exec.threads, place->low.tensor, flat->own);
     }
     if (!is_used) {
         let_part_go(source, index, TT_UNIT_FULL);
     }
     return status;
-}
-
-static void round_own(const tt_unit_source_t *source, int index)
-{
-    place_t *place = place_of(source, index);
-    const tutti_tensor_t *own = source->flats[index].own;
-    if (!place->is_rounded || place->version != own->storage->version) {
-        tt_tensor_convert_now(source->ctx->exec.threads, place->low, own);
-        place->version = own->storage->version;
-        place->is_rounded = true;
-    }
 }
 
 /* The part, with its values. */
@@ -195,7 +183,8 @@ static tutti_status_t find_part(tt_unit_source_t *source, int index, tt_unit_kin
         return is_own ? bring_own(source, index) : bring_low(source, index);
     }
     if (!is_own) {
-        round_own(source, index);
+        tt_slice_copy_update(&place_of(source, index)->low, source->flats[index].own,
+                             source->ctx->exec.threads);
     }
     return TUTTI_OK;
 }

@@ -15,23 +15,20 @@
  *
  * Cost: a look at a line of each rank in start and wait; the memory of the parameters once a host.
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "comm/group/agree.h"
 #include "comm/group/host_block.h"
-#include "compute/nn/module_impl.h"
 #include "core/base/alloc.h"
-#include "core/base/config.h"
 #include "core/tensor/tensor_impl.h"
+#include "parallel/ddp/unit_slice_copy.h"
 #include "parallel/ddp/unit_source.h"
 
 typedef struct {
     tt_host_block_t *blocks[TT_UNIT_KINDS];
     tutti_tensor_t *wholes[TT_UNIT_KINDS]; /* [numel] over the blocks, which they hold */
     tutti_tensor_t *owns[TT_UNIT_KINDS];   /* this rank's slices of them */
-    uint32_t version;                      /* of own, as it was rounded */
-    bool is_rounded;                       /* ever */
+    tt_slice_copy_t low;                   /* that of COMPUTE, borrowed */
 } share_flat_t;
 
 typedef struct {
@@ -56,9 +53,7 @@ static int block_of(const tt_unit_flat_t *flat, tt_unit_kind_t kind)
 
 static bool may_share(const tutti_group_t *group)
 {
-    int64_t is_wanted = 0;
-    return tutti_group_size(group) > 1 && tt_group_shares_host(group) &&
-           tt_config_int(TT_CONFIG_SHARED_PARAMETERS, 0, 1, &is_wanted) >= 0 && is_wanted == 1;
+    return tutti_group_size(group) > 1 && tt_group_shares_host(group) && tt_unit_may_share();
 }
 
 /* ---- making ---------------------------------------------------------------------------------- */
@@ -106,10 +101,8 @@ static tutti_status_t open_kind(const tt_unit_source_t *source, int index, int k
     const tt_unit_flat_t *flat = &source->flats[index];
     share_flat_t *share = flat_of(source, index);
     const int rank = tutti_group_rank(source->group), size = tutti_group_size(source->group);
-    char what[TT_MODULE_NAME_BYTES + 64];
-    snprintf(what, sizeof what, "parameters of %s (flat %d%s)",
-             flat->name == NULL || flat->name[0] == 0 ? "the root unit" : flat->name, index,
-             kind == TT_UNIT_COMPUTE ? ", as computed with" : "");
+    char what[TT_UNIT_FLAT_TEXT_BYTES];
+    tt_unit_flat_text(flat, index, (tt_unit_kind_t)kind, what);
     const tt_host_block_options_t options = {.bytes = (size_t)flat->numel *
                                                       tutti_dtype_bytes(flat->dtypes[kind]),
                                              .keeper = index % size,
@@ -132,6 +125,7 @@ static tutti_status_t open_share(tt_unit_source_t *source)
             TT_TRY(open_kind(source, i, kind));
         }
         source->flats[i].own = flat_of(source, i)->owns[TT_UNIT_FULL];
+        flat_of(source, i)->low.tensor = flat_of(source, i)->owns[TT_UNIT_COMPUTE];
     }
     return TUTTI_OK;
 }
@@ -150,14 +144,6 @@ static bool is_there_share(tt_unit_source_t *source, int flat, tt_unit_kind_t ki
         flat_of(source, flat)->blocks[block_of(&source->flats[flat], kind)]);
 }
 
-/* To be written: what others have stays as it is. */
-static tutti_status_t copy_whole(const tutti_tensor_t *whole, tutti_tensor_t **out)
-{
-    TT_TRY(tt_tensor_new(NULL, whole->dtype, whole->shape, false, out));
-    memcpy(tt_tensor_data(*out), tt_tensor_data(whole), tutti_tensor_bytes(whole));
-    return TUTTI_OK;
-}
-
 static tutti_status_t wait_share(tt_unit_source_t *source, int flat, tt_unit_kind_t kind)
 {
     const share_flat_t *share = flat_of(source, flat);
@@ -165,9 +151,7 @@ static tutti_status_t wait_share(tt_unit_source_t *source, int flat, tt_unit_kin
     tutti_tensor_t **whole = &source->flats[flat].whole[kind];
     TT_TRY(tt_host_block_await(share->blocks[block]));
     if (source->copies && kind == TT_UNIT_FULL) {
-        TT_TRY(copy_whole(share->wholes[block], whole));
-        tt_unit_source_hold(source, tutti_tensor_bytes(*whole));
-        return TUTTI_OK;
+        return tt_unit_source_copy(source, share->wholes[block], whole);
     }
     *whole = tutti_tensor_retain(share->wholes[block]);
     return TUTTI_OK;
@@ -175,14 +159,9 @@ static tutti_status_t wait_share(tt_unit_source_t *source, int flat, tt_unit_kin
 
 static void leave_share(tt_unit_source_t *source, int flat, tt_unit_kind_t kind)
 {
-    tutti_tensor_t **whole = &source->flats[flat].whole[kind];
-    const share_flat_t *share = flat_of(source, flat);
     const int block = block_of(&source->flats[flat], kind);
-    if (*whole != NULL && (*whole)->storage != share->wholes[block]->storage) {
-        tt_unit_source_let_go(source, tutti_tensor_bytes(*whole)); /* a copy */
-    }
-    tutti_tensor_release(*whole);
-    *whole = NULL;
+    tt_unit_source_drop(source, flat_of(source, flat)->wholes[block],
+                        &source->flats[flat].whole[kind]);
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
@@ -203,22 +182,12 @@ static tutti_status_t claim_share(tt_unit_source_t *source)
     return TUTTI_OK;
 }
 
-static void round_own(const tt_unit_source_t *source, share_flat_t *share)
-{
-    const tutti_tensor_t *own = share->owns[TT_UNIT_FULL];
-    if (!share->is_rounded || share->version != own->storage->version) {
-        tt_tensor_convert_now(source->ctx->exec.threads, share->owns[TT_UNIT_COMPUTE], own);
-        share->version = own->storage->version;
-        share->is_rounded = true;
-    }
-}
-
 static void publish_flat(const tt_unit_source_t *source, int flat)
 {
     share_flat_t *share = flat_of(source, flat);
     tt_host_block_post(share->blocks[TT_UNIT_FULL]);
     if (kind_count(&source->flats[flat]) > 1) {
-        round_own(source, share);
+        tt_slice_copy_update(&share->low, share->owns[TT_UNIT_FULL], source->ctx->exec.threads);
         tt_host_block_post(share->blocks[TT_UNIT_COMPUTE]);
     }
 }

@@ -6,6 +6,8 @@
  *
  *     gather    own slices are gathered into memory of this rank, which goes when nobody reads it
  *     share     the ranks share a host, which has the whole once: own slices are parts of it
+ *     host      the ranks are on several hosts: each gathers the whole once, in memory that its ranks
+ *               share, which goes when none of them reads it
  *
  * A flat goes through these states on each rank; ddp_units.c makes the calls:
  *
@@ -78,6 +80,10 @@ typedef struct {
      * to be done. */
     tutti_status_t (*claim)(tt_unit_source_t *source);
     tutti_status_t (*publish)(tt_unit_source_t *source);
+
+    /* Nobody goes on: groups of its own are given up, so that no rank waits in them. NULL: there
+     * are none. */
+    void (*give_up)(tt_unit_source_t *source);
 } tt_unit_source_ops_t;
 
 struct tt_unit_source {
@@ -108,7 +114,21 @@ void tt_unit_source_close(tt_unit_source_t *source);
 void tt_unit_source_hold(tt_unit_source_t *source, size_t bytes);
 void tt_unit_source_let_go(tt_unit_source_t *source, size_t bytes);
 
-extern const tt_unit_source_ops_t tt_unit_gather, tt_unit_share;
+/* Of memory that other ranks have, too: a copy that this rank may write; what has been given to
+ * `whole`, which it or the copy is, is let go. */
+tutti_status_t tt_unit_source_copy(tt_unit_source_t *source, const tutti_tensor_t *common,
+                                   tutti_tensor_t **whole);
+void tt_unit_source_drop(tt_unit_source_t *source, const tutti_tensor_t *common,
+                         tutti_tensor_t **whole);
+
+/* A flat as error texts call it: "parameters of blocks.1 (flat 3)"; at most so many bytes. */
+enum { TT_UNIT_FLAT_TEXT_BYTES = 576 };
+void tt_unit_flat_text(const tt_unit_flat_t *flat, int index, tt_unit_kind_t kind, char *text);
+
+/* Whether ranks of a host may have units once (TUTTI_SHARED_PARAMETERS). */
+bool tt_unit_may_share(void);
+
+extern const tt_unit_source_ops_t tt_unit_gather, tt_unit_share, tt_unit_host;
 
 /* All there are; the end is NULL. */
 extern const tt_unit_source_ops_t *const tt_unit_sources[];

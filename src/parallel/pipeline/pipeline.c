@@ -315,6 +315,7 @@ void tutti_pipeline_release(tutti_pipeline_t *p)
     }
     tt_pipeline_leave_ddp(p);
     close_stages(p);
+    tt_validation_close(p);
     tt_versions_close(p);
     tt_norms_close(p);
     tt_mail_close(p);

@@ -57,6 +57,7 @@ static tutti_status_t visit_wholes(tutti_pipeline_t *p, int count, tutti_tensor_
 tutti_status_t tt_pipeline_each_whole(tutti_pipeline_t *p, int count, tutti_tensor_visit_t visit,
                                       void *user)
 {
+    TT_TRY(tt_validation_settle(p));
     p->place = (tt_pipeline_place_t){.peer = -1}; /* between steps */
     TT_TRY(tt_pipeline_summon(p));
     const tutti_status_t status = tt_pipeline_dismiss(p, visit_wholes(p, count, visit, user));

@@ -183,6 +183,8 @@ static void a_box_for_each_computation(void **state)
     assert_non_null(strstr(svg.data, "<title>2W3: "));
     assert_non_null(strstr(svg.data, "3 stages, 4 micro-batches, time 14, bubble 14.3 %"));
     assert_int_equal(count_of(svg.data, "<g>"), count_of(svg.data, "</g>"));
+    assert_string_equal((const char *)svg.data + svg.bytes - strlen("</svg>\n"), "</svg>\n");
+    assert_null(strstr(svg.data, "left out"));
     tutti_buffer_release(&svg);
 }
 

@@ -101,6 +101,11 @@ tutti_status_t tutti_pipeline_set_ddp(tutti_pipeline_t *p, tutti_ddp_t *ddp)
     if (p->ddp != NULL) {
         return TT_FAIL(TUTTI_ERR_STATE, "pipeline_set_ddp: it has one already");
     }
+    if (p->validation != NULL) {
+        return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
+                       "pipeline_set_ddp: this rank steps behind its row, and replicas average "
+                       "later: take tutti_pipeline_post_validate() away");
+    }
     if (p->versions != NULL) {
         return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
                        "pipeline_set_ddp: stages of this schedule step inside a batch, each by "

@@ -7,6 +7,8 @@
 #include <tutti/op_nn.h>
 #include <tutti/sharded.h>
 
+#include "parallel/ddp/ddp_impl.h"
+
 static const tt_mesh_training_t plain = {
     .shards = 2, .micro_batches = 2, .schedule = "1f1b", .dp = 2, .pp = 2};
 
@@ -260,6 +262,27 @@ static void a_failure_behind_the_row_says_so(void **state)
     tt_team_expect_quietly(4, 8000, finish_early, NULL);
 }
 
+/* ---- when gradients leave -------------------------------------------------------------------- */
+
+/* The last backward of a stage lets them go, not the end of the step. */
+static void look_behind_the_row(tt_member_t *m)
+{
+    tt_mesh_trainer_t t;
+    double loss;
+    TT_EXPECT(m, tt_mesh_open(&t, &plain, m->group) == TUTTI_OK);
+    TT_EXPECT(m, tutti_ddp_next_shard(t.ddp, t.ctx));
+    TT_EXPECT(m, tt_mesh_run(&t, true, &loss) == TUTTI_OK);
+    TT_EXPECT(m, t.ddp->step.next_bucket == tutti_ddp_bucket_count(t.ddp));
+    TT_EXPECT(m, tutti_ddp_finish(t.ddp) == TUTTI_OK);
+    tt_mesh_close(&t);
+}
+
+static void gradients_leave_in_the_row(void **state)
+{
+    (void)state;
+    tt_team_expect(4, 8000, look_behind_the_row, NULL);
+}
+
 /* ---- sums that stay sharded ------------------------------------------------------------------ */
 
 typedef struct {
@@ -451,6 +474,7 @@ int main(void)
         cmocka_unit_test(a_step_that_fails_in_one_row_is_told_to_all),
         cmocka_unit_test(all_stages_see_the_same_end),
         cmocka_unit_test(a_frozen_stage_has_one_ranks_bits),
+        cmocka_unit_test(gradients_leave_in_the_row),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

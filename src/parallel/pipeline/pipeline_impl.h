@@ -11,6 +11,7 @@
  *     versions older weights, where stages step inside a batch   pipeline_versions.c
  *     norms    running statistics that move once for a batch     pipeline_norms.c
  *     shards   several in one row: what waits for DDP            pipeline_shards.c
+ *     validate steps before all gradients are known              pipeline_validate.c
  *     ddp      replicas whose gradients are averaged             pipeline_ddp.c
  */
 #ifndef TT_PIPELINE_IMPL_H
@@ -187,9 +188,10 @@ struct tutti_pipeline {
                                     which there are param_count, then buffers */
     int param_count, tensor_count, tensor_capacity;
     tt_slicer_t slicer;
-    struct tt_versions *versions;   /* NULL: steps are the caller's, behind a batch */
-    struct tt_deferred_norm *norms; /* a list; NULL: running statistics move in forward */
-    bool steps_alone;               /* this rank's optimizer steps now, with no others */
+    struct tt_versions *versions;     /* NULL: steps are the caller's, behind a batch */
+    struct tt_validation *validation; /* NULL: a step's end is the caller's */
+    struct tt_deferred_norm *norms;   /* a list; NULL: running statistics move in forward */
+    bool steps_alone;                 /* this rank's optimizer steps now, with no others */
     tutti_idle_t idle;
     bool has_idle;
     tutti_ddp_t *ddp; /* averages over replicas, borrowed; NULL: there is one */
@@ -351,6 +353,23 @@ tutti_status_t tt_shards_enter_end(tutti_pipeline_t *p);
 tutti_status_t tt_shards_leave_end(tutti_pipeline_t *p);
 /* The step has failed. */
 void tt_shards_forget(tutti_pipeline_t *p);
+
+/* All of x, or nothing of it, in a row: what optimizers see of a parameter. */
+tutti_status_t tt_slices_open_row(const tutti_pipeline_t *p, const tutti_tensor_t *whole,
+                                  const tutti_tensor_t *x, bool is_owner, tutti_tensor_t **out);
+
+/* Losses of a shard on this rank. */
+double tt_slices_loss(const tutti_pipeline_t *p, int shard);
+
+/* ---- pipeline_validate.c --------------------------------------------------------------------- */
+
+void tt_validation_close(tutti_pipeline_t *p);
+/* Behind the row of a step: this rank steps, and tells the others its numbers. */
+tutti_status_t tt_validation_step(tutti_pipeline_t *p);
+/* The step under way is what it should be from here on; nothing without one. */
+tutti_status_t tt_validation_settle(tutti_pipeline_t *p);
+/* Numbers that an optimizer wants the sum of: true if it is answered here. */
+bool tt_validation_sums(tutti_pipeline_t *p, double *numbers, size_t count, tutti_status_t *status);
 
 /* ---- pipeline_ddp.c -------------------------------------------------------------------------- */
 

@@ -204,8 +204,9 @@ static tutti_status_t sum(tt_slicer_t *slicer, double *numbers, size_t count)
 {
     tutti_pipeline_t *p = pipeline_of(slicer);
     tt_slicer_t *inner = slicer->inner;
-    if (p->steps_alone) {
-        return TUTTI_OK;
+    tutti_status_t status = TUTTI_OK;
+    if (tt_validation_sums(p, numbers, count, &status) || p->steps_alone) {
+        return status;
     }
     TT_TRY(inner != NULL ? end_inner(slicer, inner->sum(inner, numbers, count)) : TUTTI_OK);
     return sum_numbers(p, numbers, count);
@@ -236,9 +237,8 @@ static tutti_status_t stepped(tt_slicer_t *slicer, tutti_status_t status)
 
 /* ---- slices ---------------------------------------------------------------------------------- */
 
-/* All of x, or nothing of it, in a row. */
-static tutti_status_t open_row(const tutti_pipeline_t *p, const tutti_tensor_t *whole,
-                               const tutti_tensor_t *x, bool is_owner, tutti_tensor_t **out)
+tutti_status_t tt_slices_open_row(const tutti_pipeline_t *p, const tutti_tensor_t *whole,
+                                  const tutti_tensor_t *x, bool is_owner, tutti_tensor_t **out)
 {
     if (is_owner) {
         TT_TRY(tt_tensor_over(whole->storage, whole->dtype, TUTTI_SHAPE(whole->numel), NULL,
@@ -262,7 +262,7 @@ static tutti_status_t open_slice(tutti_pipeline_t *p, tt_pipeline_param_t *param
     if (!tutti_tensor_is_contiguous(x)) {
         return TT_FAIL(TUTTI_ERR_ARG, "pipeline: %s is not contiguous", param->name);
     }
-    TT_TRY(open_row(p, x, x, param->owner == p->rank, &param->seen.values));
+    TT_TRY(tt_slices_open_row(p, x, x, param->owner == p->rank, &param->seen.values));
     TT_TRY(tt_slice_hang(x, &param->seen, &p->slicer));
     param->is_sliced = true;
     return TUTTI_OK;
@@ -274,7 +274,7 @@ tutti_status_t tt_slices_follow(tutti_pipeline_t *p, tt_pipeline_param_t *param)
     if (!param->is_sliced) {
         return TUTTI_OK;
     }
-    TT_TRY(open_row(p, param->tensor, param->tensor, param->owner == p->rank, &row));
+    TT_TRY(tt_slices_open_row(p, param->tensor, param->tensor, param->owner == p->rank, &row));
     tutti_tensor_release(param->seen.values);
     param->seen.values = row;
     return TUTTI_OK;
@@ -341,12 +341,12 @@ tutti_status_t tt_slices_show(tutti_pipeline_t *p, tt_pipeline_param_t *param)
         return TUTTI_OK;
     }
     tutti_tensor_t *grad = tutti_tensor_grad(param->tensor);
-    TT_TRY(open_row(p, grad, param->tensor, param->owner == p->rank, &param->grad));
+    TT_TRY(tt_slices_open_row(p, grad, param->tensor, param->owner == p->rank, &param->grad));
     param->seen.grad = param->grad;
     return TUTTI_OK;
 }
 
-static double sum_losses(const tutti_pipeline_t *p, int shard)
+double tt_slices_loss(const tutti_pipeline_t *p, int shard)
 {
     double loss = 0;
     const int first = shard * p->micro_batches;
@@ -363,7 +363,7 @@ static tutti_status_t tell_all(tutti_pipeline_t *p, double *numbers, int params)
 {
     double *has_grad = numbers + p->batch_count;
     for (int shard = 0; shard < p->batch_count; shard++) {
-        numbers[shard] = sum_losses(p, shard);
+        numbers[shard] = tt_slices_loss(p, shard);
     }
     for (int i = 0; i < params; i++) {
         has_grad[i] = has_own_grad(p, &p->params[i]);

@@ -217,7 +217,9 @@ static tutti_status_t finish(tutti_pipeline_t *p, double *losses)
     TT_TRY(p->trains ? tt_shards_end_step(p) : TUTTI_OK);
     TT_TRY(p->trains ? tt_norms_end_step(p) : TUTTI_OK);
     tt_versions_end_step(p);
-    return tt_slices_end_step(p, p->trains && p->ddp == NULL, losses);
+    return p->trains && p->validation != NULL
+               ? tt_validation_step(p)
+               : tt_slices_end_step(p, p->trains && p->ddp == NULL, losses);
 }
 
 /* Cells are open behind a failure alone. */
@@ -293,6 +295,11 @@ tutti_status_t tutti_pipeline_step(tutti_pipeline_t *p, const tutti_pipeline_bat
                        "pipeline_step: the plan has %d shards: call tutti_pipeline_step_shards()",
                        p->shards);
     }
+    if (p->validation != NULL && loss != NULL) {
+        return TT_FAIL(TUTTI_ERR_ARG, "pipeline_step: the loss is known when the step has been "
+                                      "validated: tutti_pipeline_validate() tells it");
+    }
+    TT_TRY(tt_validation_settle(p));
     return train(p, &(tutti_pipeline_shard_t){.batch = *batch}, 1, loss);
 }
 
@@ -369,6 +376,7 @@ tutti_status_t tutti_pipeline_evaluate(tutti_pipeline_t *p, const tutti_pipeline
     TT_WANT("pipeline_evaluate", p);
     TT_WANT("pipeline_evaluate", batch);
     TT_TRY(check_usable(p));
+    TT_TRY(tt_validation_settle(p));
     const bool was_training = tutti_context_is_training(p->ctx),
                was_recording = tutti_context_set_grad_enabled(p->ctx, false);
     tutti_context_set_training(p->ctx, false);

@@ -201,6 +201,10 @@ tutti_status_t tt_reducer_open_slices(const tt_reducer_t *reducer, int bucket,
                                       const tt_tensor_list_t *params);
 void tt_reducer_close_slices(tt_bucket_t *bucket);
 
+/* So many of those that come and go are under way at once; and how long one more waits where ranks
+ * may have less to compute than others. */
+enum { TT_REDUCER_UNDER_WAY_MAX = 2, TT_REDUCER_PATIENCE_MS = 100 };
+
 /* reducer_memory.c: a bucket that comes and goes is wanted from now on. Waits for a moment for
  * those that are under way, so that not all of them are there at once. Errors: NOMEM; as the
  * group's. */

@@ -15,7 +15,7 @@
 #include "core/base/integers.h"
 #include "parallel/reduce/reducer.h"
 
-enum { UNDER_WAY_MAX = 2, PATIENCE_MS = 100, LONG_PATIENCE_MS = 10000, LOOK_MS = 100 };
+enum { LONG_PATIENCE_MS = 10000, LOOK_MS = 100 };
 
 static const char reason[] =
     "it is a part of a bucket of gradients, which ranks have only until it "
@@ -60,7 +60,7 @@ static int64_t patience_ms(const tt_reducer_t *reducer)
 {
     const tt_reducer_options_t *o = &reducer->options;
     const bool is_even = !o->is_weighted && o->shards % tutti_group_size(o->group) == 0;
-    return is_even ? LONG_PATIENCE_MS : PATIENCE_MS;
+    return is_even ? LONG_PATIENCE_MS : TT_REDUCER_PATIENCE_MS;
 }
 
 static tutti_status_t hold_back(tt_reducer_t *reducer)
@@ -68,7 +68,7 @@ static tutti_status_t hold_back(tt_reducer_t *reducer)
     const int64_t patience = patience_ms(reducer);
     int count, oldest;
     tt_reducer_collect(reducer, reducer->plan.bucket_count);
-    while ((oldest = oldest_under_way(reducer, &count)) >= 0 && count >= UNDER_WAY_MAX &&
+    while ((oldest = oldest_under_way(reducer, &count)) >= 0 && count >= TT_REDUCER_UNDER_WAY_MAX &&
            reducer->impatient != reducer->step) {
         const tutti_status_t status = tutti_work_wait(reducer->buckets[oldest].work, patience);
         TT_TRY(status);
@@ -172,7 +172,7 @@ void tt_reducer_keep_memory(tt_reducer_t *reducer)
         most = tt_max(most, bytes);
         all += bytes;
     }
-    reducer->kept_bytes = tt_min((UNDER_WAY_MAX + 1) * most, all);
+    reducer->kept_bytes = tt_min((TT_REDUCER_UNDER_WAY_MAX + 1) * most, all);
     tt_group_keep_memory(reducer->options.group, reducer->kept_bytes);
 }
 

@@ -20,13 +20,13 @@
 #include "core/base/folder.h"
 #include "core/tensor/safetensors_impl.h"
 #include "core/tensor/tensor_impl.h"
+#include "runtime/checkpoint/load_names.h"
 #include "runtime/checkpoint/hf_index.h"
 #include "runtime/checkpoint/saved_impl.h"
 
 #define SHARD_BYTES_DEFAULT UINT64_C(5000000000)
 
-static const char optim_prefix[] = "optim.", suffix[] = ".safetensors", model_prefix[] = "model",
-                  step_prefix[] = "step-";
+static const char suffix[] = ".safetensors", model_prefix[] = "model", step_prefix[] = "step-";
 
 typedef struct {
     tutti_saved_t *saved;
@@ -41,6 +41,13 @@ typedef struct {
 
 /* ---- what is written ------------------------------------------------------------------------- */
 
+/* What a training keeps beside a module's tensors. */
+static bool is_beside(const char *name)
+{
+    return strncmp(name, TT_OPTIM_PREFIX, sizeof TT_OPTIM_PREFIX - 1) == 0 ||
+           strncmp(name, TT_AVERAGED_PREFIX, sizeof TT_AVERAGED_PREFIX - 1) == 0;
+}
+
 static tutti_status_t choose_tensors(merge_t *merge, bool is_all)
 {
     const tt_manifest_t *manifest = tt_saved_names(merge->saved);
@@ -52,7 +59,7 @@ static tutti_status_t choose_tensors(merge_t *merge, bool is_all)
     for (size_t i = 0; i < manifest->tensor_count; i++) {
         const tt_saved_tensor_t *saved = &manifest->tensors[i];
         tutti_tensor_t *x;
-        if (is_all || strncmp(saved->name, optim_prefix, sizeof optim_prefix - 1) != 0) {
+        if (is_all || !is_beside(saved->name)) {
             TT_TRY(tt_tensor_new(merge->meta, saved->dtype, saved->shape, false, &x));
             merge->tensors[merge->count++] = (tutti_named_tensor_t){saved->name, x};
             merge->bytes += tutti_tensor_bytes(x);
@@ -63,7 +70,7 @@ static tutti_status_t choose_tensors(merge_t *merge, bool is_all)
                : TT_FAIL(TUTTI_ERR_NOT_FOUND,
                          "merge: all %zu tensors of %s belong to the optimizer (\"%s…\"), which is "
                          "left out: want --all, in C is_all",
-                         manifest->tensor_count, merge->saved->path, optim_prefix);
+                         manifest->tensor_count, merge->saved->path, TT_OPTIM_PREFIX);
 }
 
 /* In their order; a file is as full as it may be. */

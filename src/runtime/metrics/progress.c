@@ -9,6 +9,7 @@
 #include <tutti/progress.h>
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -53,13 +54,15 @@ tutti_status_t tutti_progress_open(const tutti_progress_options_t *options, tutt
 {
     TT_WANT("progress_open", out);
     tutti_progress_options_t chosen = options == NULL ? (tutti_progress_options_t){0} : *options;
-    if (!(chosen.seconds_watched >= 0) || !(chosen.seconds_unwatched >= 0)) {
-        return TT_FAIL(TUTTI_ERR_ARG, "progress_open: seconds between texts are %g and %g",
-                       chosen.seconds_watched, chosen.seconds_unwatched);
+    if (chosen.watched_ms < 0 || chosen.unwatched_ms < 0) {
+        return TT_FAIL(TUTTI_ERR_ARG,
+                       "progress_open: watched_ms is %" PRId64 ", unwatched_ms %" PRId64
+                       ": want at least 0",
+                       chosen.watched_ms, chosen.unwatched_ms);
     }
     chosen.file = chosen.file == NULL ? stdout : chosen.file;
-    chosen.seconds_watched = chosen.seconds_watched > 0 ? chosen.seconds_watched : 0.1;
-    chosen.seconds_unwatched = chosen.seconds_unwatched > 0 ? chosen.seconds_unwatched : 5;
+    chosen.watched_ms = chosen.watched_ms > 0 ? chosen.watched_ms : 100;
+    chosen.unwatched_ms = chosen.unwatched_ms > 0 ? chosen.unwatched_ms : 5000;
     tutti_progress_t *progress = tt_alloc(sizeof *progress, "progress");
     TT_TRY_ALLOC(progress);
     progress->options = chosen;
@@ -162,10 +165,8 @@ static void write_text(tutti_progress_t *p, char *text, char *rest)
 
 static bool is_time(const tutti_progress_t *p, double seconds_left, int64_t now)
 {
-    const double between =
-        p->place == PLAIN ? p->options.seconds_unwatched : p->options.seconds_watched;
-    return !p->has_shown || seconds_left == 0 ||
-           (double)(now - p->shown_ns) >= between * (double)TT_NS_PER_S;
+    const int64_t between_ms = p->place == PLAIN ? p->options.unwatched_ms : p->options.watched_ms;
+    return !p->has_shown || seconds_left == 0 || now - p->shown_ns >= tt_ms_in_ns(between_ms);
 }
 
 void tutti_progress_show(tutti_progress_t *progress, double seconds_left, const char *format, ...)

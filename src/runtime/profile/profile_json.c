@@ -12,6 +12,13 @@ static const char *const parts[TT_LINES_KINDS] = {
     [TT_LINES_CALLS] = "calls",
 };
 
+/* Without the point of the thread's locale. */
+static void print_thousandths(tt_byte_row_t *out, double value)
+{
+    const int64_t thousandths = (int64_t)(value * 1000 + 0.5);
+    tt_row_print(out, "%" PRId64 ".%03d", thousandths / 1000, (int)(thousandths % 1000));
+}
+
 static void print_line(tt_byte_row_t *out, const tt_line_t *line)
 {
     const tt_amount_t *a = &line->amount;
@@ -20,7 +27,7 @@ static void print_line(tt_byte_row_t *out, const tt_line_t *line)
     tt_row_print(out, ",\"kind\":\"%s\",\"calls\":%" PRIu64 ",\"total_ns\":%" PRId64,
                  tt_profile_kind_name(line->kind), a->calls, a->total_ns);
     tt_row_print(out, ",\"own_ns\":%" PRId64 ",\"longest_ns\":%" PRId64, a->own_ns, a->longest_ns);
-    tt_row_print(out, ",\"flops\":%.17g,\"own_flops\":%.17g,\"bytes\":%" PRIu64, a->flops,
+    tt_row_print(out, ",\"flops\":%.0f,\"own_flops\":%.0f,\"bytes\":%" PRIu64, a->flops,
                  a->own_flops, a->bytes);
     if (line->kind == TT_PROFILE_CALL) {
         tt_row_print(out, ",\"waits\":%" PRIu64 ",\"waited_ns\":%" PRId64, line->waits.calls,
@@ -57,8 +64,9 @@ static void print_process(tt_byte_row_t *out, const tt_told_process_t *p)
     for (size_t i = 0; i < p->lane_count; i++) {
         lost += p->lanes[i].lost;
     }
-    tt_row_print(out, "{\"rank\":%d,\"threads\":%d,\"core_gflops\":%.3f,\"host\":", p->rank,
-                 p->threads, p->peak_gflops);
+    tt_row_print(out, "{\"rank\":%d,\"threads\":%d,\"core_gflops\":", p->rank, p->threads);
+    print_thousandths(out, p->peak_gflops);
+    tt_row_print(out, ",\"host\":");
     tt_row_json(out, p->host);
     tt_row_print(out, ",\"begin_ns\":%" PRId64 ",\"end_ns\":%" PRId64 ",\"lost_events\":%" PRIu64,
                  p->begin_ns + p->offset_ns, p->end_ns + p->offset_ns, lost);
@@ -89,8 +97,9 @@ static tutti_status_t print_all(tt_byte_row_t *out, const tutti_profile_t *profi
     tt_row_json(out, profile->processes[0].program);
     tt_row_print(out, ",\"ranks\":%d,\"hosts\":%d,\"clock_doubt_ns\":%" PRId64,
                  tt_profile_ranks(profile), profile->host_count, profile->doubt_ns);
-    tt_row_print(out, ",\"length_ns\":%" PRId64 ",\"measured_ns\":%" PRId64 ",\"peak_gflops\":%.3f",
-                 tt_profile_length(profile), tt_lines_measured(lines), tt_profile_peak(profile));
+    tt_row_print(out, ",\"length_ns\":%" PRId64 ",\"measured_ns\":%" PRId64 ",\"peak_gflops\":",
+                 tt_profile_length(profile), tt_lines_measured(lines));
+    print_thousandths(out, tt_profile_peak(profile));
     for (int by = 0; by < TT_LINES_KINDS; by++) {
         print_lines(out, parts[by], &lines[by]);
     }

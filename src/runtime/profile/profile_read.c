@@ -100,11 +100,11 @@ static tutti_status_t take_field(const reader_t *r, const json_t *object, const 
 
 static tutti_status_t take_process(const reader_t *r, const json_t *o, tt_told_process_t *p)
 {
-    int64_t rank, size, threads;
+    int64_t rank, size, threads, mflops;
     TT_TRY(take_field(r, o, "rank", 65535, &rank));
     TT_TRY(take_field(r, o, "world_size", 65536, &size));
     TT_TRY(take_field(r, o, "threads", 1 << 20, &threads));
-    TT_TRY(take_real(r, json_object_get(o, "peak_gflops"), &p->peak_gflops));
+    TT_TRY(take_field(r, o, "peak_mflops", INT64_MAX, &mflops));
     TT_TRY(take_field(r, o, "begin_ns", INT64_MAX, &p->begin_ns));
     TT_TRY(take_field(r, o, "end_ns", INT64_MAX, &p->end_ns));
     TT_TRY(take_field(r, o, "wall_ns", INT64_MAX, &p->wall_ns));
@@ -114,6 +114,7 @@ static tutti_status_t take_process(const reader_t *r, const json_t *o, tt_told_p
     p->rank = (int)rank;
     p->world_size = (int)size;
     p->threads = (int)threads;
+    p->peak_gflops = (double)mflops / 1000;
     return p->end_ns >= p->begin_ns ? TUTTI_OK : refuse(r, "it ends before it begins");
 }
 

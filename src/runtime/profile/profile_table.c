@@ -75,14 +75,14 @@ static void print_operations(tt_byte_row_t *out, const tutti_profile_t *profile,
                              const tt_lines_t *lines, int64_t all_ns)
 {
     const double peak = tt_profile_peak(profile);
-    tt_row_print(out, "\n  %-*s %9s %9s %7s %9s %7s %7s %9s\n", NAME_COLUMNS, "operation", "calls",
+    tt_row_print(out, "\n  %-*s %9s %9s %7s %9s %7s %7s %10s\n", NAME_COLUMNS, "operation", "calls",
                  "time", "share", "a call", "GFLOP/s", "of peak", "bytes");
     for (size_t i = 0; i < lines->count && i < LINES_SHOWN; i++) {
         const tt_line_t *line = &lines->lines[i];
         const tt_amount_t *a = &line->amount;
         const double rate = rate_of(a->own_flops, a->own_ns);
         print_name(out, line);
-        tt_row_print(out, " %9" PRIu64 " %9s %7s %9s %7s %7s %9s\n", a->calls,
+        tt_row_print(out, " %9" PRIu64 " %9s %7s %9s %7s %7s %10s\n", a->calls,
                      time_cell(a->own_ns).text, share_cell((double)a->own_ns, (double)all_ns).text,
                      time_cell(a->total_ns / (int64_t)(a->calls > 0 ? a->calls : 1)).text,
                      rate_cell(rate).text, share_cell(rate, peak).text, bytes_cell(a->bytes).text);
@@ -191,13 +191,13 @@ static void print_calls(tt_byte_row_t *out, const tt_lines_t *lines)
     if (lines->count == 0) {
         return;
     }
-    tt_row_print(out, "\n  %-*s %9s %9s %9s %9s %9s\n", NAME_COLUMNS, "call of a group", "calls",
+    tt_row_print(out, "\n  %-*s %9s %10s %9s %9s %9s\n", NAME_COLUMNS, "call of a group", "calls",
                  "bytes", "under way", "waited", "GB/s");
     for (size_t i = 0; i < lines->count; i++) {
         const tt_line_t *line = &lines->lines[i];
         const tt_amount_t *a = &line->amount;
         print_name(out, line);
-        tt_row_print(out, " %9" PRIu64 " %9s %9s %9s %9s\n", a->calls, bytes_cell(a->bytes).text,
+        tt_row_print(out, " %9" PRIu64 " %10s %9s %9s %9s\n", a->calls, bytes_cell(a->bytes).text,
                      time_cell(a->total_ns).text, time_cell(line->waits.own_ns).text,
                      rate_cell(rate_of((double)a->bytes, a->total_ns)).text);
     }

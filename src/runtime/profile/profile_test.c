@@ -62,10 +62,15 @@ static void end(double elements, uint64_t bytes, int64_t at)
     tt_profile_end((tt_profile_end_t){elements, bytes});
 }
 
+static double measure_core(void)
+{
+    return 100;
+}
+
 static void record_a_step(void)
 {
     assert_int_equal(tutti_profile_start(path), TUTTI_OK);
-    tt_profile_set_peak(100, 2);
+    tt_profile_note_threads(2, measure_core);
     const uint32_t module = tt_profile_module("gpt.head");
     assert_int_equal(tt_profile_module("gpt.head"), module);
     begin(TT_PROFILE_MODULE, "linear", module, 2000);
@@ -266,7 +271,7 @@ static void write_rank(int rank, const char *boot, int64_t begin_ns, int64_t wal
     FILE *file = fopen(name, "w");
     assert_non_null(file);
     fprintf(file,
-            "tutti profile 1\n{\"rank\":%d,\"world_size\":2,\"threads\":1,\"peak_gflops\":1,"
+            "tutti profile 1\n{\"rank\":%d,\"world_size\":2,\"threads\":1,\"peak_mflops\":1000,"
             "\"begin_ns\":%lld,\"end_ns\":%lld,\"wall_ns\":%lld,\"host\":\"h%d\",\"boot\":\"%s\","
             "\"program\":\"p\"}\n{\"peak_bytes\":0,\"alive\":[]}\n{\"modules\":[]}\n"
             "{\"lane\":\"main\",\"rank\":%d,\"lost\":0,\"events\":0,\"calls\":%d,\"rows\":["

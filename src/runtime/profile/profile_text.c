@@ -31,3 +31,28 @@ tutti_status_t tt_row_hand_over(tt_byte_row_t *row, tutti_status_t status, tutti
     tt_row_free(row);
     return status;
 }
+
+void tt_row_html(tt_byte_row_t *page, const char *text)
+{
+    for (const char *at = text; *at != 0; at++) {
+        switch (*at) {
+        case '<':
+            tt_row_print(page, "&lt;");
+            break;
+        case '>':
+            tt_row_print(page, "&gt;");
+            break;
+        case '&':
+            tt_row_print(page, "&amp;");
+            break;
+        case '"':
+            tt_row_print(page, "&quot;");
+            break;
+        case '\'':
+            tt_row_print(page, "&#39;");
+            break;
+        default:
+            tt_row_add(page, (unsigned char)*at < ' ' && *at != '\n' ? "?" : at, 1);
+        }
+    }
+}

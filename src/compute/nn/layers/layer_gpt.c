@@ -6,6 +6,8 @@
  * models learn sooner; the last linear of each residual branch is divided by √(2 layers), since
  * that many branches add up. (4 × 128 on the King James Bible, 2,600 steps of 512 bytes: validation
  * loss 1.59, against 1.78 with 0.02.)
+ *
+ * A head that is tied has the embedding's weight, by both names.
  */
 #include <tutti/nn_layers.h>
 
@@ -13,6 +15,8 @@
 
 #include "compute/nn/layers/heads.h"
 #include "compute/nn/layers/layer_gpt_embedding.h"
+#include "compute/nn/layers/layer_linear.h"
+#include "compute/nn/module_impl.h"
 
 typedef struct {
     tutti_module_t *embedding, *blocks, *ln, *head;
@@ -79,6 +83,15 @@ static tutti_status_t add_blocks(gpt_t *gpt, const tutti_gpt_options_t *o)
     return TUTTI_OK;
 }
 
+/* Its only parameter is another module's, too. */
+static void tie(tutti_module_t *head, tutti_tensor_t *weight)
+{
+    tt_linear_layer_t *linear = tutti_module_state(head);
+    TT_ASSERT(head->slot_count == 1 && head->slots[0].tensor == linear->weight);
+    tutti_tensor_release(linear->weight);
+    linear->weight = head->slots[0].tensor = tutti_tensor_retain(weight);
+}
+
 static tutti_status_t init(tutti_module_t *m, const void *options)
 {
     gpt_t *gpt = tutti_module_state(m);
@@ -98,7 +111,11 @@ static tutti_status_t init(tutti_module_t *m, const void *options)
     TT_TRY(tutti_module_new_child(m, "blocks", &tutti_sequential_layer, &blocks, &gpt->blocks));
     TT_TRY(add_blocks(gpt, &o));
     TT_TRY(tutti_module_new_child(m, "ln", &tutti_layer_norm_layer, &norm, &gpt->ln));
-    return tutti_module_new_child(m, "head", &tutti_linear_layer, &head, &gpt->head);
+    TT_TRY(tutti_module_new_child(m, "head", &tutti_linear_layer, &head, &gpt->head));
+    if (o.tie_head) {
+        tie(gpt->head, tutti_module_find(gpt->embedding, "tok.weight"));
+    }
+    return TUTTI_OK;
 }
 
 static tutti_tensor_t *forward(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *tokens)

@@ -1,6 +1,6 @@
 /* Averages that move towards values: a = a + (x - a) share, element by element. */
-#ifndef TT_AVERAGE_H
-#define TT_AVERAGE_H
+#ifndef TT_WEIGHT_AVERAGE_H
+#define TT_WEIGHT_AVERAGE_H
 
 #include <stddef.h>
 

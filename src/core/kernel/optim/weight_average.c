@@ -1,6 +1,6 @@
 /* Averages in pieces of 16384 elements for the threads, by a rule of updates.def; 16-bit values are
  * widened a batch at a time. Cost: memory bandwidth. */
-#include "core/kernel/optim/average.h"
+#include "core/kernel/optim/weight_average.h"
 
 #include "core/base/integers.h"
 #include "core/kernel/elementwise/convert.h"

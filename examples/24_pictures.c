@@ -1,6 +1,6 @@
-/* Lesson 23: pictures of different sizes, in a folder for each class, cut and mirrored at random.
+/* Lesson 24: pictures of different sizes, in a folder for each class, cut and mirrored at random.
  *
- *     build/bin/23_pictures /tmp/pictures
+ *     build/bin/24_pictures /tmp/pictures
  *
  * Writes 60 small pictures, warm and cold ones, into FOLDER/cold and FOLDER/warm, and trains a
  * linear classifier on random parts of them: once without workers and once with two. What comes out
@@ -131,11 +131,11 @@ static tutti_status_t run(const char *folder)
 int main(int argc, char **argv)
 {
     if (argc != 2) {
-        fprintf(stderr, "usage: 23_pictures FOLDER\n");
+        fprintf(stderr, "usage: 24_pictures FOLDER\n");
         return 2;
     }
     if (run(argv[1]) < 0) {
-        fprintf(stderr, "23_pictures: %s\n", tutti_last_error());
+        fprintf(stderr, "24_pictures: %s\n", tutti_last_error());
         return 1;
     }
     return 0;

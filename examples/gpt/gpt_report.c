@@ -15,14 +15,29 @@ struct report {
     double val_loss; /* the newest; negative: none yet */
 };
 
-/* A training that was stopped before its first checkpoint goes on from step 0. */
-static tutti_status_t open_metrics(const settings_t *settings, int64_t step, tutti_metrics_t **out)
+/* What `tutti report` shows beside the numbers. */
+static void tell_settings(const session_t *session, int64_t step, tutti_metrics_t *metrics)
 {
+    char ranks[16];
+    snprintf(ranks, sizeof ranks, "%d", session->ranks);
+    (void)tutti_metrics_text(metrics, "command", step, session->command);
+    (void)tutti_metrics_text(metrics, "ranks", step, ranks);
+    (void)tutti_metrics_text(metrics, "version", step, tutti_version());
+}
+
+/* A training that was stopped before its first checkpoint goes on from step 0. */
+static tutti_status_t open_metrics(const session_t *session, int64_t step, tutti_metrics_t **out)
+{
+    const settings_t *settings = &session->settings;
     const bool is_continued = settings->resume || tutti_restart_count() > 0;
     const tutti_metrics_options_t options = {.is_continued = is_continued,
                                              .step = is_continued ? step + 1 : 0};
-    return settings->metrics == NULL ? TUTTI_OK
-                                     : tutti_metrics_open(settings->metrics, &options, out);
+    if (settings->metrics == NULL) {
+        return TUTTI_OK;
+    }
+    TUTTI_CHECK(tutti_metrics_open(settings->metrics, &options, out));
+    tell_settings(session, step, *out);
+    return TUTTI_OK;
 }
 
 tutti_status_t report_open(const session_t *session, bool is_continued, int64_t step,
@@ -45,7 +60,7 @@ tutti_status_t report_open(const session_t *session, bool is_continued, int64_t 
     *out = report;
     TUTTI_CHECK(tutti_progress_open(&(tutti_progress_options_t){.is_silent = session->rank != 0},
                                     &report->line));
-    return session->rank == 0 ? open_metrics(&session->settings, step, &report->metrics) : TUTTI_OK;
+    return session->rank == 0 ? open_metrics(session, step, &report->metrics) : TUTTI_OK;
 }
 
 /* A failure is told when they are closed: nothing of them may stop a training. */
@@ -109,6 +124,13 @@ static tutti_status_t close_file(FILE *file, const char *path)
     }
     fprintf(stderr, "gpt: cannot write all of %s: %s\n", path, strerror(errno));
     return TUTTI_ERR_IO;
+}
+
+void report_digest(report_t *report, int64_t step, const char *digest)
+{
+    if (report->metrics != NULL) {
+        (void)tutti_metrics_text(report->metrics, "digest", step, digest);
+    }
 }
 
 tutti_status_t report_close(report_t *report)

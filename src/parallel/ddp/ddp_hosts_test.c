@@ -1,0 +1,259 @@
+/* DDP at stage 3 on several hosts with several ranks each: the bits of one rank, units that come to
+ * a host once, and failures that all hear of. Hosts are made up (peers_team_test.h). */
+#include <stdlib.h>
+
+#include <tutti/autograd.h>
+#include <tutti/nn_layers.h>
+#include <tutti/op_math.h>
+#include <tutti/op_reduce.h>
+#include <tutti/optim.h>
+#include <tutti/sharded.h>
+#include <tutti/sharded_plan.h>
+
+#include "comm/group/group_impl.h"
+#include "comm/group/group_team.h"
+#include "comm/wire/peers_team_test.h"
+#include "core/base/alloc.h"
+
+enum { LAYERS = 2, SIDE = 256, STEPS = 2, RANKS_MAX = 4, TIMEOUT_MS = 60000 };
+
+typedef struct {
+    tutti_store_t *store;
+    tutti_ddp_options_t options;
+    const char *source;
+    char digests[RANKS_MAX][TUTTI_DIGEST_BYTES];
+    tutti_ddp_memory_t memory[RANKS_MAX];
+    bool has_failing; /* a rank stops in the middle */
+    bool is_lean;     /* nothing is summoned, for which each rank has a copy */
+} job_t;
+
+typedef struct {
+    tutti_context_t *ctx;
+    tutti_module_t *net;
+    tutti_optim_t *opt;
+    tutti_ddp_t *ddp;
+} trained_t;
+
+static tutti_status_t open_training(tutti_group_t *group, const job_t *job, trained_t *t)
+{
+    const tutti_context_options_t context = {.threads = 1, .seed = 5};
+    const tutti_linear_options_t layer = {.in = SIDE, .out = SIDE};
+    TUTTI_CHECK(tutti_context_create(&context, &t->ctx));
+    TUTTI_CHECK(tutti_module_create(t->ctx, &tutti_sequential_layer, NULL, &t->net));
+    for (int i = 0; i < LAYERS; i++) {
+        TUTTI_CHECK(tutti_sequential_add(t->net, &tutti_linear_layer, &layer, NULL));
+    }
+    TUTTI_CHECK(tutti_optim_create(t->ctx, &tutti_adamw, NULL, &t->opt));
+    TUTTI_CHECK(tutti_optim_add_module(t->opt, t->net, NULL, NULL));
+    return tutti_ddp_create(t->ctx, t->net, group, &job->options, &t->ddp);
+}
+
+static void close_training(trained_t *t)
+{
+    tutti_ddp_release(t->ddp);
+    tutti_optim_release(t->opt);
+    tutti_module_release(t->net);
+    tutti_context_release(t->ctx);
+}
+
+static tutti_status_t compute(const trained_t *t)
+{
+    tutti_scope_t *s;
+    TUTTI_CHECK(tutti_scope_open(t->ctx, &s));
+    tutti_tensor_t *x = tutti_uniform(s, TUTTI_F32, TUTTI_SHAPE(2, SIDE), -1, 1);
+    x = tutti_ddp_forward(s, t->ddp, x);
+    (void)tutti_backward(s, tutti_mean(s, tutti_square(s, x)));
+    return tutti_scope_close(s);
+}
+
+static tutti_status_t step(const trained_t *t, int number)
+{
+    tutti_context_set_step(t->ctx, number);
+    while (tutti_ddp_next_shard(t->ddp, t->ctx)) {
+        TUTTI_CHECK(compute(t));
+    }
+    TUTTI_CHECK(tutti_ddp_finish(t->ddp));
+    return tutti_optim_step(t->opt);
+}
+
+static void expect_plan(tt_member_t *m, const trained_t *t)
+{
+    tutti_sharded_plan_t plan = {0};
+    int first, count;
+    tutti_ddp_local_shards(t->ddp, &first, &count);
+    const tutti_status_t status = tutti_ddp_plan(t->ddp, &plan);
+    TT_EXPECT(m, status == (count > 0 ? TUTTI_OK : TUTTI_ERR_STATE));
+    TT_EXPECT(m, status < 0 || tutti_sharded_check(&plan) == TUTTI_OK);
+    tutti_sharded_plan_release(&plan);
+}
+
+/* Written while it is summoned, in memory of each rank's own. */
+static tutti_status_t double_all(const trained_t *t)
+{
+    TUTTI_CHECK(tutti_ddp_summon(t->ddp, NULL, true));
+    tutti_tensor_t *x = tutti_module_find(t->net, "0.weight");
+    float *values = x != NULL ? tutti_tensor_data(x) : NULL;
+    for (int64_t i = 0; values != NULL && i < (int64_t)SIDE * SIDE; i++) {
+        values[i] *= 2;
+    }
+    return tutti_ddp_dismiss(t->ddp);
+}
+
+static void train(tt_member_t *m)
+{
+    job_t *job = m->user;
+    trained_t t = {0};
+    TT_EXPECT(m, open_training(m->group, job, &t) == TUTTI_OK);
+    if (t.ddp != NULL) {
+        TT_EXPECT(m, strcmp(tutti_ddp_stats(t.ddp).unit_source, job->source) == 0);
+        for (int i = 0; i < STEPS; i++) {
+            TT_EXPECT(m, step(&t, i) == TUTTI_OK);
+            TT_EXPECT(m, i > 0 || job->is_lean || double_all(&t) == TUTTI_OK);
+        }
+        if (job->options.stage == 3) {
+            expect_plan(m, &t);
+        }
+        TT_EXPECT(m, tutti_ddp_digest(t.ddp, job->digests[m->rank]) == TUTTI_OK);
+        job->memory[m->rank] = tutti_ddp_memory(t.ddp, t.opt);
+    }
+    close_training(&t);
+}
+
+/* Rank 1 goes away in the middle of a step: nobody waits for it. */
+static void fail_in_a_step(tt_member_t *m)
+{
+    job_t *job = m->user;
+    trained_t t = {0};
+    TT_EXPECT(m, open_training(m->group, job, &t) == TUTTI_OK);
+    TT_EXPECT(m, step(&t, 0) == TUTTI_OK);
+    TT_EXPECT(m, tutti_ddp_next_shard(t.ddp, t.ctx));
+    if (m->rank != 1) {
+        (void)compute(&t);
+        TT_EXPECT(m, tutti_ddp_finish(t.ddp) < 0);
+    }
+    close_training(&t); /* of rank 1: in the middle of a step */
+}
+
+static void run_member(tt_peer_t *self, void (*body)(tt_member_t *m))
+{
+    job_t *job = self->team->user;
+    const tt_group_options_t options = {.name = "world",
+                                        .rank = self->rank,
+                                        .size = self->size,
+                                        .store = job->store,
+                                        .timeout_ms = TIMEOUT_MS,
+                                        .peers = self->peers};
+    tt_member_t m = {.rank = self->rank, .size = self->size, .user = job};
+    TT_EXPECT_PEER(self, tt_group_create(&options, &m.group) == TUTTI_OK);
+    if (m.group != NULL) {
+        body(&m);
+        tutti_group_release(m.group);
+    }
+    if (m.failure[0] != 0) {
+        snprintf(self->failure, sizeof self->failure, "%.800s", m.failure);
+    }
+}
+
+static void run_rank(tt_peer_t *self)
+{
+    const job_t *job = self->team->user;
+    run_member(self, job->has_failing ? fail_in_a_step : train);
+}
+
+static void run(const char *shape, job_t *job)
+{
+    char names[RANKS_MAX][2] = {{0}};
+    tt_peers_team_t team = {.size = (int)strlen(shape), .body = run_rank, .user = job};
+    for (int rank = 0; rank < team.size; rank++) {
+        names[rank][0] = shape[rank];
+        team.hosts[rank] = names[rank];
+    }
+    assert_int_equal(tutti_store_hash_create(&job->store), TUTTI_OK);
+    tt_log_set_sink(tt_team_ignore_log, NULL);
+    tt_run_peers(&team);
+    tt_log_set_sink(NULL, NULL);
+    tutti_store_release(job->store);
+    assert_int_equal(tt_alloc_stats().blocks, 0);
+}
+
+static const tutti_ddp_units_t BY_LAYER = {.kind = "linear"};
+
+static void hosts_have_the_bits_of_stage_0(void **state)
+{
+    (void)state;
+    tt_needs_shared_memory("ranks of a host share what they gather");
+    job_t want = {.options = {.shards = 4}, .source = ""};
+    run("a", &want);
+    static const char *const shapes[] = {"abab", "aab"};
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        job_t got = {.options = {.stage = 3, .units = BY_LAYER, .shards = 4, .prefetch = (int)i},
+                     .source = "host"};
+        run(shapes[i], &got);
+        for (size_t rank = 0; rank < strlen(shapes[i]); rank++) {
+            assert_string_equal(got.digests[rank], want.digests[0]);
+        }
+    }
+}
+
+static void sixteen_bits_and_small_parameters_go_the_same_way(void **state)
+{
+    (void)state;
+    tt_needs_shared_memory("ranks of a host share what they gather");
+    const tutti_ddp_options_t options = {.shards = 4, .param_dtype = TUTTI_BF16};
+    job_t want = {.options = options, .source = ""}, got = {.options = options, .source = "host"};
+    got.options.stage = 3;
+    got.options.units = BY_LAYER;
+    got.options.persistence_bytes = 4096;
+    got.options.keep_after_forward = true;
+    run("a", &want);
+    run("aabb", &got);
+    for (int rank = 0; rank < 4; rank++) {
+        assert_string_equal(got.digests[rank], want.digests[0]);
+    }
+}
+
+/* Of two hosts with two ranks each a rank gets half of what the other host has; alone it would be
+ * told three slices of four. */
+static void a_host_gets_what_it_lacks_once(void **state)
+{
+    (void)state;
+    tt_needs_shared_memory("ranks of a host share what they gather");
+    job_t once = {.options = {.stage = 3, .units = BY_LAYER}, .source = "host", .is_lean = true};
+    job_t each = {.options = {.stage = 3, .units = BY_LAYER}, .source = "gather", .is_lean = true};
+    run("aabb", &once);
+    setenv("TUTTI_SHARED_PARAMETERS", "0", 1);
+    run("aabb", &each);
+    unsetenv("TUTTI_SHARED_PARAMETERS");
+    int64_t got = 0, gathered = 0, lacked = 0;
+    size_t peak = 0, alone = 0;
+    for (int rank = 0; rank < 4; rank++) {
+        got += once.memory[rank].gathered_bytes;
+        gathered += each.memory[rank].gathered_bytes;
+        lacked += once.memory[rank].gathered_bytes * (rank < 2);
+        peak += once.memory[rank].peak_unit_bytes;
+        alone += each.memory[rank].peak_unit_bytes;
+    }
+    /* all ranks' parts of what their hosts lack, a half; and each three quarters of everything */
+    assert_int_equal(3 * got, gathered);
+    assert_true(lacked > 0 && peak < alone);
+}
+
+static void nobody_waits_for_who_goes(void **state)
+{
+    (void)state;
+    tt_needs_shared_memory("ranks of a host share what they gather");
+    job_t job = {.options = {.stage = 3, .units = BY_LAYER}, .source = "host", .has_failing = true};
+    run("aabb", &job);
+}
+
+int main(void)
+{
+    setenv("TUTTI_KEY_FILE", TUTTI_BINARY_DIR "/tests.key", 1);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hosts_have_the_bits_of_stage_0),
+        cmocka_unit_test(sixteen_bits_and_small_parameters_go_the_same_way),
+        cmocka_unit_test(a_host_gets_what_it_lacks_once),
+        cmocka_unit_test(nobody_waits_for_who_goes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,587 @@
+/* A plan runs with a clock: the rank whose clock is behind goes on until it has to wait.
+ *
+ *     computing  |── forward 1 ──|········|── forward 2 ──|      waits for the gather of unit 2
+ *     wire            |──── gather 2 ────|── gather 3 ──|
+ *
+ * A collective begins when all its ranks have come to it and their wires are free, and takes the
+ * latency and the time of what a rank sends, N (ranks − 1) / ranks bytes.
+ *
+ * As in the reducer (reducer_memory.c) who fills one bucket more than may be under way waits for
+ * the oldest, but not for ever: ranks with fewer shards would wait for those that wait for them.
+ */
+#include <math.h>
+
+#include "core/base/alloc.h"
+#include "core/base/integers.h"
+#include "parallel/ddp/sharded_row.h"
+#include "parallel/reduce/reducer.h"
+
+/* A collective. */
+typedef struct {
+    int posted; /* ranks that have come to it */
+    bool is_done;
+    double ready, begin, end;
+} transfer_t;
+
+typedef struct {
+    double clock, compute, wire, wire_free;
+    int at, gathers, scatters; /* the next action; collectives that it has come to */
+    bool is_posted;            /* the action's */
+    bool is_impatient;         /* waits for no bucket any more */
+    bool is_held_back;         /* what it waits for is a bucket */
+    bool has_stepped;          /* what comes is kept */
+    bool wants_start;          /* what it waits for is that all have come */
+    const transfer_t *waits;
+    transfer_t **coming; /* [units] gathers */
+    bool *is_wanted;     /* [buckets] a gradient has come */
+    size_t unit_bytes, peak_unit_bytes, peak_gradient_bytes;
+    double sent_bytes;
+} rank_t;
+
+typedef struct {
+    const tutti_sharded_plan_t *plan;
+    const tutti_sharded_options_t *o;
+    tutti_sharded_costs_t costs;
+    int size, gather_count;         /* ranks of a row; gathers of each */
+    transfer_t *gathers, *scatters; /* [rows × gather_count], [buckets] */
+    transfer_t publish;
+    rank_t *ranks;
+    int *heap; /* [ranks] that can go on, the one with the least clock on top */
+    int heap_count;
+    bool announces;
+    tutti_sharded_span_t **spans;
+} walk_t;
+
+/* ---- who is next ----------------------------------------------------------------------------- */
+
+/* Ranks with the same clock go on side by side. */
+static bool is_before(const walk_t *w, int a, int b)
+{
+    const rank_t *x = &w->ranks[a], *y = &w->ranks[b];
+    if (x->clock < y->clock || x->clock > y->clock) {
+        return x->clock < y->clock;
+    }
+    return x->at != y->at ? x->at < y->at : a < b;
+}
+
+static void swap(walk_t *w, int a, int b)
+{
+    const int rank = w->heap[a];
+    w->heap[a] = w->heap[b];
+    w->heap[b] = rank;
+}
+
+static void push(walk_t *w, int rank)
+{
+    int at = w->heap_count++;
+    w->heap[at] = rank;
+    while (at > 0 && is_before(w, w->heap[at], w->heap[(at - 1) / 2])) {
+        swap(w, at, (at - 1) / 2);
+        at = (at - 1) / 2;
+    }
+}
+
+static int pop(walk_t *w)
+{
+    const int top = w->heap[0];
+    int at = 0;
+    w->heap[0] = w->heap[--w->heap_count];
+    for (;;) {
+        int least = at;
+        for (int child = 2 * at + 1; child <= 2 * at + 2 && child < w->heap_count; child++) {
+            least = is_before(w, w->heap[child], w->heap[least]) ? child : least;
+        }
+        if (least == at) {
+            return top;
+        }
+        swap(w, at, least);
+        at = least;
+    }
+}
+
+/* ---- collectives ----------------------------------------------------------------------------- */
+
+/* Of ranks [first, first + count), of so many bytes. */
+typedef struct {
+    transfer_t *transfer;
+    int first, count;
+    double bytes;
+} post_t;
+
+static void wake(walk_t *w, int index, const transfer_t *transfer)
+{
+    rank_t *rank = &w->ranks[index];
+    if (rank->waits == transfer) {
+        const double until = rank->wants_start ? transfer->ready + w->costs.latency : transfer->end;
+        rank->clock = fmax(rank->clock, until);
+        rank->waits = NULL;
+        push(w, index);
+    }
+}
+
+static void carry(walk_t *w, const post_t *post)
+{
+    transfer_t *t = post->transfer;
+    const double sent = post->bytes * (post->count - 1) / post->count,
+                 rate = w->costs.bytes_per_second,
+                 seconds = post->count > 1 ? w->costs.latency + (rate > 0 ? sent / rate : 0) : 0;
+    t->begin = t->ready;
+    for (int i = 0; i < post->count; i++) {
+        t->begin = fmax(t->begin, w->ranks[post->first + i].wire_free);
+    }
+    t->end = t->begin + seconds;
+    t->is_done = true;
+    for (int i = 0; i < post->count; i++) {
+        rank_t *rank = &w->ranks[post->first + i];
+        rank->wire_free = t->end;
+        rank->wire += seconds;
+        rank->sent_bytes += sent;
+        wake(w, post->first + i, t);
+    }
+}
+
+/* A rank comes to a collective. */
+static void come(walk_t *w, int index, const post_t *post)
+{
+    transfer_t *t = post->transfer;
+    t->ready = fmax(t->ready, w->ranks[index].clock);
+    if (++t->posted == post->count) {
+        carry(w, post);
+    }
+}
+
+/* Whether a rank need not wait any more. */
+static bool is_over(rank_t *rank, const transfer_t *transfer)
+{
+    if (transfer != NULL && !transfer->is_done) {
+        rank->waits = transfer;
+        rank->wants_start = rank->is_held_back = false;
+        return false;
+    }
+    rank->clock = transfer != NULL ? fmax(rank->clock, transfer->end) : rank->clock;
+    return true;
+}
+
+/* ---- gathers --------------------------------------------------------------------------------- */
+
+static bool is_gathered(const walk_t *w, int unit)
+{
+    return w->size > 1 && !w->o->is_shared && w->o->units[unit].bytes > 0;
+}
+
+/* Beside what is kept. */
+static size_t memory_of(const walk_t *w, const rank_t *rank, int unit)
+{
+    const tutti_sharded_unit_t *u = &w->o->units[unit];
+    return is_gathered(w, unit) && !tt_sharded_is_resident(u) && !rank->has_stepped ? u->bytes : 0;
+}
+
+static size_t bytes_of(const walk_t *w, const rank_t *rank, int unit)
+{
+    const tutti_sharded_unit_t *u = &w->o->units[unit];
+    return rank->has_stepped && u->kept_bytes > 0 ? u->kept_bytes : u->bytes;
+}
+
+static bool gather(walk_t *w, int index, int unit)
+{
+    rank_t *rank = &w->ranks[index];
+    if (!is_gathered(w, unit)) {
+        return true;
+    }
+    if (!rank->is_posted) {
+        const int row = index / w->size;
+        transfer_t *t =
+            &w->gathers[(size_t)row * (size_t)w->gather_count + (size_t)rank->gathers++];
+        rank->is_posted = true;
+        rank->coming[unit] = t;
+        rank->unit_bytes += memory_of(w, rank, unit);
+        rank->peak_unit_bytes = tt_max_size(rank->peak_unit_bytes, rank->unit_bytes);
+        come(w, index, &(post_t){t, row * w->size, w->size, (double)bytes_of(w, rank, unit)});
+        if (w->announces) {
+            rank->clock = t->is_done ? fmax(rank->clock, t->ready + w->costs.latency) : rank->clock;
+            rank->waits = t->is_done ? NULL : t;
+            rank->wants_start = true;
+            rank->is_held_back = false;
+        }
+    }
+    return rank->waits == NULL;
+}
+
+/* What is coming ends first. */
+static bool release(const walk_t *w, rank_t *rank, int unit)
+{
+    if (!is_over(rank, rank->coming[unit])) {
+        return false;
+    }
+    rank->coming[unit] = NULL;
+    rank->unit_bytes -= memory_of(w, rank, unit);
+    return true;
+}
+
+/* ---- buckets --------------------------------------------------------------------------------- */
+
+static bool is_under_way(const walk_t *w, const rank_t *rank, int bucket)
+{
+    const transfer_t *t = &w->scatters[bucket];
+    return bucket < rank->scatters && !(t->is_done && t->end <= rank->clock);
+}
+
+static void count_gradients(const walk_t *w, rank_t *rank)
+{
+    size_t bytes = 0;
+    for (int b = 0; b < w->o->bucket_count; b++) {
+        const bool is_there =
+            rank->is_wanted[b] && (b >= rank->scatters || is_under_way(w, rank, b));
+        bytes += is_there || w->o->stage < 2 ? w->o->buckets[b].bytes : 0;
+    }
+    rank->peak_gradient_bytes = tt_max_size(rank->peak_gradient_bytes, bytes);
+}
+
+static bool hold_back(const walk_t *w, rank_t *rank)
+{
+    while (!rank->is_impatient && w->o->stage >= 2) {
+        int count = 0, oldest = -1;
+        for (int b = rank->scatters; b-- > 0;) {
+            if (is_under_way(w, rank, b)) {
+                oldest = b;
+                count++;
+            }
+        }
+        if (count < TT_REDUCER_UNDER_WAY_MAX) {
+            return true;
+        }
+        if (!is_over(rank, &w->scatters[oldest])) {
+            rank->is_held_back = true;
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool want(const walk_t *w, rank_t *rank, int bucket)
+{
+    if (!rank->is_wanted[bucket]) {
+        if (!hold_back(w, rank)) {
+            return false;
+        }
+        rank->is_wanted[bucket] = true;
+        count_gradients(w, rank);
+    }
+    return true;
+}
+
+static bool want_all_of(const walk_t *w, rank_t *rank, int unit)
+{
+    for (int b = 0; b < w->o->bucket_count; b++) {
+        if (w->o->buckets[b].unit == unit && !want(w, rank, b)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool scatter(walk_t *w, int index, int bucket)
+{
+    rank_t *rank = &w->ranks[index];
+    const double bytes = (double)w->o->buckets[bucket].bytes;
+    if (!want(w, rank, bucket)) {
+        return false;
+    }
+    rank->scatters++;
+    come(w, index,
+         &(post_t){&w->scatters[bucket], 0, w->o->ranks, w->o->stage == 0 ? 2 * bytes : bytes});
+    return true;
+}
+
+static bool finish(const walk_t *w, rank_t *rank)
+{
+    for (int b = 0; b < w->o->bucket_count; b++) {
+        if (!is_over(rank, &w->scatters[b])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Of all parameters, or of what other rows have of a rank's slices. */
+static double published_bytes(const tutti_sharded_options_t *o)
+{
+    double bytes = 0;
+    for (int u = 0; u < o->unit_count; u++) {
+        bytes += (double)o->units[u].bytes;
+    }
+    return o->stage == 1 || o->stage == 2 ? bytes
+           : o->rows > 1                  ? bytes * (o->rows - 1) / (o->ranks - 1)
+                                          : 0;
+}
+
+static bool publish(walk_t *w, int index)
+{
+    rank_t *rank = &w->ranks[index];
+    const double bytes = published_bytes(w->o);
+    rank->has_stepped = true;
+    if (bytes > 0 && !rank->is_posted) {
+        rank->is_posted = true;
+        come(w, index, &(post_t){&w->publish, 0, w->o->ranks, bytes});
+    }
+    return bytes <= 0 || is_over(rank, &w->publish);
+}
+
+/* ---- a rank ---------------------------------------------------------------------------------- */
+
+static bool compute(rank_t *rank, double seconds, tutti_sharded_span_t *span)
+{
+    span->begin = rank->clock;
+    rank->clock += seconds;
+    rank->compute += seconds;
+    span->end = rank->clock;
+    return true;
+}
+
+/* The next action; false: the rank waits, and comes back to it. */
+static bool act(walk_t *w, int index)
+{
+    rank_t *rank = &w->ranks[index];
+    const tutti_sharded_action_t *action = &w->plan->rows[index].actions[rank->at];
+    tutti_sharded_span_t *span = &w->spans[index][rank->at];
+    const tutti_sharded_unit_t *unit = &w->o->units[action->index];
+    switch (action->kind) {
+    case TUTTI_SHARDED_GATHER:
+        return gather(w, index, action->index);
+    case TUTTI_SHARDED_RELEASE:
+        return release(w, rank, action->index);
+    case TUTTI_SHARDED_FORWARD:
+    case TUTTI_SHARDED_UNSHARD:
+        return is_over(rank, rank->coming[action->index]);
+    case TUTTI_SHARDED_FORWARD_END:
+        return compute(rank, unit->forward, span);
+    case TUTTI_SHARDED_BACKWARD:
+        return is_over(rank, rank->coming[action->index]) && want_all_of(w, rank, action->index) &&
+               compute(rank, unit->backward, span);
+    case TUTTI_SHARDED_SCATTER:
+        return scatter(w, index, action->index);
+    case TUTTI_SHARDED_FINISH:
+        return finish(w, rank);
+    case TUTTI_SHARDED_STEP:
+        return compute(rank, w->costs.step, span);
+    case TUTTI_SHARDED_PUBLISH:
+        return publish(w, index);
+    default:
+        return true;
+    }
+}
+
+/* Until it waits, has ended, or is no longer the one that is behind. */
+static void go_on(walk_t *w, int index)
+{
+    rank_t *rank = &w->ranks[index];
+    const tutti_sharded_row_t *row = &w->plan->rows[index];
+    while (rank->at < row->count) {
+        if (w->heap_count > 0 && is_before(w, w->heap[0], index)) {
+            push(w, index);
+            return;
+        }
+        if (!act(w, index)) {
+            return;
+        }
+        rank->at++;
+        rank->is_posted = false;
+    }
+}
+
+/* Nobody can go on: somebody waits for a bucket no longer. */
+static bool lose_patience(walk_t *w)
+{
+    for (int r = 0; r < w->o->ranks; r++) {
+        rank_t *rank = &w->ranks[r];
+        if (rank->waits != NULL && rank->is_held_back) {
+            rank->waits = NULL;
+            rank->is_impatient = true;
+            rank->clock += 1e-3 * TT_REDUCER_PATIENCE_MS;
+            push(w, r);
+            return true;
+        }
+    }
+    return false;
+}
+
+static tutti_status_t check_ended(const walk_t *w)
+{
+    for (int r = 0; r < w->o->ranks; r++) {
+        const tutti_sharded_row_t *row = &w->plan->rows[r];
+        char text[128];
+        if (w->ranks[r].at < row->count) {
+            (void)tutti_sharded_action_text(w->plan, &row->actions[w->ranks[r].at], text,
+                                            sizeof text);
+            return TT_FAIL(TUTTI_ERR_ARG,
+                           "sharded_plan: rank %d waits for ever in action %d (%s): other ranks do "
+                           "not come to what it waits for",
+                           r, w->ranks[r].at, text);
+        }
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t run(walk_t *w)
+{
+    for (int r = 0; r < w->o->ranks; r++) {
+        push(w, r);
+    }
+    do {
+        while (w->heap_count > 0) {
+            go_on(w, pop(w));
+        }
+    } while (lose_patience(w));
+    return check_ended(w);
+}
+
+/* ---- what is found --------------------------------------------------------------------------- */
+
+static int count_of(const tutti_sharded_row_t *row, tutti_sharded_kind_t kind)
+{
+    int count = 0;
+    for (int i = 0; i < row->count; i++) {
+        count += row->actions[i].kind == kind;
+    }
+    return count;
+}
+
+/* When collectives were on the wire. */
+static void mark_collectives(const walk_t *w, int index)
+{
+    const tutti_sharded_row_t *row = &w->plan->rows[index];
+    const transfer_t *gathers = w->gathers + (size_t)(index / w->size) * (size_t)w->gather_count;
+    for (int i = 0; i < row->count; i++) {
+        const tutti_sharded_kind_t kind = row->actions[i].kind;
+        const int of = row->actions[i].index;
+        const bool is_gather = kind == TUTTI_SHARDED_GATHER && is_gathered(w, of);
+        const transfer_t *t = is_gather                       ? gathers++
+                              : kind == TUTTI_SHARDED_SCATTER ? &w->scatters[of]
+                              : kind == TUTTI_SHARDED_PUBLISH ? &w->publish
+                                                              : NULL;
+        if (t != NULL) {
+            w->spans[index][i] = (tutti_sharded_span_t){t->begin, t->end};
+        }
+    }
+}
+
+static void sum_up(const walk_t *w, tutti_sharded_simulation_t *out)
+{
+    double sent = 0;
+    out->ranks = w->o->ranks;
+    out->spans = w->spans;
+    for (int r = 0; r < w->o->ranks; r++) {
+        const rank_t *rank = &w->ranks[r];
+        mark_collectives(w, r);
+        out->time = fmax(out->time, rank->clock);
+        out->compute = fmax(out->compute, rank->compute);
+        out->wire = fmax(out->wire, rank->wire);
+        out->peak_unit_bytes = tt_max_size(out->peak_unit_bytes, rank->peak_unit_bytes);
+        out->peak_gradient_bytes = tt_max_size(out->peak_gradient_bytes, rank->peak_gradient_bytes);
+        sent += rank->sent_bytes;
+    }
+    out->exposed = out->time - out->compute;
+    out->sent_bytes = (int64_t)llround(sent / w->o->ranks);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static tutti_status_t open_spans(walk_t *w)
+{
+    const size_t ranks = (size_t)w->o->ranks;
+    size_t actions = 0;
+    for (size_t r = 0; r < ranks; r++) {
+        actions += (size_t)w->plan->rows[r].count;
+    }
+    w->spans =
+        tt_alloc(ranks * sizeof *w->spans + actions * sizeof **w->spans + 1, "sharded spans");
+    TT_TRY_ALLOC(w->spans);
+    tutti_sharded_span_t *next = (void *)(w->spans + ranks);
+    for (size_t r = 0; r < ranks; r++) {
+        w->spans[r] = next;
+        next += w->plan->rows[r].count;
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t open_walk(walk_t *w)
+{
+    const size_t ranks = (size_t)w->o->ranks, units = (size_t)w->o->unit_count,
+                 buckets = (size_t)w->o->bucket_count, rows = ranks / (size_t)w->size;
+    TT_TRY(open_spans(w));
+    w->gathers = tt_alloc_array(rows * (size_t)w->gather_count + 1, sizeof *w->gathers, "sharded");
+    TT_TRY_ALLOC(w->gathers);
+    w->scatters = tt_alloc_array(buckets + 1, sizeof *w->scatters, "sharded");
+    TT_TRY_ALLOC(w->scatters);
+    w->heap = tt_alloc_array(ranks, sizeof *w->heap, "sharded");
+    TT_TRY_ALLOC(w->heap);
+    w->ranks = tt_alloc_array(ranks, sizeof *w->ranks, "sharded");
+    TT_TRY_ALLOC(w->ranks);
+    for (size_t r = 0; r < ranks; r++) {
+        w->ranks[r].coming = tt_alloc_array(units, sizeof(transfer_t *), "sharded");
+        TT_TRY_ALLOC(w->ranks[r].coming);
+        w->ranks[r].is_wanted = tt_alloc_array(buckets + 1, sizeof(bool), "sharded");
+        TT_TRY_ALLOC(w->ranks[r].is_wanted);
+    }
+    return TUTTI_OK;
+}
+
+static void close_walk(walk_t *w)
+{
+    for (int r = 0; w->ranks != NULL && r < w->o->ranks; r++) {
+        tt_free(w->ranks[r].coming);
+        tt_free(w->ranks[r].is_wanted);
+    }
+    tt_free(w->ranks);
+    tt_free(w->heap);
+    tt_free(w->scatters);
+    tt_free(w->gathers);
+}
+
+static tutti_status_t check_costs(const tutti_sharded_costs_t *costs)
+{
+    const double all[] = {costs->bytes_per_second, costs->latency, costs->step};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        if (!isfinite(all[i]) || all[i] < 0) {
+            return TT_FAIL(TUTTI_ERR_ARG, "sharded_simulate: a cost of %g: want 0 or more", all[i]);
+        }
+    }
+    return TUTTI_OK;
+}
+
+tutti_status_t tutti_sharded_simulate(const tutti_sharded_plan_t *plan,
+                                      const tutti_sharded_costs_t *costs,
+                                      tutti_sharded_simulation_t *out)
+{
+    TT_WANT("sharded_simulate", plan);
+    TT_WANT("sharded_simulate", out);
+    const tutti_sharded_options_t *o = &plan->options;
+    walk_t w = {.plan = plan, .o = o, .size = o->ranks / o->rows};
+    w.costs = costs != NULL ? *costs : w.costs;
+    w.announces = w.size > 1 && o->stage == 3 && !o->is_shared && o->shards % o->ranks != 0;
+    TT_TRY(check_costs(&w.costs));
+    for (int r = 0; r < o->ranks; r++) {
+        const int gathers = count_of(&plan->rows[r], TUTTI_SHARDED_GATHER);
+        w.gather_count = gathers > w.gather_count ? gathers : w.gather_count;
+    }
+    tutti_status_t status = open_walk(&w);
+    if (status >= 0) {
+        status = run(&w);
+    }
+    if (status >= 0) {
+        *out = (tutti_sharded_simulation_t){0};
+        sum_up(&w, out);
+    } else {
+        tt_free(w.spans);
+    }
+    close_walk(&w);
+    return status;
+}
+
+void tutti_sharded_simulation_release(tutti_sharded_simulation_t *simulation)
+{
+    if (simulation != NULL) {
+        tt_free(simulation->spans);
+        *simulation = (tutti_sharded_simulation_t){0};
+    }
+}

@@ -1,0 +1,279 @@
+/* Optimistic steps: weights, scale and norms have the bits of unscaling, clipping and stepping one
+ * after the other, whether steps are undone always, sometimes or never; and what is refused. */
+#include "parallel/pipeline/pipeline_testing.h"
+
+#include <math.h>
+#include <tutti/ddp.h>
+
+enum { STEPS = 6 };
+
+typedef struct {
+    const char *model, *schedule;
+    const tutti_optim_ops_t *kind;
+    double max_norm, norm_type;
+    bool scales;
+    double scale; /* in the beginning */
+    bool is_optimistic;
+    /* what came of it */
+    char digest[TUTTI_DIGEST_BYTES], first[TUTTI_DIGEST_BYTES];
+    tutti_pipeline_verdict_t verdicts[STEPS];
+    double evaluated, last_scale;
+    int clipped, skipped;
+} job_t;
+
+typedef struct {
+    tt_training_t training;
+    tt_trainer_t t;
+    tutti_scaler_t *scaler;
+} set_t;
+
+static tutti_status_t open_set(set_t *set, const job_t *job, tutti_group_t *group)
+{
+    const tutti_scaler_options_t scaling = {
+        .group = group, .init_scale = job->scale, .growth_interval = 2, .growth_factor = 4};
+    *set =
+        (set_t){.training = {.model = job->model, .schedule = job->schedule, .micro_batches = 4}};
+    tt_trainer_t *t = &set->t;
+    TT_TRY(job->scales ? tutti_scaler_create(&scaling, &set->scaler) : TUTTI_OK);
+    set->training.scaler = set->scaler;
+    const tutti_pipeline_run_options_t run = tt_run_options(&set->training);
+    TT_TRY(tt_open_contexts(t, &set->training, 0));
+    TT_TRY(tt_make_model(t->maker, job->model, &t->net));
+    TT_TRY(tutti_pipeline_create(t->ctx, t->net, group, &run, &t->pipeline));
+    TT_TRY(tutti_optim_create(t->ctx, job->kind, NULL, &t->opt));
+    TT_TRY(tutti_optim_add_module(t->opt, t->net, NULL, NULL));
+    const tutti_pipeline_validation_t o = {
+        .max_norm = job->max_norm, .norm_type = job->norm_type, .scaler = set->scaler};
+    return job->is_optimistic ? tutti_pipeline_post_validate(t->pipeline, t->opt, &o) : TUTTI_OK;
+}
+
+static void close_set(set_t *set)
+{
+    tt_trainer_close(&set->t);
+    tutti_scaler_release(set->scaler);
+}
+
+/* One after the other. */
+static tutti_status_t step_plainly(set_t *set, const job_t *job, tutti_pipeline_verdict_t *verdict)
+{
+    tutti_optim_t *opt = set->t.opt;
+    const double most = job->max_norm > 0 ? job->max_norm : INFINITY;
+    TT_TRY(set->scaler != NULL ? tutti_scaler_unscale(set->scaler, opt) : TUTTI_OK);
+    TT_TRY(tutti_clip_grad_norm(opt, most, job->norm_type, &verdict->norm));
+    TT_TRY(set->scaler != NULL ? tutti_scaler_step(set->scaler, opt, &verdict->was_skipped)
+                               : tutti_optim_step(opt));
+    verdict->was_clipped = !verdict->was_skipped && verdict->norm + 1e-6 > most;
+    verdict->norm = verdict->was_skipped ? INFINITY : verdict->norm;
+    tutti_optim_zero_grad(opt);
+    return set->scaler != NULL ? tutti_scaler_update(set->scaler) : TUTTI_OK;
+}
+
+static tutti_status_t step(set_t *set, const job_t *job, int number,
+                           tutti_pipeline_verdict_t verdicts[STEPS])
+{
+    tutti_scope_t *s;
+    tutti_tensor_t *x, *y;
+    double *loss = job->is_optimistic ? NULL : &verdicts[number].loss;
+    TT_TRY(tutti_scope_open(set->t.ctx, &s));
+    tt_make_batch(s, &set->training, number, &x, &y);
+    tutti_optim_set_lr(set->t.opt, 1e-2 / (number + 1)); /* a step is made again by its own rate */
+    tutti_status_t status =
+        tutti_pipeline_step(set->t.pipeline, &(tutti_pipeline_batch_t){&x, 1, &y, 1}, loss);
+    status = status < 0 || job->is_optimistic ? status : step_plainly(set, job, &verdicts[number]);
+    const tutti_status_t closed = tutti_scope_close(s);
+    return status < 0 ? status : closed;
+}
+
+static tutti_status_t train(set_t *set, job_t *job)
+{
+    for (int i = 0; i < STEPS; i++) {
+        TT_TRY(step(set, job, i, job->verdicts));
+        if (job->is_optimistic && i % 2 == 1) { /* the verdict of others comes with the next step */
+            TT_TRY(tutti_pipeline_validate(set->t.pipeline, &job->verdicts[i]));
+        }
+        job->clipped += job->verdicts[i].was_clipped;
+        job->skipped += job->verdicts[i].was_skipped;
+    }
+    TT_TRY(tt_evaluate(&set->t, &set->training, &job->evaluated));
+    job->last_scale = set->scaler == NULL ? 0 : tutti_scaler_get_state(set->scaler).scale;
+    return tutti_pipeline_digest(set->t.pipeline, job->digest);
+}
+
+static void train_alone(tt_member_t *m)
+{
+    set_t set;
+    TT_EXPECT(m, open_set(&set, m->user, m->group) == TUTTI_OK);
+    TT_EXPECT(m, train(&set, m->user) == TUTTI_OK);
+    close_set(&set);
+}
+
+static void train_member(tt_member_t *m)
+{
+    set_t set;
+    const job_t *want = m->user;
+    job_t got = {.model = want->model,
+                 .schedule = want->schedule,
+                 .kind = want->kind,
+                 .max_norm = want->max_norm,
+                 .norm_type = want->norm_type,
+                 .scales = want->scales,
+                 .scale = want->scale,
+                 .is_optimistic = true};
+    TT_EXPECT(m, open_set(&set, &got, m->group) == TUTTI_OK);
+    TT_EXPECT(m, train(&set, &got) == TUTTI_OK);
+    TT_EXPECT(m, strcmp(got.digest, want->digest) == 0);
+    TT_EXPECT(m, memcmp(&got.evaluated, &want->evaluated, sizeof got.evaluated) == 0);
+    TT_EXPECT(m, got.last_scale == want->last_scale);
+    for (int i = 1; i < STEPS; i += 2) {
+        TT_EXPECT(m, got.verdicts[i].loss == want->verdicts[i].loss);
+        TT_EXPECT(m, got.verdicts[i].norm == want->verdicts[i].norm);
+        TT_EXPECT(m, got.verdicts[i].was_clipped == want->verdicts[i].was_clipped);
+        TT_EXPECT(m, got.verdicts[i].was_skipped == want->verdicts[i].was_skipped);
+    }
+    close_set(&set);
+}
+
+static job_t expect_plain_bits(job_t job, int ranks)
+{
+    tt_team_expect(1, 0, train_alone, &job);
+    tt_team_expect(ranks, 0, train_member, &job);
+    return job;
+}
+
+static void steps_are_undone_never_sometimes_and_always(void **state)
+{
+    (void)state;
+    const tutti_optim_ops_t *const kinds[] = {&tutti_sgd, &tutti_adamw, &tutti_lamb};
+    static const char *const models[] = {"mlp", "tied", "skip"};
+    static const char *const schedules[] = {"1f1b", "zb-h1", "zb-v"};
+    bool has_some = false;
+    for (int i = 0; i < 3; i++) {
+        for (int ranks = 1; ranks <= 3; ranks++) {
+            const job_t base = {.model = models[i],
+                                .kind = kinds[(i + ranks) % 3],
+                                .schedule = ranks == 3 && i == 2 ? "gpipe" : schedules[i],
+                                .norm_type = ranks == 2 ? INFINITY : 2};
+            job_t job = base;
+            job = expect_plain_bits(job, ranks == 3 && i == 2 ? 2 : ranks);
+            assert_int_equal(job.clipped, 0);
+            double most = 0, least = INFINITY;
+            for (int k = 0; k < STEPS; k++) {
+                most = fmax(most, job.verdicts[k].norm);
+                least = fmin(least, job.verdicts[k].norm);
+            }
+            job = base;
+            job.max_norm = least / 8;
+            assert_int_equal(expect_plain_bits(job, ranks == 3 && i == 2 ? 2 : ranks).clipped,
+                             STEPS);
+            job.max_norm = (most + least) / 2;
+            const int some = expect_plain_bits(job, ranks == 3 && i == 2 ? 2 : ranks).clipped;
+            has_some |= some > 0 && some < STEPS;
+        }
+    }
+    assert_true(has_some);
+}
+
+static void overflows_are_undone(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= 3; ranks++) {
+        const job_t job = {.model = "mlp",
+                           .schedule = "zb-h1",
+                           .kind = &tutti_adamw,
+                           .norm_type = 2,
+                           .max_norm = 100,
+                           .scales = true,
+                           .scale = 0x1p120};
+        const job_t got = expect_plain_bits(job, ranks);
+        assert_in_range(got.skipped, 1, STEPS - 1);
+        assert_true(got.clipped > 0);
+    }
+}
+
+/* ---- what is refused ------------------------------------------------------------------------- */
+
+#define EXPECT_TEXT(m, status, want, says)                                                         \
+    do {                                                                                           \
+        TT_EXPECT(m, (status) == (want));                                                          \
+        TT_EXPECT(m, strstr(tutti_last_error(), (says)) != NULL);                                  \
+    } while (0)
+
+static void be_refused(tt_member_t *m)
+{
+    set_t set;
+    double loss;
+    tutti_ddp_t *ddp;
+    tutti_pipeline_verdict_t verdict;
+    tutti_tensor_t *none = NULL;
+    const tutti_pipeline_batch_t batch = {&none, 1, &none, 1};
+    job_t job = {.model = "mlp", .kind = &tutti_sgd, .norm_type = 2};
+    TT_EXPECT(m, open_set(&set, &job, m->group) == TUTTI_OK);
+    tutti_pipeline_t *p = set.t.pipeline;
+    EXPECT_TEXT(m, tutti_pipeline_validate(p, &verdict), TUTTI_ERR_STATE, "steps are the caller's");
+    const tutti_pipeline_validation_t bad = {.max_norm = -1}, odd = {.norm_type = 3};
+    EXPECT_TEXT(m, tutti_pipeline_post_validate(p, set.t.opt, &bad), TUTTI_ERR_ARG,
+                "max_norm is -1");
+    EXPECT_TEXT(m, tutti_pipeline_post_validate(p, set.t.opt, &odd), TUTTI_ERR_ARG, "norm_type 3");
+    TT_EXPECT(m, tutti_pipeline_post_validate(p, set.t.opt, NULL) == TUTTI_OK);
+    TT_EXPECT(m, tutti_pipeline_validate(p, &verdict) == TUTTI_OK && verdict.loss == 0);
+    EXPECT_TEXT(m, tutti_pipeline_post_validate(p, set.t.opt, NULL), TUTTI_ERR_STATE,
+                "take it away first");
+    EXPECT_TEXT(m, tutti_optim_step(set.t.opt), TUTTI_ERR_STATE, "validates its steps behind them");
+    EXPECT_TEXT(m, tutti_pipeline_step(p, &batch, &loss), TUTTI_ERR_ARG,
+                "the loss is known when the step has been validated");
+    TT_EXPECT(m, tutti_ddp_create(set.t.ctx, set.t.net, m->group, NULL, &ddp) == TUTTI_OK);
+    EXPECT_TEXT(m, tutti_pipeline_set_ddp(p, ddp), TUTTI_ERR_UNSUPPORTED,
+                "take tutti_pipeline_post_validate() away");
+    TT_EXPECT(m, tutti_pipeline_post_validate(p, NULL, NULL) == TUTTI_OK);
+    TT_EXPECT(m, tutti_pipeline_set_ddp(p, ddp) == TUTTI_OK);
+    EXPECT_TEXT(m, tutti_pipeline_post_validate(p, set.t.opt, NULL), TUTTI_ERR_UNSUPPORTED,
+                "a ddp averages gradients behind the row");
+    tutti_ddp_release(ddp);
+    close_set(&set);
+    job.schedule = "pipedream";
+    TT_EXPECT(m, open_set(&set, &job, m->group) == TUTTI_OK);
+    EXPECT_TEXT(m, tutti_pipeline_post_validate(set.t.pipeline, set.t.opt, NULL),
+                TUTTI_ERR_UNSUPPORTED, "stages of this schedule step inside a batch");
+    close_set(&set);
+}
+
+static void what_does_not_fit_is_refused(void **state)
+{
+    (void)state;
+    tt_team_expect(1, 0, be_refused, NULL);
+}
+
+/* Gradients that the caller forgets cannot be stepped again. */
+static void forget(tt_member_t *m)
+{
+    set_t set;
+    tutti_pipeline_verdict_t verdicts[STEPS];
+    const job_t job = {.model = "mlp",
+                       .kind = &tutti_sgd,
+                       .max_norm = 1e-3,
+                       .norm_type = 2,
+                       .is_optimistic = true};
+    TT_EXPECT(m, open_set(&set, &job, m->group) == TUTTI_OK);
+    TT_EXPECT(m, step(&set, &job, 0, verdicts) == TUTTI_OK);
+    tutti_optim_zero_grad(set.t.opt);
+    EXPECT_TEXT(m, tutti_pipeline_validate(set.t.pipeline, verdicts), TUTTI_ERR_STATE,
+                "was forgotten before its step was validated");
+    close_set(&set);
+}
+
+static void forgotten_gradients_are_told(void **state)
+{
+    (void)state;
+    tt_team_expect_quietly(1, 8000, forget, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(steps_are_undone_never_sometimes_and_always),
+        cmocka_unit_test(overflows_are_undone),
+        cmocka_unit_test(what_does_not_fit_is_refused),
+        cmocka_unit_test(forgotten_gradients_are_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
+}

@@ -1,0 +1,13 @@
+/* Who unscales gradients himself tells a scaler what came of it. */
+#ifndef TT_SCALER_IMPL_H
+#define TT_SCALER_IMPL_H
+
+#include <tutti/modes.h>
+
+/* What gradients are multiplied by; 1 of one that is disabled. */
+double tt_scaler_factor(const tutti_scaler_t *scaler);
+
+/* A step is over, on all ranks alike: as tutti_scaler_update() behind all of its calls. */
+void tt_scaler_end_step(tutti_scaler_t *scaler, bool has_overflow);
+
+#endif

@@ -226,6 +226,14 @@ class Examples(unittest.TestCase):
         self.assertEqual(len(found), 1)
         self.assertLess(float(next(iter(found))[0]), 3)
 
+    def test_24_learns_from_pictures_alike_with_workers(self):
+        with tempfile.TemporaryDirectory() as folder:
+            out = run('24_pictures', folder).stdout
+        found = re.findall(r'workers: the last loss is (\S+), digest (\w{32})', out)
+        self.assertEqual(len(found), 2)
+        self.assertEqual(*found)
+        self.assertLess(float(found[0][0]), 0.1)
+
     def test_22_keeps_the_papers_versions_and_learns(self):
         digests, losses = set(), {}
         for schedule, versions in [('pipedream', '321'), ('vertical-sync', '333'), ('2bw', '222'),

@@ -250,7 +250,7 @@ typedef struct tutti_pipeline_verdict {
  * @param options    copied; NULL: nothing is clipped or scaled
  * @thread           the context's; blocks until every rank has called it
  * @cost             memory: a copy of this rank's parameters and of the optimizer's state of them; a
- *                   pass over those at each step, and one more over gradients
+ *                   pass over those at each step, and one over gradients
  * @errors           on every rank: STATE (it has one; somebody steps the optimizer already), ARG (a
  *                   parameter that is none of the module; a norm), UNSUPPORTED (an asynchronous
  *                   schedule; a ddp; layers cut by tensor parallelism; 16-bit parameters; state on a

@@ -249,12 +249,12 @@ typedef struct tutti_pipeline_verdict {
  *                   been validated. NULL: takes it away, when what is under way is validated
  * @param options    copied; NULL: nothing is clipped or scaled
  * @thread           the context's; blocks until every rank has called it
- * @cost             memory: a copy of this rank's parameters and of the optimizer's state of them; a
- *                   pass over those at each step, and one over gradients
+ * @cost             memory: a copy of this rank's parameters and of the optimizer's state of them;
+ *                   a pass over those at each step, and one over gradients
  * @errors           on every rank: STATE (it has one; somebody steps the optimizer already), ARG (a
  *                   parameter that is none of the module; a norm), UNSUPPORTED (an asynchronous
- *                   schedule; a ddp; layers cut by tensor parallelism; 16-bit parameters; state on a
- *                   disk), NOMEM; what failed before
+ *                   schedule; a ddp; layers cut by tensor parallelism; 16-bit parameters; state on
+ *                   a disk), NOMEM; what failed before
  * @source           Qi et al., "Zero Bubble Pipeline Parallelism" (2024), section 4
  */
 TUTTI_API tutti_status_t tutti_pipeline_post_validate(tutti_pipeline_t *pipeline,

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <tutti/data_files.h>
+#include <tutti/pictures.h>
 
 #include "compute/data/byte_sink.h"
 #include "core/base/folder.h"
@@ -69,6 +70,16 @@ static void arrays_are_read_as_they_were_written(void **state)
     tutti_tensor_t *half = tutti_zeros(place->f->s, TUTTI_BF16, TUTTI_SHAPE(1));
     assert_int_equal(tutti_npy_write(path, half), TUTTI_ERR_UNSUPPORTED);
     tt_expect_error("NumPy has no bf16: copy it to f32 before");
+    tutti_device_t *device;
+    tutti_tensor_t *far;
+    assert_int_equal(tutti_device_open("strict:0", NULL, &device), 0);
+    assert_int_equal(tt_tensor_new(device, TUTTI_F32, TUTTI_SHAPE(2), true, &far), 0);
+    assert_int_equal(tutti_npy_write(path, far), TUTTI_ERR_ARG);
+    tt_expect_error("x.npy: what is written lies on strict:0: copy it to the host before");
+    assert_int_equal(tutti_picture_write("x.png", far, 0), TUTTI_ERR_ARG);
+    tt_expect_error("x.png: what is written lies on strict:0");
+    tutti_tensor_release(far);
+    tutti_device_release(device);
 }
 
 /* What numpy.save writes for np.arange(3, dtype='<i4'), byte by byte. */

@@ -1,5 +1,6 @@
 /* Data sets: making and sharing them. */
 #include <tutti/data.h>
+#include <tutti/devices.h>
 
 #include "compute/data/dataset.h"
 
@@ -121,6 +122,17 @@ tutti_status_t tt_batch_shape(tutti_shape_t shape, int64_t size, tutti_shape_t *
         out->dims[i + 1] = shape.dims[i];
     }
     return TUTTI_OK;
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+tutti_status_t tt_want_host(const char *path, const tutti_tensor_t *x)
+{
+    return tutti_tensor_device(x) == NULL
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_ARG,
+                         "%s: what is written lies on %s: copy it to the host before", path,
+                         tutti_device_name(tutti_tensor_device(x)));
 }
 
 /* ---- streams --------------------------------------------------------------------------------- */

@@ -51,6 +51,11 @@ tutti_status_t tt_sample_begin(tutti_sample_t *sample, const tutti_dataset_info_
 /* Afterwards: STATE if a field has no shape yet. */
 tutti_status_t tt_sample_check(const tutti_sample_t *sample, const tutti_dataset_t *d);
 
+/* ---- files ----------------------------------------------------------------------------------- */
+
+/* ARG: what is to be written to a file lies on a device. */
+tutti_status_t tt_want_host(const char *path, const tutti_tensor_t *x);
+
 /* ---- streams --------------------------------------------------------------------------------- */
 
 static inline bool tt_is_stream(const tutti_dataset_t *d)

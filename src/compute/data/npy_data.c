@@ -153,6 +153,7 @@ static tutti_status_t check_written(const char *path, const tutti_tensor_t *x)
 {
     char text[200];
     TT_TRY(tutti_tensor_status(x));
+    TT_TRY(tt_want_host(path, x));
     if (descr_of(tutti_tensor_dtype(x)) == NULL) {
         return TT_FAIL(TUTTI_ERR_UNSUPPORTED, "%s: NumPy has no %s: copy it to f32 before", path,
                        tutti_dtype_name(tutti_tensor_dtype(x)));

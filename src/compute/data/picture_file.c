@@ -5,6 +5,7 @@
 
 #include "compute/data/picture_codec.h"
 
+#include "compute/data/dataset.h"
 #include "core/base/alloc.h"
 #include "core/base/file.h"
 #include "core/tensor/tensor_impl.h"
@@ -115,6 +116,7 @@ static tutti_status_t check_written(const char *path, const tutti_tensor_t *x, i
 {
     char text[200];
     TT_TRY(tutti_tensor_status(x));
+    TT_TRY(tt_want_host(path, x));
     if (tutti_tensor_dtype(x) != TUTTI_U8 || tutti_tensor_rank(x) != 3 ||
         (tutti_tensor_dim(x, 0) != 3 && tutti_tensor_dim(x, 0) != 1) ||
         !tutti_tensor_is_contiguous(x) || tutti_tensor_numel(x) == 0) {

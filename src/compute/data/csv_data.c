@@ -27,7 +27,7 @@ typedef struct {
     tt_csv_t csv;
     char **names; /* of columns, if there is a header */
     int column_count;
-    target_t *targets;
+    target_t *targets; /* in the order of their columns */
     int target_count;
     double *values; /* of one line, for all fields */
     int64_t *integers;
@@ -43,6 +43,26 @@ static const char *label(const work_t *w)
 
 /* ---- the plan -------------------------------------------------------------------------------- */
 
+/* Most classes whose numbers a dtype holds; those of floats are whole. */
+static int64_t classes_of(tutti_dtype_t dtype)
+{
+    switch (dtype) {
+    case TUTTI_BOOL:
+        return 2;
+    case TUTTI_I8:
+        return INT64_C(1) << 7;
+    case TUTTI_U8:
+    case TUTTI_BF16:
+        return INT64_C(1) << 8;
+    case TUTTI_F16:
+        return INT64_C(1) << 11;
+    case TUTTI_F32:
+        return INT64_C(1) << 24;
+    default:
+        return INT64_C(1) << 31;
+    }
+}
+
 static tutti_status_t check_field(const tutti_csv_field_t *field, int index)
 {
     if (field->column_count < 1 || field->columns == NULL ||
@@ -56,6 +76,13 @@ static tutti_status_t check_field(const tutti_csv_field_t *field, int index)
                        "data set csv: field %d has %lld classes: at least one is "
                        "required, and no text",
                        index, (long long)field->class_count);
+    }
+    if (field->classes != NULL && field->class_count > classes_of(field->dtype)) {
+        return TT_FAIL(TUTTI_ERR_ARG,
+                       "data set csv: field %d has %lld classes: %s holds the numbers of at most "
+                       "%lld",
+                       index, (long long)field->class_count, tutti_dtype_name(field->dtype),
+                       (long long)classes_of(field->dtype));
     }
     return TUTTI_OK;
 }
@@ -117,6 +144,12 @@ static tutti_status_t find_column(const work_t *w, const char *name, int *out)
                    name, w->column_count, w->names[0]);
 }
 
+static int compare_columns(const void *a, const void *b)
+{
+    const target_t *first = a, *second = b;
+    return (first->column > second->column) - (first->column < second->column);
+}
+
 static tutti_status_t make_plan(work_t *w)
 {
     const tutti_csv_options_t *o = w->options;
@@ -137,6 +170,7 @@ static tutti_status_t make_plan(work_t *w)
             TT_TRY(find_column(w, o->fields[i].columns[k], &w->targets[at].column));
         }
     }
+    qsort(w->targets, count, sizeof *w->targets, compare_columns);
     return TUTTI_OK;
 }
 
@@ -185,7 +219,23 @@ static tutti_status_t take_integer(const work_t *w, tutti_dtype_t dtype, int64_t
     return TUTTI_OK;
 }
 
-static tutti_status_t take_number(const work_t *w, double *out)
+/* Whether rounding to a dtype, which goes by way of f32, leaves a finite number finite. */
+static bool fits(tutti_dtype_t dtype, double value)
+{
+    const float narrow = fabsf((float)value);
+    switch (dtype) {
+    case TUTTI_F16:
+        return narrow < 65520;
+    case TUTTI_BF16:
+        return narrow < 0x1.ffp127F;
+    case TUTTI_F32:
+        return isfinite(narrow);
+    default:
+        return isfinite(value);
+    }
+}
+
+static tutti_status_t take_number(const work_t *w, tutti_dtype_t dtype, double *out)
 {
     const char *text = w->csv.cell.bytes.data;
     char *end;
@@ -193,7 +243,12 @@ static tutti_status_t take_number(const work_t *w, double *out)
     const bool is_plain = text[strspn(text, "+-.0123456789eE")] == 0;
     const bool is_name =
         strcmp(text, "nan") == 0 || strcmp(text, "inf") == 0 || strcmp(text, "-inf") == 0;
-    return end != text && *end == 0 && (is_plain || is_name) ? TUTTI_OK : refuse(w, "number");
+    if (end == text || *end != 0 || !(is_plain || is_name)) {
+        return refuse(w, "number");
+    }
+    char what[64];
+    snprintf(what, sizeof what, "number that fits into %s", tutti_dtype_name(dtype));
+    return is_name || fits(dtype, *out) ? TUTTI_OK : refuse(w, what);
 }
 
 /* A text that holds a 0 is longer than C says. */
@@ -213,7 +268,7 @@ static tutti_status_t take_cell(work_t *w, const target_t *target)
     }
     TT_TRY(check_zero(w));
     if (field->classes == NULL && tutti_dtype_is_float(field->dtype)) {
-        return take_number(w, &w->values[at]);
+        return take_number(w, field->dtype, &w->values[at]);
     }
     TT_TRY(field->classes != NULL ? take_class(w, field, &w->integers[at])
                                   : take_integer(w, field->dtype, &w->integers[at]));
@@ -247,13 +302,12 @@ static tutti_status_t end_line(work_t *w)
 static tutti_status_t read_line(work_t *w)
 {
     bool is_last = false;
+    int next = 0;
     const int64_t line = w->csv.line;
     while (!is_last) {
         TT_TRY(tt_csv_cell(&w->csv, &is_last));
-        for (int i = 0; i < w->target_count; i++) {
-            if (w->targets[i].column == w->csv.column - 1) {
-                TT_TRY(take_cell(w, &w->targets[i]));
-            }
+        for (; next < w->target_count && w->targets[next].column == w->csv.column - 1; next++) {
+            TT_TRY(take_cell(w, &w->targets[next]));
         }
     }
     w->column_count = w->column_count == 0 ? w->csv.column : w->column_count;
@@ -262,11 +316,9 @@ static tutti_status_t read_line(work_t *w)
                        (long long)line, w->csv.column,
                        w->options->no_header ? "the first line" : "the header", w->column_count);
     }
-    for (int i = 0; i < w->target_count; i++) {
-        if (w->targets[i].column >= w->column_count) {
-            return TT_FAIL(TUTTI_ERR_ARG, "data set csv: column %d: %s has %d",
-                           w->targets[i].column + 1, label(w), w->column_count);
-        }
+    if (next < w->target_count) {
+        return TT_FAIL(TUTTI_ERR_ARG, "data set csv: column %d: %s has %d",
+                       w->targets[next].column + 1, label(w), w->column_count);
     }
     return end_line(w);
 }

@@ -356,6 +356,76 @@ static void malformed_lines_are_named(void **state)
     }
 }
 
+/* One cell of one column. */
+static tutti_status_t open_cell(const tutti_csv_field_t *field, const char *text,
+                                tutti_dataset_t **out)
+{
+    const tutti_csv_options_t o = {
+        .data = tutti_text(text), .fields = field, .field_count = 1, .no_header = true};
+    return tutti_dataset_create(&tutti_csv_dataset, &o, out);
+}
+
+/* A finite number does not become infinite. */
+static void numbers_beyond_their_dtype_are_refused(void **state)
+{
+    static const char *const column[] = {"1"};
+    static const struct {
+        tutti_dtype_t dtype;
+        const char *largest, *above;
+    } cases[] = {{TUTTI_F16, "-65519", "65520"},
+                 {TUTTI_BF16, "3.396e38", "-3.397e38"},
+                 {TUTTI_F32, "3.4028235e38", "1e39"},
+                 {TUTTI_F64, "1.7976931348623157e308", "-1e309"}};
+    tutti_dataset_t *d;
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const tutti_csv_field_t field = {
+            .columns = column, .column_count = 1, .dtype = cases[i].dtype};
+        assert_int_equal(open_cell(&field, cases[i].largest, &d), 0);
+        tutti_dataset_release(d);
+        assert_int_equal(open_cell(&field, "-inf", &d), 0);
+        tutti_dataset_release(d);
+        assert_int_equal(open_cell(&field, cases[i].above, &d), TUTTI_ERR_FORMAT);
+        tt_expect_error("is no number that fits into ");
+    }
+}
+
+static void classes_beyond_their_dtype_are_refused(void **state)
+{
+    enum { CLASSES = 257 };
+    static const char *const column[] = {"1"};
+    static const struct {
+        tutti_dtype_t dtype;
+        int64_t most;
+    } cases[] = {{TUTTI_BOOL, 2}, {TUTTI_I8, 128}, {TUTTI_U8, 256}, {TUTTI_I32, CLASSES}};
+    char texts[CLASSES][8];
+    const char *names[CLASSES];
+    tutti_dataset_t *d;
+    (void)state;
+    for (int i = 0; i < CLASSES; i++) {
+        snprintf(texts[i], sizeof texts[i], "c%d", i);
+        names[i] = texts[i];
+    }
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        tutti_csv_field_t field = {.columns = column,
+                                   .column_count = 1,
+                                   .dtype = cases[i].dtype,
+                                   .classes = names,
+                                   .class_count = cases[i].most};
+        tutti_sample_t sample = {0};
+        assert_int_equal(open_cell(&field, names[cases[i].most - 1], &d), 0);
+        assert_int_equal(tutti_dataset_read(d, 0, (tutti_draw_t){0}, &sample), 0);
+        assert_int_equal(*(const unsigned char *)sample.data[0], (cases[i].most - 1) & 255);
+        tutti_sample_clear(&sample);
+        tutti_dataset_release(d);
+        field.class_count++;
+        if (cases[i].most < CLASSES) {
+            assert_int_equal(open_cell(&field, "c0", &d), TUTTI_ERR_ARG);
+            tt_expect_error("data set csv: field 0 has ");
+        }
+    }
+}
+
 static void no_allocation_that_fails_is_lost(void **state)
 {
     const place_t *place = *state;
@@ -391,6 +461,8 @@ int main(void)
         TEST(lines_are_samples_of_typed_fields),
         TEST(columns_without_a_header_have_numbers),
         TEST(malformed_lines_are_named),
+        TEST(numbers_beyond_their_dtype_are_refused),
+        TEST(classes_beyond_their_dtype_are_refused),
         TEST(no_allocation_that_fails_is_lost),
     };
 #undef TEST

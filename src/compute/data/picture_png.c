@@ -131,6 +131,7 @@ static tutti_status_t read_all(png_t *p, tt_planes_t *to)
     TT_TRY_ALLOC(p->info);
     png_set_read_fn(p->png, p, read_bytes);
     png_set_user_limits(p->png, 0x7fffffff, 0x7fffffff);
+    png_set_chunk_cache_max(p->png, 1); /* no texts, which unpack to a thousand times their size */
     png_read_info(p->png, p->info);
     TT_TRY(tt_planes_make(p->name, to, png_get_image_height(p->png, p->info),
                           png_get_image_width(p->png, p->info)));

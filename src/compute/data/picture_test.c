@@ -8,6 +8,8 @@
 #include <tutti/dataloader.h>
 #include <tutti/pictures.h>
 
+#include <zlib.h>
+
 #include "compute/data/picture_codec.h"
 #include "core/base/folder.h"
 #include "core/tensor/scope_testing.h"
@@ -166,6 +168,49 @@ static void damaged_pictures_are_refused(void **state)
     assert_int_equal(tutti_picture_parse("x", tutti_text(""), 3, &y), TUTTI_ERR_FORMAT);
     tt_expect_error("x: 0 bytes that begin with none");
     assert_int_equal(tutti_picture_parse("x", tutti_text("GIF89a"), 2, &y), TUTTI_ERR_ARG);
+}
+
+/* A chunk of a PNG: length, type, data, checksum. */
+static size_t put_chunk(unsigned char *to, const char type[5], const unsigned char *data,
+                        size_t bytes)
+{
+    for (int i = 0; i < 4; i++) {
+        to[i] = (unsigned char)(bytes >> (24 - 8 * i));
+    }
+    memcpy(to + 4, type, 4);
+    memcpy(to + 8, data, bytes);
+    const unsigned long sum = crc32(0, to + 4, (unsigned)bytes + 4);
+    for (int i = 0; i < 4; i++) {
+        to[8 + bytes + (size_t)i] = (unsigned char)(sum >> (24 - 8 * i));
+    }
+    return bytes + 12;
+}
+
+/* Texts in a file, each of which is a thousandth of what it becomes, are passed by. */
+static void texts_in_a_picture_take_no_memory(void **state)
+{
+    enum { TEXTS = 20, TEXT_BYTES = 4000000, HEADER_BYTES = 33 };
+    static unsigned char packed[8192] = "note\0", file[TEXTS * 8192 + sizeof deep];
+    unsigned char *text = tt_alloc(TEXT_BYTES, "test");
+    uLongf bytes = sizeof packed - 6;
+    assert_non_null(text);
+    assert_int_equal(compress2(packed + 6, &bytes, text, TEXT_BYTES, 9), Z_OK);
+    tt_free(text);
+    memcpy(file, deep, HEADER_BYTES);
+    size_t at = HEADER_BYTES, most = 0;
+    for (int i = 0; i < TEXTS; i++) {
+        at += put_chunk(file + at, "zTXt", packed, bytes + 6);
+    }
+    memcpy(file + at, deep + HEADER_BYTES, sizeof deep - HEADER_BYTES);
+    at += sizeof deep - HEADER_BYTES;
+    tutti_tensor_t *x;
+    (void)state;
+    tt_alloc_watch(true);
+    assert_int_equal(tutti_picture_parse("x", tutti_bytes_of(file, at), 1, &x), 0);
+    (void)tt_alloc_peak(&most, NULL, 0);
+    tt_alloc_watch(false);
+    assert_in_range(most, 1, 1 << 20);
+    tutti_tensor_release(x);
 }
 
 static void what_is_no_picture_is_not_written(void **state)
@@ -329,6 +374,7 @@ int main(void)
         TEST(colors_become_gray_and_gray_becomes_colors),
         TEST(all_kinds_of_png_become_bytes_of_colors),
         TEST(damaged_pictures_are_refused),
+        TEST(texts_in_a_picture_take_no_memory),
         TEST(what_is_no_picture_is_not_written),
         TEST(no_allocation_of_a_picture_that_fails_is_lost),
         TEST(a_folder_is_a_class),

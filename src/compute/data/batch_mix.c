@@ -29,7 +29,10 @@ static double draw_gamma(tutti_random_t *random, double alpha)
 static double draw_share(tutti_random_t *random, double alpha)
 {
     const double a = draw_gamma(random, alpha), b = draw_gamma(random, alpha);
-    return a + b > 0 ? a / (a + b) : 0.5;
+    if (a + b > 0) {
+        return a / (a + b);
+    }
+    return tutti_random_uniform(random) < 0.5 ? 0 : 1; /* both are too small for a double */
 }
 
 static tutti_status_t check(const char *call, const tutti_mix_options_t *o,

@@ -23,10 +23,10 @@
  * change no bit. Each step has random numbers of its own, so that one step more does not change
  * what another draws.
  *
- * Pictures are planes [channels, height, width], u8, or f32 in 0 … 1. Steps that only move pixels
- * (crops, flips, nearest neighbors) keep the dtype; all others give f32, and take a byte b as
- * b / 255. So where PIL rounds to bytes after each step, nothing is rounded here: numbers are as
- * torchvision's of float tensors.
+ * Pictures are planes [channels, height, width], u8, or f32 in 0 … 1, of 1 to 2^28 pixels. Steps
+ * that only move pixels (crops, flips, nearest neighbors) keep the dtype; all others give f32, and
+ * take a byte b as b / 255. So where PIL rounds to bytes after each step, nothing is rounded here:
+ * numbers are as torchvision's of float tensors.
  */
 #ifndef TUTTI_TRANSFORMS_H
 #define TUTTI_TRANSFORMS_H
@@ -48,7 +48,8 @@ typedef struct tutti_picture {
 } tutti_picture_t;
 
 /** Say what a picture is to be, before it is written. @param picture  its data are then memory for
- *  it @thread one at a time per picture @errors ARG (sizes that a step did not plan), NOMEM */
+ *  it @thread one at a time per picture @errors ARG (sizes that a step did not plan, or more than
+ *  2^28 pixels), NOMEM */
 TUTTI_API tutti_status_t tutti_picture_resize(tutti_picture_t *picture, tutti_dtype_t dtype,
                                               int64_t channels, int64_t height, int64_t width);
 

@@ -69,6 +69,9 @@ static void turn_pixel(float *x, int64_t area, float by)
         return;
     }
     float hue = hue_of(r, g, b, most, range) + by;
+    if (!isfinite(hue)) { /* of NaN, which has no color */
+        return;
+    }
     hue = 6 * (hue - floorf(hue));
     const int sector = (int)hue % 6;
     const float f = hue - floorf(hue), s = range / most;

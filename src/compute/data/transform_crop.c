@@ -15,6 +15,9 @@ static tutti_status_t plan_crop(const char *step, const tutti_crop_options_t *o,
                        step, o == NULL ? 0 : (long long)o->height,
                        o == NULL ? 0 : (long long)o->width, o == NULL ? 0 : (long long)o->padding);
     }
+    TT_TRY(tt_check_size(step, "height", o->height));
+    TT_TRY(tt_check_size(step, "width", o->width));
+    TT_TRY(tt_check_size(step, "padding", o->padding));
     to->shape.dims[1] = o->height;
     to->shape.dims[2] = o->width;
     return tt_check_share(step, "fill", o->fill, 1);
@@ -71,14 +74,19 @@ static tutti_status_t cut(const tutti_picture_t *from, int64_t top, int64_t left
     return TUTTI_OK;
 }
 
+/* Where the middle begins. What is cut off is halved to the nearest even, what is added down: as
+ * torchvision does both. */
+static int64_t middle_of(int64_t size, int64_t wanted)
+{
+    return size < wanted ? -((wanted - size) / 2) : (int64_t)rint((double)(size - wanted) / 2);
+}
+
 static tutti_status_t run_center(const void *options, tutti_random_t *random,
                                  const tutti_picture_t *from, tutti_picture_t *to)
 {
     const tutti_crop_options_t *o = options;
     (void)random;
-    const int64_t top = (int64_t)rint((double)(from->height - o->height) / 2);
-    const int64_t left = (int64_t)rint((double)(from->width - o->width) / 2);
-    return cut(from, top, left, o, to);
+    return cut(from, middle_of(from->height, o->height), middle_of(from->width, o->width), o, to);
 }
 
 static tutti_status_t run_random(const void *options, tutti_random_t *random,

@@ -36,6 +36,16 @@ static tutti_status_t copy_picture(const tutti_picture_t *from, tutti_picture_t 
     return TUTTI_OK;
 }
 
+/* Steps divide by sizes, and take the middle. */
+static tutti_status_t check_pixels(const tutti_transform_t *step, const tutti_picture_t *picture)
+{
+    return picture->height > 0 && picture->width > 0
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_SHAPE,
+                         "transform %s: a picture of %lld x %lld pixels: there must be some",
+                         step->kind->name, (long long)picture->width, (long long)picture->height);
+}
+
 /* `rooms` are what pictures between the steps lie in. */
 static tutti_status_t run_steps(const state_t *state, const tutti_random_t *random,
                                 tutti_picture_t *now, tutti_picture_t rooms[2], tutti_picture_t *to)
@@ -47,6 +57,7 @@ static tutti_status_t run_steps(const state_t *state, const tutti_random_t *rand
         tutti_random_t own = *random;
         own.next = (uint64_t)i << STEP_DRAWS_LOG2;
         tutti_picture_t *next = i + 1 == state->count ? to : &rooms[room];
+        TT_TRY(check_pixels(step, now));
         const tutti_status_t status = step->kind->run(step->options, &own, now, next);
         TT_TRY(status);
         if (status != TUTTI_END) {

@@ -38,6 +38,9 @@ tutti_status_t tt_check_share(const char *step, const char *option, double value
 tutti_status_t tt_check_range(const char *step, const char *option, const double value[2],
                               double least);
 
+/* ARG: more pixels than a picture may have. */
+tutti_status_t tt_check_size(const char *step, const char *option, int64_t value);
+
 /* A pair, or `usual` where both are 0. */
 const double *tt_range_or(const double value[2], const double usual[2]);
 

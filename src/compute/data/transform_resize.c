@@ -188,6 +188,9 @@ static tutti_status_t plan_resize(const void *options, const tutti_field_t *from
         (o->shorter > 0 ? o->height != 0 || o->width != 0 : o->height == 0 || o->width == 0)) {
         return TT_FAIL(TUTTI_ERR_ARG, "transform resize: give height and width, or shorter");
     }
+    TT_TRY(tt_check_size("resize", "height", o->height));
+    TT_TRY(tt_check_size("resize", "width", o->width));
+    TT_TRY(tt_check_size("resize", "shorter", o->shorter));
     to->dtype = o->resample == TUTTI_RESAMPLE_NEAREST ? to->dtype : TUTTI_F32;
     to->shape.dims[1] = o->shorter > 0 ? TUTTI_ANY : o->height;
     to->shape.dims[2] = o->shorter > 0 ? TUTTI_ANY : o->width;
@@ -224,6 +227,8 @@ static tutti_status_t plan_crop(const void *options, const tutti_field_t *from, 
         return TT_FAIL(TUTTI_ERR_ARG, "transform resized_crop: height and width of at least 1 are "
                                       "required");
     }
+    TT_TRY(tt_check_size("resized_crop", "height", o->height));
+    TT_TRY(tt_check_size("resized_crop", "width", o->width));
     TT_TRY(tt_check_range("resized_crop", "scale", tt_range_or(o->scale, usual_scale), 1e-9));
     TT_TRY(tt_check_range("resized_crop", "ratio", tt_range_or(o->ratio, usual_ratio), 1e-9));
     to->dtype = o->resample == TUTTI_RESAMPLE_NEAREST ? to->dtype : TUTTI_F32;

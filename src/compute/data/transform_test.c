@@ -7,44 +7,11 @@
 #include <tutti/transforms.h>
 
 #include "compute/data/transform_impl.h"
-#include "core/tensor/scope_testing.h"
-
-enum { ROOM = 4096 };
+#include "compute/data/transform_testing.h"
 
 static int setup(void **state)
 {
     return tt_fixture_open(state, (tutti_context_options_t){.threads = 1});
-}
-
-/* u8 [count, channels, height, width] of bytes that go up by 3, and i64 targets. */
-static tutti_dataset_t *make_pictures(tt_fixture_t *f, int64_t count, int64_t channels,
-                                      int64_t height, int64_t width)
-{
-    static unsigned char bytes[ROOM];
-    const int64_t numel = count * channels * height * width;
-    assert_true(numel <= ROOM);
-    for (int64_t i = 0; i < numel; i++) {
-        bytes[i] = (unsigned char)(3 * i);
-    }
-    const tutti_tensor_data_options_t options = {
-        .input =
-            tutti_from_data(f->s, TUTTI_U8, TUTTI_SHAPE(count, channels, height, width), bytes),
-        .target = tutti_arange(f->s, TUTTI_I64, 0, 1, count)};
-    tutti_dataset_t *d;
-    assert_int_equal(tutti_dataset_create(&tutti_tensor_dataset, &options, &d), 0);
-    return d;
-}
-
-static tutti_dataset_t *make_chain(tutti_dataset_t *from, const tutti_transform_t *steps, int count,
-                                   uint64_t seed)
-{
-    tutti_dataset_t *d;
-    const tutti_transform_options_t options = {from, steps, count, seed};
-    if (tutti_dataset_create(&tutti_transform_dataset, &options, &d) < 0) {
-        fail_msg("%s", tutti_last_error());
-    }
-    tutti_dataset_release(from);
-    return d;
 }
 
 /* One step over picture 0, for a draw. The sample is the caller's to clear. */
@@ -116,6 +83,11 @@ static void crops_cut_and_pad(void **state)
     o = (tutti_crop_options_t){.height = 4, .width = 1, .fill = 1};
     x = run(*state, &tutti_center_crop_transform, &o, small, 0);
     expect_bytes(&x, TUTTI_SHAPE(1, 4, 1), (int[]){255, 3, 12, 255});
+    o = (tutti_crop_options_t){.height = 5, .width = 6, .fill = 1}; /* the odd row lies below */
+    x = run(*state, &tutti_center_crop_transform, &o, (const int64_t[3]){1, 2, 1}, 0);
+    const unsigned char *padded = x.data[0];
+    assert_true(padded[8] == 0 && padded[14] == 3 && padded[2] == 255 && padded[20] == 255);
+    tutti_sample_clear(&x);
     o = (tutti_crop_options_t){.height = 2, .width = 3, .padding = 1, .fill = 0.2};
     int seen[3][3] = {{0}};
     for (int i = 0; i < 200; i++) {

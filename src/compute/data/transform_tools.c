@@ -7,6 +7,8 @@
 #include "core/base/alloc.h"
 #include "core/tensor/tensor_impl.h"
 
+#define PIXELS_MAX (INT64_C(1) << 28) /* as many as a file may have */
+
 /* ---- pictures -------------------------------------------------------------------------------- */
 
 static tutti_status_t resize_own(tutti_picture_t *picture, tutti_shape_t shape)
@@ -26,6 +28,12 @@ tutti_status_t tutti_picture_resize(tutti_picture_t *picture, tutti_dtype_t dtyp
                                     int64_t height, int64_t width)
 {
     const tutti_shape_t shape = TUTTI_SHAPE(channels, height, width);
+    if (width > 0 && height > PIXELS_MAX / width) {
+        return TT_FAIL(TUTTI_ERR_ARG,
+                       "transform: a picture becomes %lld x %lld pixels: at most 2^28 can be: crop "
+                       "it before",
+                       (long long)width, (long long)height);
+    }
     TT_TRY(tt_shape_check(dtype, shape));
     tutti_sample_t *sample = picture->sample;
     picture->dtype = dtype;
@@ -90,6 +98,14 @@ tutti_status_t tt_check_range(const char *step, const char *option, const double
                          "transform %s: %s is from %g to %g: the second must not be below the "
                          "first, and the first be at least %g",
                          step, option, value[0], value[1], least);
+}
+
+tutti_status_t tt_check_size(const char *step, const char *option, int64_t value)
+{
+    return value <= PIXELS_MAX
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_ARG, "transform %s: %s is %lld: it must be at most 2^28", step,
+                         option, (long long)value);
 }
 
 tutti_status_t tt_check_resample(const char *step, tutti_resample_t how, bool has_cubic)

@@ -84,6 +84,38 @@ static void cutmix_takes_a_rectangle_of_the_one_before(void **state)
     assert_true(cut > 10);
 }
 
+/* Beta(alpha, alpha) of a small alpha is nearly 0 or nearly 1, also where its gammas underflow. */
+static void a_small_alpha_leaves_samples_as_they_are(void **state)
+{
+    int own = 0, before = 0;
+    for (int epoch = 0; epoch < 60; epoch++) {
+        const tutti_batch_t batch =
+            next(*state, tutti_mixup, &(tutti_mix_options_t){.alpha = 1e-5, .classes = 3}, epoch);
+        const double share = tutti_tensor_at(batch.input, 64);
+        own += share > 0.99;
+        before += share < 0.01;
+    }
+    assert_int_equal(own + before, 60);
+    assert_in_range(own, 12, 48); /* 30, and 4.6 deviations */
+}
+
+/* A function of the caller's finds the same names as who gets the batch. */
+static tutti_status_t look(const void *options, tutti_random_t *random, tutti_batch_t *batch)
+{
+    (void)options;
+    (void)random;
+    return batch->input == batch->fields[0] && batch->input != NULL &&
+                   batch->target == batch->fields[1]
+               ? TUTTI_OK
+               : tutti_fail(TUTTI_ERR_STATE, "the batch has no input");
+}
+
+static void a_batch_has_input_and_target_on_its_way(void **state)
+{
+    const tutti_batch_t batch = next(*state, look, NULL, 0);
+    assert_int_equal(tutti_tensor_status(batch.input), 0);
+}
+
 static void what_cannot_be_mixed_is_refused(void **state)
 {
     tt_fixture_t *f = *state;
@@ -107,6 +139,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(mixup_mixes_each_with_the_one_before),
         TEST(cutmix_takes_a_rectangle_of_the_one_before),
+        TEST(a_small_alpha_leaves_samples_as_they_are),
+        TEST(a_batch_has_input_and_target_on_its_way),
         TEST(what_cannot_be_mixed_is_refused),
     };
 #undef TEST

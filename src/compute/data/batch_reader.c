@@ -142,6 +142,8 @@ static tutti_status_t change(const tt_batch_reader_t *reader, tt_job_t *job)
         tt_rng_stream(reader->batch_seed, BATCH_STEP, (uint64_t)batch->epoch, (uint64_t)batch->step,
                       (uint64_t)batch->shard << 32 | (uint64_t)batch->micro_batch);
     tutti_random_t random = {.name = {rng.key[0], rng.key[1], rng.salt[0], rng.salt[1]}};
+    batch->input = batch->fields[TUTTI_INPUT];
+    batch->target = batch->fields[TUTTI_TARGET];
     atomic_store_explicit(&job->at, -1, memory_order_relaxed);
     return reader->batch_call(reader->batch_options, &random, batch);
 }
@@ -176,6 +178,7 @@ static tutti_status_t read_stream(const tt_batch_reader_t *reader, tt_job_t *job
     atomic_store_explicit(&job->at, 0, memory_order_relaxed);
     TT_TRY(tt_stream_cursor_seek(job->cursor, job->batch.epoch, job->first));
     TT_TRY(read_all(reader, job));
+    atomic_store_explicit(&job->at, -1, memory_order_relaxed); /* what fails now is behind them */
     TT_TRY(tt_stream_cursor_look(job->cursor));
     return shrink(reader, job);
 }

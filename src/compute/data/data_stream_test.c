@@ -378,6 +378,77 @@ static void a_state_of_other_parts_does_not_fit(void **state)
     tutti_dataset_release(d);
 }
 
+static tutti_status_t take_number(void *user, tutti_random_t *random, const tutti_sample_t *from,
+                                  tutti_sample_t *to)
+{
+    (void)user;
+    (void)random;
+    return tutti_sample_copy(to, from, 0);
+}
+
+/* What fails behind a batch, while the end is looked for, is none of its samples. */
+static void a_failure_behind_a_batch_names_no_sample_of_it(void **state)
+{
+    tt_fixture_t *f = *state;
+    const tutti_field_t number = {TUTTI_I64, TUTTI_SCALAR};
+    for (int workers = 0; workers < 2; workers++) {
+        numbers_t numbers = count_to(9);
+        tutti_dataset_t *d = make(&numbers), *one;
+        tutti_dataloader_t *loader;
+        tutti_scope_t *s;
+        tutti_batch_t batch;
+        const tutti_map_options_t map = {
+            .dataset = d, .transform = take_number, .fields = &number, .field_count = 1};
+        assert_int_equal(tutti_dataset_create(&tutti_map_dataset, &map, &one), 0);
+        numbers.fails_at = 4;
+        const tutti_dataloader_options_t o = {.batch = 4, .workers = workers};
+        assert_int_equal(tutti_dataloader_create(one, &o, &loader), 0);
+        assert_int_equal(tutti_scope_open(f->ctx, &s), 0);
+        assert_int_equal(tutti_dataloader_next(loader, s, &batch), TUTTI_ERR_FORMAT);
+        tt_expect_error("batch 0 of epoch 0: number 4 is unlucky");
+        assert_null(strstr(tutti_last_error(), "sample"));
+        (void)tutti_scope_close(s);
+        numbers.fails_at = -1;
+        assert_int_equal(tutti_dataloader_next(loader, f->s, &batch), 0);
+        assert_true(batch.size == 4 && tutti_tensor_at(batch.input, 3) == 3);
+        tutti_dataloader_release(loader);
+        tutti_dataset_release(one);
+        tutti_dataset_release(d);
+    }
+}
+
+/* Two shards of two micro-batches read other parts than four shards of one. */
+static void a_state_of_other_micro_batches_does_not_fit(void **state)
+{
+    tt_fixture_t *f = *state;
+    numbers_t numbers = count_to(50);
+    tutti_dataset_t *d = make(&numbers);
+    tutti_dataloader_t *loaders[2];
+    tutti_dataloader_options_t options[] = {
+        {.batch = 2, .shards = 2, .micro_batches = 2, .collate = packed},
+        {.batch = 2, .shards = 4, .micro_batches = 1, .collate = packed}};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(tutti_dataloader_create(d, &options[i], &loaders[i]), 0);
+    }
+    for (int i = 0; i < 2; i++) {
+        tutti_buffer_t place;
+        tutti_batch_t batch;
+        for (int k = 0; k < 4; k++) {
+            tutti_context_set_shard(f->ctx, i == 0 ? k / 2 : k);
+            assert_int_equal(tutti_dataloader_next(loaders[i], f->s, &batch), 0);
+        }
+        assert_int_equal(tutti_dataloader_save_state(loaders[i], &place), 0);
+        const tutti_bytes_t line = tutti_bytes_of(place.data, place.bytes);
+        assert_int_equal(tutti_dataloader_load_state(loaders[i], line), 0);
+        assert_int_equal(tutti_dataloader_load_state(loaders[1 - i], line), TUTTI_ERR_MISMATCH);
+        tt_expect_error("the state was saved with order");
+        tutti_buffer_release(&place);
+    }
+    tutti_dataloader_release(loaders[0]);
+    tutti_dataloader_release(loaders[1]);
+    tutti_dataset_release(d);
+}
+
 /* ---- through functions, and lines ------------------------------------------------------------ */
 
 /* The bytes of a line, and a random number. */
@@ -464,6 +535,8 @@ int main(void)
         TEST(a_stream_goes_on_behind_a_failure),
         TEST(what_a_stream_cannot_do_is_refused),
         TEST(a_state_of_other_parts_does_not_fit),
+        TEST(a_failure_behind_a_batch_names_no_sample_of_it),
+        TEST(a_state_of_other_micro_batches_does_not_fit),
         TEST(lines_of_files_go_through_functions),
     };
 #undef TEST

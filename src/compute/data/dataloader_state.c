@@ -20,11 +20,12 @@ static const char *const names[FIELDS] = {
     "tutti-dataloader", "epoch", "step", "steps", "batch", "shards", "samples", "order",
 };
 
-/* CRC-32C of the first samples of an epoch, 8 bytes each. */
+/* CRC-32C of the first samples of an epoch, 8 bytes each. Of a stream what decides which part a
+ * batch comes from: parts, and micro-batches, of which `shards` has only the product. */
 static tutti_status_t sum_order(tutti_dataloader_t *loader, int64_t epoch, int64_t *out)
 {
     if (loader->sampler == NULL) {
-        *out = loader->options.parts;
+        *out = (loader->options.micro_batches - 1) << 32 | loader->options.parts;
         return TUTTI_OK;
     }
     const int64_t count = tutti_sampler_count(loader->sampler);

@@ -67,12 +67,16 @@ static tutti_status_t join(const char *folder, const char *name, char path[PATH_
 }
 
 /* The names in a folder, sorted, but for those that begin with a point. */
-static tutti_status_t read_names(DIR *entries, list_t *names)
+static tutti_status_t read_names(const char *folder, DIR *entries, list_t *names)
 {
-    for (struct dirent *entry; (entry = readdir(entries)) != NULL;) {
+    errno = 0; /* NULL is the end, or a failure that leaves the rest out */
+    for (struct dirent *entry; (entry = readdir(entries)) != NULL; errno = 0) {
         if (entry->d_name[0] != '.') {
             TT_TRY(add(names, entry->d_name));
         }
+    }
+    if (errno != 0) {
+        return TT_FAIL_ERRNO(TUTTI_ERR_IO, "data set folder: reading %s failed", folder);
     }
     if (names->count > 0) {
         qsort(names->texts, (size_t)names->count, sizeof *names->texts, compare);
@@ -86,7 +90,7 @@ static tutti_status_t list_folder(const char *folder, list_t *names)
     if (entries == NULL) {
         return TT_FAIL_ERRNO(TUTTI_ERR_IO, "data set folder: %s", folder);
     }
-    const tutti_status_t status = read_names(entries, names);
+    const tutti_status_t status = read_names(folder, entries, names);
     closedir(entries);
     return status;
 }

@@ -351,7 +351,9 @@ TUTTI_API tutti_status_t tutti_dataloader_at(tutti_dataloader_t *loader, tutti_s
 
 /**
  * Where the loader stands, as one line of text, for a checkpoint: the same on every rank that
- * hosts shards. What was read ahead does not count.
+ * hosts shards. What was read ahead does not count. Of a stream, whose ranks end at different
+ * steps: a rank at its end counts each step in which it was asked for the batches of all its
+ * shards.
  *
  * @param out  owned by the caller: tutti_buffer_release
  * @thread     as next

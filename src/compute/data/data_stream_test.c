@@ -417,6 +417,46 @@ static void a_failure_behind_a_batch_names_no_sample_of_it(void **state)
     }
 }
 
+/* A shard that is at its end goes on with the steps of the others: its line is theirs. */
+static void a_rank_at_its_end_counts_the_steps_of_others(void **state)
+{
+    tt_fixture_t *f = *state;
+    numbers_t numbers = count_to(20);
+    numbers.empty_part = 0;
+    tutti_dataset_t *d = make(&numbers);
+    tutti_dataloader_t *loaders[2];
+    tutti_batch_t batch;
+    for (int rank = 0; rank < 2; rank++) {
+        const tutti_dataloader_options_t o = {
+            .batch = 2, .micro_batches = 2, .ranks = 2, .rank = rank, .collate = packed};
+        assert_int_equal(tutti_dataloader_create(d, &o, &loaders[rank]), 0);
+    }
+    for (int step = 0; step < 2; step++) {
+        tutti_buffer_t lines[2];
+        for (int i = 0; i < 4; i++) {
+            tutti_context_set_shard(f->ctx, i / 2);
+            const tutti_status_t status = tutti_dataloader_next(loaders[i / 2], f->s, &batch);
+            assert_int_equal(status, step == 1 && i < 2 ? TUTTI_END : TUTTI_OK);
+        }
+        for (int rank = 0; rank < 2; rank++) {
+            assert_int_equal(tutti_dataloader_save_state(loaders[rank], &lines[rank]), 0);
+        }
+        assert_string_equal(lines[0].data, lines[1].data);
+        const tutti_bytes_t line = tutti_bytes_of(lines[0].data, lines[0].bytes);
+        for (int rank = 0; rank < 2; rank++) {
+            assert_int_equal(tutti_dataloader_load_state(loaders[rank], line), 0);
+            tutti_buffer_release(&lines[rank]);
+        }
+    }
+    assert_int_equal(tutti_dataloader_next(loaders[1], f->s, &batch), 0);
+    assert_true(tutti_tensor_at(batch.input, 0) == 17);
+    tutti_context_set_shard(f->ctx, 0);
+    assert_int_equal(tutti_dataloader_next(loaders[0], f->s, &batch), TUTTI_END);
+    tutti_dataloader_release(loaders[0]);
+    tutti_dataloader_release(loaders[1]);
+    tutti_dataset_release(d);
+}
+
 /* Two shards of two micro-batches read other parts than four shards of one. */
 static void a_state_of_other_micro_batches_does_not_fit(void **state)
 {
@@ -536,6 +576,7 @@ int main(void)
         TEST(what_a_stream_cannot_do_is_refused),
         TEST(a_state_of_other_parts_does_not_fit),
         TEST(a_failure_behind_a_batch_names_no_sample_of_it),
+        TEST(a_rank_at_its_end_counts_the_steps_of_others),
         TEST(a_state_of_other_micro_batches_does_not_fit),
         TEST(lines_of_files_go_through_functions),
     };

@@ -201,6 +201,7 @@ tutti_status_t tt_dataloader_go(tutti_dataloader_t *loader, int64_t epoch, int64
     loader->epoch = epoch;
     loader->number = number;
     loader->prepared = number;
+    loader->past = 0;
     tt_dataloader_reset_stream(loader);
     return TUTTI_OK;
 }
@@ -377,6 +378,7 @@ static tutti_status_t take_next(tutti_dataloader_t *loader, tutti_scope_t *s, tu
         TT_TRY(tt_dataloader_stream_ends(loader, &is_over));
     }
     if (is_over) {
+        loader->past += loader->cursors != NULL;
         return TUTTI_END;
     }
     TT_TRY(check_shard(loader, s->ctx));

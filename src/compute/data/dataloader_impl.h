@@ -22,6 +22,7 @@ struct tutti_dataloader {
     int64_t epoch;                      /* of an endless loader: 0 */
     int64_t number;                     /* of the next batch of this rank in the epoch */
     int64_t prepared;                   /* of the next to be read ahead */
+    int64_t past;           /* times that a stream was asked at its end: steps that others have */
     bool must_reset;        /* what was read ahead follows on a failure, or on another place */
     bool must_look;         /* a stream was not read up to here: it may be over */
     int64_t *scratch;       /* [width] */

@@ -79,7 +79,7 @@ tutti_status_t tutti_dataloader_save_state(tutti_dataloader_t *loader, tutti_buf
     int64_t fields[FIELDS];
     char text[TEXT_BYTES_MAX];
     size_t bytes = 0;
-    TT_TRY(describe(loader, loader->epoch, tutti_dataloader_step(loader), fields));
+    TT_TRY(describe(loader, loader->epoch, (number + loader->past) / count, fields));
     for (int i = 0; i < FIELDS; i++) {
         bytes += (size_t)snprintf(text + bytes, sizeof text - bytes, "%s %" PRId64 "%c", names[i],
                                   fields[i], i + 1 < FIELDS ? ' ' : '\n');

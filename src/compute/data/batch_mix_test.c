@@ -116,6 +116,56 @@ static void a_batch_has_input_and_target_on_its_way(void **state)
     assert_int_equal(tutti_tensor_status(batch.input), 0);
 }
 
+static tutti_status_t look_at_nothing(const void *options, tutti_random_t *random,
+                                      tutti_batch_t *batch)
+{
+    (void)options;
+    (void)random;
+    (void)batch;
+    return TUTTI_OK;
+}
+
+static tutti_status_t fail_silently(const void *options, tutti_random_t *random,
+                                    tutti_batch_t *batch)
+{
+    (void)options;
+    (void)random;
+    (void)batch;
+    return TUTTI_ERR_IO;
+}
+
+/* A function that does not say what failed gets the name of its status, not an older failure. */
+static void a_failure_without_a_text_is_none_of_before(void **state)
+{
+    tt_fixture_t *f = *state;
+    const tutti_tensor_data_options_t rows = {.input =
+                                                  tutti_zeros(f->s, TUTTI_F32, TUTTI_SHAPE(4))};
+    tutti_dataset_t *d;
+    assert_int_equal(tutti_dataset_create(&tutti_tensor_dataset, &rows, &d), 0);
+    for (int workers = 0; workers < 2; workers++) {
+        tutti_dataloader_t *loader;
+        tutti_scope_t *s;
+        tutti_batch_t batch;
+        tutti_dataloader_options_t o = {
+            .batch = 4, .workers = workers, .batch_call = fail_silently};
+        assert_int_equal(tutti_scope_open(f->ctx, &s), 0);
+        assert_int_equal(tutti_dataloader_create(d, &o, &loader), 0);
+        (void)tutti_fail(TUTTI_ERR_ARG, "something of before");
+        assert_int_equal(tutti_dataloader_next(loader, s, &batch), TUTTI_ERR_IO);
+        tt_expect_error("dataloader: ");
+        assert_null(strstr(tutti_last_error(), "something of before"));
+        (void)tutti_scope_close(s);
+        tutti_dataloader_release(loader);
+        o.batch_call = look_at_nothing;
+        assert_int_equal(tutti_dataloader_create(d, &o, &loader), 0);
+        (void)tutti_fail(TUTTI_ERR_ARG, "something of before");
+        assert_int_equal(tutti_dataloader_next(loader, f->s, &batch), 0);
+        assert_string_equal(tutti_last_error(), "something of before");
+        tutti_dataloader_release(loader);
+    }
+    tutti_dataset_release(d);
+}
+
 static void what_cannot_be_mixed_is_refused(void **state)
 {
     tt_fixture_t *f = *state;
@@ -141,6 +191,7 @@ int main(void)
         TEST(cutmix_takes_a_rectangle_of_the_one_before),
         TEST(a_small_alpha_leaves_samples_as_they_are),
         TEST(a_batch_has_input_and_target_on_its_way),
+        TEST(a_failure_without_a_text_is_none_of_before),
         TEST(what_cannot_be_mixed_is_refused),
     };
 #undef TEST

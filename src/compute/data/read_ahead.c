@@ -86,8 +86,12 @@ static void describe_failure(tt_job_t *job, int worker)
 
 tutti_status_t tt_read_job(const tt_batch_reader_t *reader, tt_job_t *job)
 {
+    char before[TT_ERROR_TEXT_BYTES]; /* of a former failure of this thread, not of this one */
+    snprintf(before, sizeof before, "%s", tutti_last_error());
+    (void)tt_fail_again(TUTTI_OK, "");
     job->status = tt_batch_reader_read(reader, job);
     if (job->status >= 0) {
+        (void)tt_fail_again(TUTTI_OK, before);
         return TUTTI_OK;
     }
     describe_failure(job, -1);

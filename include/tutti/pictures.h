@@ -30,7 +30,8 @@ extern "C" {
  * @param out       owned by the caller: u8 [channels, height, width]
  * @thread          any
  * @errors          IO, FORMAT (path, and what is wrong with it; a file that is cut), UNSUPPORTED
- *                  (CMYK; more than 2^28 pixels), ARG (channels), NOMEM
+ *                  (CMYK; more than 2^28 pixels; a JPEG of more than 100 scans), ARG (channels),
+ *                  NOMEM
  * @source          torchvision.io.decode_image; PIL.Image.convert
  */
 TUTTI_API tutti_status_t tutti_picture_read(const char *path, int channels, tutti_tensor_t **out);

@@ -16,7 +16,9 @@
 #include "compute/data/picture_codec.h"
 #include "core/base/alloc.h"
 
-enum { BLOCK_BYTES = 16384 };
+/* Of pictures there are about ten scans. Each is a walk over all blocks, for which a few bytes of
+ * the file will do. */
+enum { BLOCK_BYTES = 16384, SCANS_MAX = 100 };
 
 typedef struct {
     struct jpeg_error_mgr base; /* first, as the library hands it back */
@@ -29,6 +31,7 @@ typedef struct {
     struct jpeg_decompress_struct in;
     struct jpeg_compress_struct out;
     errors_t errors;
+    struct jpeg_progress_mgr progress; /* of what is read */
     unsigned char *row;
     struct jpeg_destination_mgr to;
     unsigned char block[BLOCK_BYTES]; /* of what is written */
@@ -77,6 +80,18 @@ static tutti_status_t check_colors(const jpeg_t *j)
     return TUTTI_OK;
 }
 
+/* Called between rows of blocks. */
+static void count_scans(j_common_ptr info)
+{
+    const struct jpeg_decompress_struct *in = (const struct jpeg_decompress_struct *)info;
+    errors_t *errors = (errors_t *)info->err;
+    if (in->input_scan_number > SCANS_MAX) {
+        errors->status = TT_FAIL(TUTTI_ERR_UNSUPPORTED, "%s: a JPEG of more than %d scans",
+                                 errors->name, SCANS_MAX);
+        longjmp(errors->jump, 1);
+    }
+}
+
 static tutti_status_t read_rows(jpeg_t *j, tt_planes_t *to)
 {
     while (j->in.output_scanline < j->in.output_height) {
@@ -94,6 +109,8 @@ static tutti_status_t read_all(jpeg_t *j, tutti_bytes_t data, tt_planes_t *to)
         return j->errors.status;
     }
     jpeg_create_decompress(&j->in);
+    j->progress.progress_monitor = count_scans;
+    j->in.progress = &j->progress;
     jpeg_mem_src(&j->in, data.data, (unsigned long)data.bytes);
     jpeg_read_header(&j->in, TRUE);
     TT_TRY(check_colors(j));

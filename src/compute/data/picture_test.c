@@ -1,6 +1,7 @@
 /* Pictures: what is written is read again, what is damaged is refused, and folders and CIFAR's
  * files as data sets.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -8,6 +9,7 @@
 #include <tutti/dataloader.h>
 #include <tutti/pictures.h>
 
+#include <jpeglib.h>
 #include <zlib.h>
 
 #include "compute/data/picture_codec.h"
@@ -213,6 +215,50 @@ static void texts_in_a_picture_take_no_memory(void **state)
     tutti_tensor_release(x);
 }
 
+/* A progressive JPEG of a scan for each coefficient of each color; libjpeg's own memory. */
+static tutti_buffer_t make_scans(void)
+{
+    enum { SCANS = 1 + 3 * 63 };
+    static jpeg_scan_info scans[SCANS] = {{.comps_in_scan = 3, .component_index = {0, 1, 2}}};
+    for (int i = 1; i < SCANS; i++) {
+        const int k = 1 + (i - 1) / 3;
+        scans[i] = (jpeg_scan_info){
+            .comps_in_scan = 1, .component_index = {(i - 1) % 3}, .Ss = k, .Se = k};
+    }
+    struct jpeg_error_mgr errors;
+    struct jpeg_compress_struct out = {.err = jpeg_std_error(&errors)};
+    unsigned char *bytes = NULL, row[3 * SIDE] = {0};
+    unsigned long count = 0;
+    jpeg_create_compress(&out);
+    jpeg_mem_dest(&out, &bytes, &count);
+    out.image_width = out.image_height = SIDE;
+    out.input_components = 3;
+    out.in_color_space = JCS_RGB;
+    jpeg_set_defaults(&out);
+    out.scan_info = scans;
+    out.num_scans = SCANS;
+    jpeg_start_compress(&out, TRUE);
+    for (int i = 0; i < SIDE; i++) {
+        unsigned char *rows[] = {row};
+        jpeg_write_scanlines(&out, rows, 1);
+    }
+    jpeg_finish_compress(&out);
+    jpeg_destroy_compress(&out);
+    return (tutti_buffer_t){bytes, count};
+}
+
+/* A scan of some bytes costs a walk over the whole picture. */
+static void pictures_of_many_scans_are_refused(void **state)
+{
+    tutti_buffer_t file = make_scans();
+    tutti_tensor_t *x;
+    (void)state;
+    assert_int_equal(tutti_picture_parse("x", tutti_bytes_of(file.data, file.bytes), 3, &x),
+                     TUTTI_ERR_UNSUPPORTED);
+    tt_expect_error("x: a JPEG of more than 100 scans");
+    free(file.data);
+}
+
 static void what_is_no_picture_is_not_written(void **state)
 {
     tutti_tensor_t *x = make_picture(3, 2, 2);
@@ -375,6 +421,7 @@ int main(void)
         TEST(all_kinds_of_png_become_bytes_of_colors),
         TEST(damaged_pictures_are_refused),
         TEST(texts_in_a_picture_take_no_memory),
+        TEST(pictures_of_many_scans_are_refused),
         TEST(what_is_no_picture_is_not_written),
         TEST(no_allocation_of_a_picture_that_fails_is_lost),
         TEST(a_folder_is_a_class),

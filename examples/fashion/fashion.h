@@ -34,7 +34,7 @@ enum { KINDS = 10 };
 typedef struct {
     settings_t settings;
     tutti_group_t *world;
-    tutti_mesh_t *rows; /* of the world: --mesh; NULL: none */
+    tutti_mesh_t *rows;   /* of the world: --mesh; NULL: none */
     tutti_device_t *meta; /* of --modules; NULL */
     tutti_context_t *ctx;
     tutti_module_t *net; /* [N, 1, 28, 28] -> logits [N, KINDS] */

@@ -252,13 +252,13 @@ typedef struct tutti_dataloader_options {
     int shards;               /**< of the job: tutti_ddp_shards(); 0: one for each rank */
     int ranks;                /**< that host them, as under ddp.h; 0: 1 */
     int rank;                 /**< this one */
-    bool shards_in_turn;      /**< rank r hosts shards r, r + ranks, …: under a ddp that accumulates
-                                   sharded (tutti_ddp_options_t.accumulate) */
-    int workers;              /**< threads that read ahead; 0: the caller reads */
-    int prefetch;             /**< batches read ahead for each worker; 0: 2 */
-    int64_t timeout_ms;       /**< longest wait for a batch; 0: 10 minutes; at most 24 days */
-    bool pin_memory;          /**< batches of the host are pinned (tutti_tensor_pin()): copies of
-                                   them to a device, the context's too, do not wait */
+    bool shards_in_turn; /**< rank r hosts shards r, r + ranks, …: under a ddp that accumulates
+                              sharded (tutti_ddp_options_t.accumulate) */
+    int workers;         /**< threads that read ahead; 0: the caller reads */
+    int prefetch;        /**< batches read ahead for each worker; 0: 2 */
+    int64_t timeout_ms;  /**< longest wait for a batch; 0: 10 minutes; at most 24 days */
+    bool pin_memory;     /**< batches of the host are pinned (tutti_tensor_pin()): copies of
+                              them to a device, the context's too, do not wait */
     const tutti_collate_t *collate; /**< [fields of a sample], copied: how each becomes a tensor;
                                          NULL: all are stacked */
     tutti_batch_fn_t batch_call;    /**< what each batch goes through, such as tutti_mixup; NULL:

@@ -32,8 +32,8 @@ typedef struct job {
     tutti_dtype_t dtype, autocast;
     bool recomputes, packs;
     const char *folder; /* of the optimizer's state; NULL: it is in memory */
-    int micro_batches; /* 0: one */
-    int last_step;     /* shard 2 has no data from then on; 0: always has */
+    int micro_batches;  /* 0: one */
+    int last_step;      /* shard 2 has no data from then on; 0: always has */
     tutti_tensor_t *(*loss)(tutti_scope_t *s, tutti_module_t *model, tutti_tensor_t *x);
     int early_steps[TT_TEAM_MAX]; /* over all steps */
     char digests[TT_TEAM_MAX][TUTTI_DIGEST_BYTES];

@@ -211,8 +211,8 @@ TUTTI_API tutti_status_t tutti_pipeline_set_optimizer(tutti_pipeline_t *pipeline
 
 /** What a step is checked for, of all stages' gradients together. */
 typedef struct tutti_pipeline_validation {
-    double max_norm;        /**< as tutti_clip_grad_norm() takes it; 0: nothing is clipped */
-    double norm_type;       /**< the same: 2 or INFINITY; 0: 2 */
+    double max_norm;        /**< as tutti_clip_grad_norm() takes it; clips nothing if it is 0 */
+    double norm_type;       /**< the same: 2 or INFINITY; 2 if it is 0 */
     tutti_scaler_t *scaler; /**< borrowed; its group is not used. NULL: losses are not scaled */
 } tutti_pipeline_validation_t;
 

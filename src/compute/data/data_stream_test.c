@@ -445,8 +445,9 @@ static void a_rank_at_its_end_counts_the_steps_of_others(void **state)
         const tutti_bytes_t line = tutti_bytes_of(lines[0].data, lines[0].bytes);
         for (int rank = 0; rank < 2; rank++) {
             assert_int_equal(tutti_dataloader_load_state(loaders[rank], line), 0);
-            tutti_buffer_release(&lines[rank]);
         }
+        tutti_buffer_release(&lines[0]);
+        tutti_buffer_release(&lines[1]);
     }
     assert_int_equal(tutti_dataloader_next(loaders[1], f->s, &batch), 0);
     assert_true(tutti_tensor_at(batch.input, 0) == 17);

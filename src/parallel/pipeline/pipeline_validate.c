@@ -55,7 +55,9 @@ static tutti_status_t note_numbers(tt_validation_t *v, const double *numbers, si
 {
     TT_ASSERT(v->numbers == NULL);
     TT_TRY(tutti_tensor_create(TUTTI_F64, TUTTI_SHAPE((int64_t)(FIRST + count)), &v->numbers));
-    memcpy((double *)tutti_tensor_data(v->numbers) + FIRST, numbers, count * sizeof *numbers);
+    if (count > 0) {
+        memcpy((double *)tutti_tensor_data(v->numbers) + FIRST, numbers, count * sizeof *numbers);
+    }
     return TUTTI_OK;
 }
 

@@ -148,17 +148,21 @@ static inline tutti_tensor_t *tt_mesh_loss(tutti_scope_t *s, tutti_tensor_t *con
 
 /* ---- shards ---------------------------------------------------------------------------------- */
 
-static inline tt_leaves_t tt_mesh_share(const tt_mesh_trainer_t *t)
+/* How many are this row's; options.accumulate deals them out. */
+static inline int tt_mesh_share(const tt_mesh_trainer_t *t)
 {
-    return tt_tree_share(t->training->shards, tutti_mesh_size(t->mesh, "dp"),
-                         tutti_mesh_coordinate(t->mesh, "dp"));
+    const int shards = t->training->shards, rows = tutti_mesh_size(t->mesh, "dp"),
+              row = tutti_mesh_coordinate(t->mesh, "dp");
+    const tt_leaves_t share = tt_tree_share(shards, rows, row);
+    return t->training->accumulate == TUTTI_DDP_SHARDED ? (shards - row + rows - 1) / rows
+                                                        : share.end - share.begin;
 }
 
 /* In a plan: a row without shards has one. */
 static inline int tt_mesh_planned(const tt_mesh_trainer_t *t)
 {
-    const tt_leaves_t share = tt_mesh_share(t);
-    return t->training->at_once && share.end > share.begin ? share.end - share.begin : 1;
+    const int share = tt_mesh_share(t);
+    return t->training->at_once && share > 0 ? share : 1;
 }
 
 /* ---- training -------------------------------------------------------------------------------- */
@@ -273,13 +277,16 @@ static inline tutti_status_t tt_mesh_run_shard(tt_mesh_trainer_t *t, int step, d
 static inline tutti_status_t tt_mesh_run_shards(tt_mesh_trainer_t *t, int step, double *losses)
 {
     tutti_scope_t *s;
-    const tt_leaves_t share = tt_mesh_share(t);
+    int first, count;
+    const int stride = tutti_ddp_shard_stride(t->ddp);
     tutti_tensor_t *x[TT_MESH_SHARDS_MAX], *y[TT_MESH_SHARDS_MAX];
     tutti_pipeline_shard_t shards[TT_MESH_SHARDS_MAX];
+    double own[TT_MESH_SHARDS_MAX] = {0};
     const int64_t outside = tutti_context_shard(t->ctx);
+    tutti_ddp_local_shards(t->ddp, &first, &count);
     TT_TRY(tutti_scope_open(t->ctx, &s));
-    for (int i = 0; i < share.end - share.begin; i++) {
-        const int shard = share.begin + i;
+    for (int i = 0; i < count; i++) {
+        const int shard = first + i * stride;
         tutti_context_set_shard(t->ctx, shard);
         tt_mesh_draw(t, s, &x[i], &y[i]);
         shards[i] = (tutti_pipeline_shard_t){.batch = {&x[i], 1, &y[i], 1},
@@ -287,8 +294,10 @@ static inline tutti_status_t tt_mesh_run_shards(tt_mesh_trainer_t *t, int step, 
                                              .is_empty = tt_mesh_is_empty(t, step, shard)};
     }
     tutti_context_set_shard(t->ctx, outside);
-    const tutti_status_t status = tutti_pipeline_step_shards(
-        t->pipeline, shards, share.end - share.begin, &losses[share.begin]);
+    const tutti_status_t status = tutti_pipeline_step_shards(t->pipeline, shards, count, own);
+    for (int i = 0; i < count; i++) {
+        losses[first + i * stride] = own[i];
+    }
     const tutti_status_t closed = tutti_scope_close(s);
     return status < 0 ? status : closed;
 }

@@ -43,10 +43,11 @@ static void expect_one_ranks_bits(case_t *c)
     c->training.at_once = true;
     const tt_team_result_t result = tt_team_run(tt_mesh_ranks(&training), 0, train_member, c);
     if (result.text[0] != 0) {
-        fail_msg("dp %d tp %d pp %d, %d shards, %d micro-batches, %s, stage %d, tied %d, clips %d, "
-                 "scales %d, uneven %d, recompute %d: %s",
+        fail_msg("dp %d tp %d pp %d, %d shards, %d micro-batches, %s, stage %d, in turn %d, tied "
+                 "%d, clips %d, scales %d, uneven %d, recompute %d: %s",
                  training.dp, training.tp, training.pp, training.shards, training.micro_batches,
-                 training.schedule, training.stage, training.is_tied, training.clips,
+                 training.schedule, training.stage,
+                 training.accumulate == TUTTI_DDP_SHARDED, training.is_tied, training.clips,
                  training.scales, training.is_uneven, training.recompute, result.text);
     }
 }
@@ -99,6 +100,33 @@ static void expect_simulated(const case_t *c)
     tutti_pipeline_schedule_release(&schedule);
 }
 
+/* A bucket travels in each shard, while gradients of the next one come, and wait. */
+static void shards_that_are_hosted_in_turn_have_one_ranks_bits(void **state)
+{
+    (void)state;
+    static const char *const schedules[] = {"1f1b", "zb-v", "looped-bfs", "interleaved", "zb-h2"};
+    uint64_t number = 1000;
+    for (size_t i = 0; i < sizeof schedules / sizeof *schedules; i++) {
+        for (int stage = 2; stage < 4; stage++) {
+            for (int k = 0; k < 4; k++, number++) {
+                if (tt_test_takes(number)) {
+                    case_t c = {.training = {.shards = 4 - k % 2,
+                                             .micro_batches = 4,
+                                             .is_tied = k >= 2,
+                                             .clips = number % 2 == 0,
+                                             .is_uneven = number % 3 == 0,
+                                             .dp = 2,
+                                             .pp = 2,
+                                             .stage = stage,
+                                             .accumulate = TUTTI_DDP_SHARDED,
+                                             .schedule = schedules[i]}};
+                    expect_one_ranks_bits(&c);
+                }
+            }
+        }
+    }
+}
+
 /* These are always run. */
 static void shards_of_uneven_rows_have_one_ranks_bits(void **state)
 {
@@ -132,6 +160,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shards_of_uneven_rows_have_one_ranks_bits),
         cmocka_unit_test(every_schedule_has_one_ranks_bits),
+        cmocka_unit_test(shards_that_are_hosted_in_turn_have_one_ranks_bits),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

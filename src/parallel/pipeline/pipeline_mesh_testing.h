@@ -3,6 +3,7 @@
 #ifndef TT_PIPELINE_MESH_TESTING_H
 #define TT_PIPELINE_MESH_TESTING_H
 
+#include <tutti/averaged.h>
 #include <tutti/ddp.h>
 #include <tutti/modes.h>
 #include <tutti/nn_layers.h>
@@ -49,6 +50,8 @@ typedef struct {
 typedef struct {
     char digest[TUTTI_DIGEST_BYTES], collected[TUTTI_DIGEST_BYTES];
     double losses[TT_MESH_STEPS][TT_MESH_SHARDS_MAX], evaluated;
+    char averages[TUTTI_DIGEST_BYTES]; /* of all steps' weights */
+    double evaluated_by_averages;
 } tt_mesh_trained_t;
 
 typedef struct {
@@ -59,6 +62,7 @@ typedef struct {
     tutti_pipeline_t *pipeline;
     tutti_ddp_t *ddp;
     tutti_optim_t *opt;
+    tutti_averaged_t *average;
     tutti_scaler_t *scaler; /* NULL: none */
 } tt_mesh_trainer_t;
 
@@ -218,11 +222,14 @@ static inline tutti_status_t tt_mesh_open(tt_mesh_trainer_t *t, const tt_mesh_tr
         .group = world, .init_scale = 0x1p126, .backoff_factor = 0x1p-20};
     TT_TRY(training->scales ? tutti_scaler_create(&scaling, &t->scaler) : TUTTI_OK);
     TT_TRY(tutti_optim_create(t->ctx, &tutti_adamw, &adamw, &t->opt));
-    return tutti_optim_add_module(t->opt, t->net, NULL, NULL);
+    TT_TRY(tutti_optim_add_module(t->opt, t->net, NULL, NULL));
+    return tutti_averaged_create(t->ctx, t->net, &(tutti_averaged_options_t){.decay = 0.75},
+                                 &t->average);
 }
 
 static inline void tt_mesh_close(tt_mesh_trainer_t *t)
 {
+    tutti_averaged_release(t->average);
     tutti_scaler_release(t->scaler);
     tutti_optim_release(t->opt);
     tutti_ddp_release(t->ddp);
@@ -321,7 +328,8 @@ static inline tutti_status_t tt_mesh_step(tt_mesh_trainer_t *t, int step, double
         TT_TRY(tt_mesh_run_shard(t, step, &losses[tutti_context_shard(t->ctx)]));
     }
     TT_TRY(tutti_ddp_finish(t->ddp));
-    return tt_mesh_step_optim(t);
+    TT_TRY(tt_mesh_step_optim(t));
+    return tutti_averaged_update(t->average);
 }
 
 /* The losses of all shards, on every rank. */
@@ -357,12 +365,21 @@ static inline tutti_status_t tt_mesh_collect(tt_mesh_trainer_t *t, char digest[T
     return status;
 }
 
+static inline tutti_status_t tt_mesh_look_at_averages(tt_mesh_trainer_t *t, tt_mesh_trained_t *out)
+{
+    TT_TRY(tutti_averaged_swap_in(t->average));
+    TT_TRY(tutti_pipeline_digest(t->pipeline, out->averages));
+    TT_TRY(tt_mesh_run(t, false, &out->evaluated_by_averages));
+    return tutti_averaged_swap_out(t->average);
+}
+
 static inline tutti_status_t tt_mesh_train_on(tt_mesh_trainer_t *t, tt_mesh_trained_t *out)
 {
     for (int i = 0; i < TT_MESH_STEPS; i++) {
         TT_TRY(tt_mesh_step(t, i, out->losses[i]));
     }
     tutti_context_set_step(t->ctx, 77);
+    TT_TRY(tt_mesh_look_at_averages(t, out));
     TT_TRY(tt_mesh_run(t, false, &out->evaluated));
     TT_TRY(tt_mesh_gather(t, out));
     TT_TRY(tutti_pipeline_digest(t->pipeline, out->digest));

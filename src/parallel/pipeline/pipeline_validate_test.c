@@ -3,7 +3,9 @@
 #include "parallel/pipeline/pipeline_testing.h"
 
 #include <math.h>
+#include <tutti/averaged.h>
 #include <tutti/ddp.h>
+#include <tutti/offload.h>
 
 enum { STEPS = 6 };
 
@@ -267,6 +269,50 @@ static void forgotten_gradients_are_told(void **state)
     tt_team_expect_quietly(1, 8000, forget, NULL);
 }
 
+static tutti_status_t see(void *user, const char *name, tutti_tensor_t *x)
+{
+    (void)user, (void)name, (void)x;
+    return TUTTI_OK;
+}
+
+/* What is read or written meanwhile would be undone, or not be. */
+static void read_too_early(tt_member_t *m)
+{
+    set_t set;
+    tutti_averaged_t *average;
+    tutti_pipeline_verdict_t verdicts[STEPS];
+    static const char text[] = "undone yet: tutti_pipeline_validate() comes first";
+    const job_t job = {.model = "mlp",
+                       .kind = &tutti_adamw,
+                       .max_norm = 1e-3,
+                       .norm_type = 2,
+                       .is_optimistic = true};
+    TT_EXPECT(m, open_set(&set, &job, m->group) == TUTTI_OK);
+    TT_EXPECT(m, tutti_averaged_create(set.t.ctx, set.t.net, NULL, &average) == TUTTI_OK);
+    TT_EXPECT(m, tutti_averaged_update(average) == TUTTI_OK);
+    EXPECT_TEXT(m, tutti_optim_offload(set.t.opt, "/tmp"), TUTTI_ERR_UNSUPPORTED,
+                "take it away first");
+    TT_EXPECT(m, step(&set, &job, 0, verdicts) == TUTTI_OK);
+    EXPECT_TEXT(m, tutti_optim_each_state(set.t.opt, see, NULL), TUTTI_ERR_STATE, text);
+    if (tutti_group_size(m->group) > 1) {
+        EXPECT_TEXT(m, tutti_averaged_swap_in(average), TUTTI_ERR_STATE, text);
+    }
+    TT_EXPECT(m, tutti_pipeline_validate(set.t.pipeline, verdicts) == TUTTI_OK);
+    TT_EXPECT(m, verdicts[0].was_clipped);
+    TT_EXPECT(m, tutti_optim_each_state(set.t.opt, see, NULL) == TUTTI_OK);
+    TT_EXPECT(m, tutti_averaged_swap_in(average) == TUTTI_OK);
+    TT_EXPECT(m, tutti_averaged_swap_out(average) == TUTTI_OK);
+    tutti_averaged_release(average);
+    close_set(&set);
+}
+
+static void nothing_is_read_before_the_verdict(void **state)
+{
+    (void)state;
+    tt_team_expect(1, 0, read_too_early, NULL);
+    tt_team_expect(2, 0, read_too_early, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -274,6 +320,7 @@ int main(void)
         cmocka_unit_test(overflows_are_undone),
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(forgotten_gradients_are_told),
+        cmocka_unit_test(nothing_is_read_before_the_verdict),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -85,9 +85,9 @@ struct tutti_optim {
     size_t compared;       /* slots, with new parameters, ever */
     const char *driver;    /* who steps it inside backward, a literal; NULL: nobody does */
     struct tt_optim_offload *offload; /* NULL: state lies where its parameters do */
-    const char *decides;   /* the call by which the driver, which can undo steps in memory, says
-                              what becomes of one, a literal; NULL: steps stay */
-    bool is_undecided;     /* the last step may be undone yet */
+    const char *decides; /* the call by which the driver, which can undo steps in memory, says
+                            what becomes of one, a literal; NULL: steps stay */
+    bool is_undecided;   /* the last step may be undone yet */
 };
 
 /* What is stepped of a parameter, and its gradient: all of it, or this rank's slice. */

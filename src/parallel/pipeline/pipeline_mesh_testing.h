@@ -35,6 +35,7 @@ typedef struct {
     bool clips, scales;                   /* the first step overflows */
     bool accumulates;                     /* two batches a shard */
     bool is_uneven;                       /* shards weigh, and one has nothing in the second step */
+    tutti_dtype_t dtype;                  /* shards compute in it, all but norms; 0: f32 */
 
     int dp, tp, pp; /* 0: 1 */
     const char *schedule;
@@ -43,6 +44,7 @@ typedef struct {
     bool sequence, recompute;
     const char *const *cut;
     int cut_count;
+    const char *device;                   /* NULL: this process's memory */
     bool at_once;                         /* all shards of a row in one schedule */
     const tutti_pipeline_schedule_t *own; /* of at_once; schedule NULL */
 } tt_mesh_training_t;
@@ -179,7 +181,8 @@ static inline tutti_status_t tt_mesh_open_ranks(tt_mesh_trainer_t *t, tutti_grou
     for (int i = 0; i < 3; i++) {
         shape[i] = shape[i] == 0 ? 1 : shape[i];
     }
-    TT_TRY(tt_test_context_on(NULL, &(tutti_context_options_t){.threads = 1, .seed = 5}, &t->ctx));
+    TT_TRY(tt_test_context_on(training->device, &(tutti_context_options_t){.threads = 1, .seed = 5},
+                              &t->ctx));
     return tutti_mesh_create(world, 3, shape, names, &t->mesh);
 }
 
@@ -200,6 +203,7 @@ static inline tutti_status_t tt_mesh_open_pipeline(tt_mesh_trainer_t *t)
                                                                        : TUTTI_DDP_EVEN,
                                          .stage = training->stage,
                                          .accumulate = training->accumulate,
+                                         .param_dtype = training->dtype,
                                          .bucket_bytes = 4096,
                                          .first_bucket_bytes = 1024,
                                          .units = {.kind = training->stage == 3 ? "block" : NULL}};

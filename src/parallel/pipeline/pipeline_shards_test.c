@@ -22,8 +22,9 @@ static void train_member(tt_member_t *m)
     case_t *c = m->user;
     tt_mesh_trainer_t t;
     tt_mesh_trained_t got = {0};
-    TT_EXPECT(m, tt_mesh_open(&t, &c->training, m->group) == TUTTI_OK);
-    TT_EXPECT(m, tt_mesh_train_on(&t, &got) == TUTTI_OK);
+    const tutti_status_t opened = tt_mesh_open(&t, &c->training, m->group);
+    TT_EXPECT(m, opened == TUTTI_OK);
+    TT_EXPECT(m, opened < 0 || tt_mesh_train_on(&t, &got) == TUTTI_OK);
     if (t.pipeline != NULL) {
         c->stats[m->rank] = tutti_pipeline_stats(t.pipeline);
     }
@@ -48,9 +49,9 @@ static void expect_one_ranks_bits(case_t *c)
         fail_msg("dp %d tp %d pp %d, %d shards, %d micro-batches, %s, stage %d, in turn %d, tied "
                  "%d, clips %d, scales %d, uneven %d, recompute %d: %s",
                  training.dp, training.tp, training.pp, training.shards, training.micro_batches,
-                 training.schedule, training.stage,
-                 training.accumulate == TUTTI_DDP_SHARDED, training.is_tied, training.clips,
-                 training.scales, training.is_uneven, training.recompute, result.text);
+                 training.schedule, training.stage, training.accumulate == TUTTI_DDP_SHARDED,
+                 training.is_tied, training.clips, training.scales, training.is_uneven,
+                 training.recompute, result.text);
     }
 }
 
@@ -157,10 +158,34 @@ static void shards_of_uneven_rows_have_one_ranks_bits(void **state)
     assert_int_equal(looped.stats[0].accumulators_max, 5);
 }
 
+/* What waits lies where its parameter does, and has its dtype. */
+static void shards_in_16_bits_and_on_a_device_have_one_ranks_bits(void **state)
+{
+    (void)state;
+    case_t c = {.training = {.shards = 4,
+                             .micro_batches = 2,
+                             .dtype = TUTTI_BF16,
+                             .dp = 2,
+                             .pp = 2,
+                             .stage = 2,
+                             .schedule = "zb-v"}};
+    expect_one_ranks_bits(&c);
+    c.training.accumulate = TUTTI_DDP_SHARDED;
+    expect_one_ranks_bits(&c);
+    c.training.accumulate = TUTTI_DDP_LOCAL;
+    c.training.stage = 0;
+    c.training.device = "strict:0";
+    expect_one_ranks_bits(&c);
+    c.training.dtype = TUTTI_F32;
+    c.training.is_tied = true;
+    expect_one_ranks_bits(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shards_of_uneven_rows_have_one_ranks_bits),
+        cmocka_unit_test(shards_in_16_bits_and_on_a_device_have_one_ranks_bits),
         cmocka_unit_test(every_schedule_has_one_ranks_bits),
         cmocka_unit_test(shards_that_are_hosted_in_turn_have_one_ranks_bits),
     };

@@ -7,6 +7,8 @@
 #include <tutti/ddp.h>
 #include <tutti/offload.h>
 
+#include "compute/optim/optimizer.h"
+
 enum { STEPS = 6 };
 
 typedef struct {
@@ -17,9 +19,9 @@ typedef struct {
     double scale; /* in the beginning */
     bool is_optimistic;
     /* what came of it */
-    char digest[TUTTI_DIGEST_BYTES], first[TUTTI_DIGEST_BYTES];
+    char digest[TUTTI_DIGEST_BYTES], first[TUTTI_DIGEST_BYTES]; /* at the end; of step 0 */
     tutti_pipeline_verdict_t verdicts[STEPS];
-    double evaluated, last_scale;
+    double evaluated, evaluated_early, last_scale; /* early: behind step 2 */
     int clipped, skipped;
 } job_t;
 
@@ -90,6 +92,8 @@ static tutti_status_t train(set_t *set, job_t *job)
 {
     for (int i = 0; i < STEPS; i++) {
         TT_TRY(step(set, job, i, job->verdicts));
+        TT_TRY(i == 0 ? tutti_pipeline_digest(set->t.pipeline, job->first) : TUTTI_OK);
+        TT_TRY(i == 2 ? tt_evaluate(&set->t, &set->training, &job->evaluated_early) : TUTTI_OK);
         if (job->is_optimistic && i % 2 == 1) { /* the verdict of others comes with the next step */
             TT_TRY(tutti_pipeline_validate(set->t.pipeline, &job->verdicts[i]));
         }
@@ -125,6 +129,8 @@ static void train_member(tt_member_t *m)
     TT_EXPECT(m, train(&set, &got) == TUTTI_OK);
     TT_EXPECT(m, strcmp(got.digest, want->digest) == 0);
     TT_EXPECT(m, memcmp(&got.evaluated, &want->evaluated, sizeof got.evaluated) == 0);
+    TT_EXPECT(m, strcmp(got.first, want->first) == 0);
+    TT_EXPECT(m, memcmp(&got.evaluated_early, &want->evaluated_early, sizeof(double)) == 0);
     TT_EXPECT(m, got.last_scale == want->last_scale);
     for (int i = 1; i < STEPS; i += 2) {
         TT_EXPECT(m, got.verdicts[i].loss == want->verdicts[i].loss);
@@ -173,6 +179,22 @@ static void steps_are_undone_never_sometimes_and_always(void **state)
         }
     }
     assert_true(has_some);
+}
+
+static void every_optimizer_is_undone(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < tt_optimizer_count; i++) {
+        job_t job = {.model = "mlp",
+                     .schedule = "zb-h1",
+                     .kind = tt_optimizers[i],
+                     .norm_type = 2,
+                     .max_norm = 0.5,
+                     .scales = i % 2 == 0,
+                     .scale = 0x1p120};
+        job = expect_plain_bits(job, 2);
+        assert_true(job.clipped > 0);
+    }
 }
 
 static void overflows_are_undone(void **state)
@@ -289,7 +311,11 @@ static void read_too_early(tt_member_t *m)
                        .is_optimistic = true};
     TT_EXPECT(m, open_set(&set, &job, m->group) == TUTTI_OK);
     TT_EXPECT(m, tutti_averaged_create(set.t.ctx, set.t.net, NULL, &average) == TUTTI_OK);
-    TT_EXPECT(m, tutti_averaged_update(average) == TUTTI_OK);
+    TT_EXPECT(m, m->rank > 0 || tutti_averaged_update(average) == TUTTI_OK);
+    if (tutti_group_size(m->group) > 1) { /* all ranks hear of the one without averages */
+        EXPECT_TEXT(m, tutti_averaged_swap_in(average), TUTTI_ERR_STATE, "there is no average yet");
+    }
+    TT_EXPECT(m, m->rank == 0 || tutti_averaged_update(average) == TUTTI_OK);
     EXPECT_TEXT(m, tutti_optim_offload(set.t.opt, "/tmp"), TUTTI_ERR_UNSUPPORTED,
                 "take it away first");
     TT_EXPECT(m, step(&set, &job, 0, verdicts) == TUTTI_OK);
@@ -317,6 +343,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_are_undone_never_sometimes_and_always),
+        cmocka_unit_test(every_optimizer_is_undone),
         cmocka_unit_test(overflows_are_undone),
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(forgotten_gradients_are_told),

@@ -206,6 +206,12 @@ tutti_status_t tutti_optim_offload(tutti_optim_t *opt, const char *folder)
     tt_optim_offload_t *new = NULL;
     TT_WANT("optim_offload", opt);
     TT_TRY(tt_optim_offload_check(opt));
+    if (opt->decides != NULL) {
+        return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
+                       "optim_offload: %s steps this optimizer, and keeps its state to undo that: "
+                       "take it away first",
+                       opt->driver);
+    }
     if (opt->offload != NULL && opt->offload->is_open) {
         return TT_FAIL(TUTTI_ERR_STATE, "optim_offload: %s is in the middle of a step",
                        opt->driver == NULL ? opt->ops->name : opt->driver);

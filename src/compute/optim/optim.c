@@ -254,6 +254,14 @@ tutti_status_t tt_optim_check_free(const tutti_optim_t *opt, const char *call)
                          call, opt->driver);
 }
 
+tutti_status_t tt_optim_check_decided(const tutti_optim_t *opt, const char *call)
+{
+    return !opt->is_undecided
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_STATE, "%s: the last step may be undone yet: %s() comes first",
+                         call, opt->decides);
+}
+
 int tt_optim_find(const tutti_optim_t *opt, const tutti_tensor_t *x)
 {
     for (size_t i = 0; i < opt->slot_count; i++) {

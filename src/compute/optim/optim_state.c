@@ -118,6 +118,7 @@ static bool is_elsewhere(const tutti_optim_t *opt, const tt_optim_slot_t *slot)
 tutti_status_t tutti_optim_each_state(tutti_optim_t *opt, tutti_tensor_visit_t visit, void *user)
 {
     TT_TRY(tt_optim_offload_check(opt));
+    TT_TRY(tt_optim_check_decided(opt, "optim_each_state"));
     for (size_t i = 0; i < opt->slot_count; i++) {
         if (opt->slots[i].step > 0 && !is_elsewhere(opt, &opt->slots[i])) {
             TT_TRY(visit_slot(opt, &opt->slots[i], visit, user));
@@ -178,6 +179,7 @@ tutti_status_t tt_optim_each_kept(tutti_optim_t *opt,
                                   void *user)
 {
     TT_TRY(tt_optim_offload_check(opt));
+    TT_TRY(tt_optim_check_decided(opt, "optim_each_state"));
     for (size_t i = 0; i < opt->slot_count; i++) {
         wholes_t wholes = {&opt->slots[i], visit, user};
         if (wholes.slot->step > 0) {
@@ -303,6 +305,7 @@ tutti_status_t tt_optim_load_begin(tutti_optim_t *opt, tt_device_t *device,
                                    tt_saved_state_t (*find)(const void *saved, const char *name),
                                    const void *saved, tt_optim_loading_t **out)
 {
+    TT_TRY(tt_optim_check_decided(opt, "optim_load"));
     tt_optim_loading_t *loading = tt_alloc(sizeof *loading, "optimizer");
     TT_TRY_ALLOC(loading);
     loading->opt = opt;

@@ -85,6 +85,9 @@ struct tutti_optim {
     size_t compared;       /* slots, with new parameters, ever */
     const char *driver;    /* who steps it inside backward, a literal; NULL: nobody does */
     struct tt_optim_offload *offload; /* NULL: state lies where its parameters do */
+    const char *decides; /* the call by which the driver, which can undo steps in memory, says
+                            what becomes of one, a literal; NULL: steps stay */
+    bool is_undecided;   /* the last step may be undone yet */
 };
 
 /* What is stepped of a parameter, and its gradient: all of it, or this rank's slice. */
@@ -102,6 +105,9 @@ static inline tutti_tensor_t *tt_optim_grad(const tt_optim_slot_t *slot)
 
 /* STATE if a driver steps the optimizer: `call` comes too late then. */
 tutti_status_t tt_optim_check_free(const tutti_optim_t *opt, const char *call);
+
+/* STATE while the last step may be undone: nobody reads or writes its state. */
+tutti_status_t tt_optim_check_decided(const tutti_optim_t *opt, const char *call);
 
 /* DTYPE unless it is one that is stepped; a module may have been cast since. */
 tutti_status_t tt_optim_check_dtype(const tutti_optim_t *opt, const char *name,

@@ -193,6 +193,7 @@ struct tutti_pipeline {
     /* Gives numbers their sums, in the place of the other ranks. NULL: they are asked. */
     tutti_status_t (*answer)(tutti_pipeline_t *p, double *numbers, size_t count);
     struct tt_deferred_norm *norms; /* a list; NULL: running statistics move in forward */
+    bool is_undecided;              /* the last step may be undone yet, and nobody else steps */
     bool steps_alone;               /* this rank's optimizer steps now, with no others */
     tutti_idle_t idle;
     bool has_idle;

@@ -35,9 +35,9 @@ typedef struct {
 /* Who dies, and where. */
 typedef struct tt_death {
     int ranks, victim;
-    char action; /* 'F', 'B' (or I), 'W', 'S': a step inside a batch */
-    bool is_async;
-    int micro_batch; /* the how manyeth of step TT_KILLED_STEP */
+    char action;              /* 'F', 'B' (or I), 'W', 'S': a step inside a batch */
+    bool is_async, validates; /* the schedule; steps before all gradients are known */
+    int micro_batch;          /* the how manyeth of step TT_KILLED_STEP */
     tutti_status_t (*be_rank)(struct tt_death *death, int rank);
     /* Whether it is in order that a rank says this, which names no action; NULL: never. */
     bool (*excuses)(const struct tt_death *death, const char *said);

@@ -26,6 +26,8 @@ static void train_member(tt_member_t *m)
     TT_EXPECT(m, got.collected[0] == 0 || strcmp(got.collected, c->wanted.digest) == 0);
     TT_EXPECT(m, memcmp(got.losses, c->wanted.losses, sizeof got.losses) == 0);
     TT_EXPECT(m, memcmp(&got.evaluated, &c->wanted.evaluated, sizeof got.evaluated) == 0);
+    TT_EXPECT(m, strcmp(got.averages, c->wanted.averages) == 0);
+    TT_EXPECT(m, got.evaluated_by_averages == c->wanted.evaluated_by_averages);
 }
 
 static void expect_one_ranks_bits(tt_mesh_training_t training)

@@ -3,6 +3,7 @@
 #ifndef TT_PIPELINE_MESH_TESTING_H
 #define TT_PIPELINE_MESH_TESTING_H
 
+#include <tutti/averaged.h>
 #include <tutti/ddp.h>
 #include <tutti/modes.h>
 #include <tutti/nn_layers.h>
@@ -34,6 +35,7 @@ typedef struct {
     bool clips, scales;                   /* the first step overflows */
     bool accumulates;                     /* two batches a shard */
     bool is_uneven;                       /* shards weigh, and one has nothing in the second step */
+    tutti_dtype_t dtype;                  /* shards compute in it, all but norms; 0: f32 */
 
     int dp, tp, pp; /* 0: 1 */
     const char *schedule;
@@ -42,6 +44,7 @@ typedef struct {
     bool sequence, recompute;
     const char *const *cut;
     int cut_count;
+    const char *device;                   /* NULL: this process's memory */
     bool at_once;                         /* all shards of a row in one schedule */
     const tutti_pipeline_schedule_t *own; /* of at_once; schedule NULL */
 } tt_mesh_training_t;
@@ -49,6 +52,8 @@ typedef struct {
 typedef struct {
     char digest[TUTTI_DIGEST_BYTES], collected[TUTTI_DIGEST_BYTES];
     double losses[TT_MESH_STEPS][TT_MESH_SHARDS_MAX], evaluated;
+    char averages[TUTTI_DIGEST_BYTES]; /* of all steps' weights */
+    double evaluated_by_averages;
 } tt_mesh_trained_t;
 
 typedef struct {
@@ -59,6 +64,7 @@ typedef struct {
     tutti_pipeline_t *pipeline;
     tutti_ddp_t *ddp;
     tutti_optim_t *opt;
+    tutti_averaged_t *average;
     tutti_scaler_t *scaler; /* NULL: none */
 } tt_mesh_trainer_t;
 
@@ -148,17 +154,21 @@ static inline tutti_tensor_t *tt_mesh_loss(tutti_scope_t *s, tutti_tensor_t *con
 
 /* ---- shards ---------------------------------------------------------------------------------- */
 
-static inline tt_leaves_t tt_mesh_share(const tt_mesh_trainer_t *t)
+/* How many are this row's; options.accumulate deals them out. */
+static inline int tt_mesh_share(const tt_mesh_trainer_t *t)
 {
-    return tt_tree_share(t->training->shards, tutti_mesh_size(t->mesh, "dp"),
-                         tutti_mesh_coordinate(t->mesh, "dp"));
+    const int shards = t->training->shards, rows = tutti_mesh_size(t->mesh, "dp"),
+              row = tutti_mesh_coordinate(t->mesh, "dp");
+    const tt_leaves_t share = tt_tree_share(shards, rows, row);
+    return t->training->accumulate == TUTTI_DDP_SHARDED ? (shards - row + rows - 1) / rows
+                                                        : share.end - share.begin;
 }
 
 /* In a plan: a row without shards has one. */
 static inline int tt_mesh_planned(const tt_mesh_trainer_t *t)
 {
-    const tt_leaves_t share = tt_mesh_share(t);
-    return t->training->at_once && share.end > share.begin ? share.end - share.begin : 1;
+    const int share = tt_mesh_share(t);
+    return t->training->at_once && share > 0 ? share : 1;
 }
 
 /* ---- training -------------------------------------------------------------------------------- */
@@ -171,7 +181,8 @@ static inline tutti_status_t tt_mesh_open_ranks(tt_mesh_trainer_t *t, tutti_grou
     for (int i = 0; i < 3; i++) {
         shape[i] = shape[i] == 0 ? 1 : shape[i];
     }
-    TT_TRY(tt_test_context_on(NULL, &(tutti_context_options_t){.threads = 1, .seed = 5}, &t->ctx));
+    TT_TRY(tt_test_context_on(training->device, &(tutti_context_options_t){.threads = 1, .seed = 5},
+                              &t->ctx));
     return tutti_mesh_create(world, 3, shape, names, &t->mesh);
 }
 
@@ -192,6 +203,7 @@ static inline tutti_status_t tt_mesh_open_pipeline(tt_mesh_trainer_t *t)
                                                                        : TUTTI_DDP_EVEN,
                                          .stage = training->stage,
                                          .accumulate = training->accumulate,
+                                         .param_dtype = training->dtype,
                                          .bucket_bytes = 4096,
                                          .first_bucket_bytes = 1024,
                                          .units = {.kind = training->stage == 3 ? "block" : NULL}};
@@ -214,11 +226,14 @@ static inline tutti_status_t tt_mesh_open(tt_mesh_trainer_t *t, const tt_mesh_tr
         .group = world, .init_scale = 0x1p126, .backoff_factor = 0x1p-20};
     TT_TRY(training->scales ? tutti_scaler_create(&scaling, &t->scaler) : TUTTI_OK);
     TT_TRY(tutti_optim_create(t->ctx, &tutti_adamw, &adamw, &t->opt));
-    return tutti_optim_add_module(t->opt, t->net, NULL, NULL);
+    TT_TRY(tutti_optim_add_module(t->opt, t->net, NULL, NULL));
+    return tutti_averaged_create(t->ctx, t->net, &(tutti_averaged_options_t){.decay = 0.75},
+                                 &t->average);
 }
 
 static inline void tt_mesh_close(tt_mesh_trainer_t *t)
 {
+    tutti_averaged_release(t->average);
     tutti_scaler_release(t->scaler);
     tutti_optim_release(t->opt);
     tutti_ddp_release(t->ddp);
@@ -273,13 +288,16 @@ static inline tutti_status_t tt_mesh_run_shard(tt_mesh_trainer_t *t, int step, d
 static inline tutti_status_t tt_mesh_run_shards(tt_mesh_trainer_t *t, int step, double *losses)
 {
     tutti_scope_t *s;
-    const tt_leaves_t share = tt_mesh_share(t);
+    int first, count;
+    const int stride = tutti_ddp_shard_stride(t->ddp);
     tutti_tensor_t *x[TT_MESH_SHARDS_MAX], *y[TT_MESH_SHARDS_MAX];
     tutti_pipeline_shard_t shards[TT_MESH_SHARDS_MAX];
+    double own[TT_MESH_SHARDS_MAX] = {0};
     const int64_t outside = tutti_context_shard(t->ctx);
+    tutti_ddp_local_shards(t->ddp, &first, &count);
     TT_TRY(tutti_scope_open(t->ctx, &s));
-    for (int i = 0; i < share.end - share.begin; i++) {
-        const int shard = share.begin + i;
+    for (int i = 0; i < count; i++) {
+        const int shard = first + i * stride;
         tutti_context_set_shard(t->ctx, shard);
         tt_mesh_draw(t, s, &x[i], &y[i]);
         shards[i] = (tutti_pipeline_shard_t){.batch = {&x[i], 1, &y[i], 1},
@@ -287,8 +305,10 @@ static inline tutti_status_t tt_mesh_run_shards(tt_mesh_trainer_t *t, int step, 
                                              .is_empty = tt_mesh_is_empty(t, step, shard)};
     }
     tutti_context_set_shard(t->ctx, outside);
-    const tutti_status_t status = tutti_pipeline_step_shards(
-        t->pipeline, shards, share.end - share.begin, &losses[share.begin]);
+    const tutti_status_t status = tutti_pipeline_step_shards(t->pipeline, shards, count, own);
+    for (int i = 0; i < count; i++) {
+        losses[first + i * stride] = own[i];
+    }
     const tutti_status_t closed = tutti_scope_close(s);
     return status < 0 ? status : closed;
 }
@@ -312,7 +332,8 @@ static inline tutti_status_t tt_mesh_step(tt_mesh_trainer_t *t, int step, double
         TT_TRY(tt_mesh_run_shard(t, step, &losses[tutti_context_shard(t->ctx)]));
     }
     TT_TRY(tutti_ddp_finish(t->ddp));
-    return tt_mesh_step_optim(t);
+    TT_TRY(tt_mesh_step_optim(t));
+    return tutti_averaged_update(t->average);
 }
 
 /* The losses of all shards, on every rank. */
@@ -348,12 +369,21 @@ static inline tutti_status_t tt_mesh_collect(tt_mesh_trainer_t *t, char digest[T
     return status;
 }
 
+static inline tutti_status_t tt_mesh_look_at_averages(tt_mesh_trainer_t *t, tt_mesh_trained_t *out)
+{
+    TT_TRY(tutti_averaged_swap_in(t->average));
+    TT_TRY(tutti_pipeline_digest(t->pipeline, out->averages));
+    TT_TRY(tt_mesh_run(t, false, &out->evaluated_by_averages));
+    return tutti_averaged_swap_out(t->average);
+}
+
 static inline tutti_status_t tt_mesh_train_on(tt_mesh_trainer_t *t, tt_mesh_trained_t *out)
 {
     for (int i = 0; i < TT_MESH_STEPS; i++) {
         TT_TRY(tt_mesh_step(t, i, out->losses[i]));
     }
     tutti_context_set_step(t->ctx, 77);
+    TT_TRY(tt_mesh_look_at_averages(t, out));
     TT_TRY(tt_mesh_run(t, false, &out->evaluated));
     TT_TRY(tt_mesh_gather(t, out));
     TT_TRY(tutti_pipeline_digest(t->pipeline, out->digest));

@@ -22,8 +22,9 @@ static void train_member(tt_member_t *m)
     case_t *c = m->user;
     tt_mesh_trainer_t t;
     tt_mesh_trained_t got = {0};
-    TT_EXPECT(m, tt_mesh_open(&t, &c->training, m->group) == TUTTI_OK);
-    TT_EXPECT(m, tt_mesh_train_on(&t, &got) == TUTTI_OK);
+    const tutti_status_t opened = tt_mesh_open(&t, &c->training, m->group);
+    TT_EXPECT(m, opened == TUTTI_OK);
+    TT_EXPECT(m, opened < 0 || tt_mesh_train_on(&t, &got) == TUTTI_OK);
     if (t.pipeline != NULL) {
         c->stats[m->rank] = tutti_pipeline_stats(t.pipeline);
     }
@@ -31,6 +32,8 @@ static void train_member(tt_member_t *m)
     TT_EXPECT(m, strcmp(got.digest, c->wanted.digest) == 0);
     TT_EXPECT(m, memcmp(got.losses, c->wanted.losses, sizeof got.losses) == 0);
     TT_EXPECT(m, memcmp(&got.evaluated, &c->wanted.evaluated, sizeof got.evaluated) == 0);
+    TT_EXPECT(m, strcmp(got.averages, c->wanted.averages) == 0);
+    TT_EXPECT(m, got.evaluated_by_averages == c->wanted.evaluated_by_averages);
 }
 
 /* Takes the case's training, and leaves what its ranks say of themselves. */
@@ -43,11 +46,12 @@ static void expect_one_ranks_bits(case_t *c)
     c->training.at_once = true;
     const tt_team_result_t result = tt_team_run(tt_mesh_ranks(&training), 0, train_member, c);
     if (result.text[0] != 0) {
-        fail_msg("dp %d tp %d pp %d, %d shards, %d micro-batches, %s, stage %d, tied %d, clips %d, "
-                 "scales %d, uneven %d, recompute %d: %s",
+        fail_msg("dp %d tp %d pp %d, %d shards, %d micro-batches, %s, stage %d, in turn %d, tied "
+                 "%d, clips %d, scales %d, uneven %d, recompute %d: %s",
                  training.dp, training.tp, training.pp, training.shards, training.micro_batches,
-                 training.schedule, training.stage, training.is_tied, training.clips,
-                 training.scales, training.is_uneven, training.recompute, result.text);
+                 training.schedule, training.stage, training.accumulate == TUTTI_DDP_SHARDED,
+                 training.is_tied, training.clips, training.scales, training.is_uneven,
+                 training.recompute, result.text);
     }
 }
 
@@ -99,6 +103,33 @@ static void expect_simulated(const case_t *c)
     tutti_pipeline_schedule_release(&schedule);
 }
 
+/* A bucket travels in each shard, while gradients of the next one come, and wait. */
+static void shards_that_are_hosted_in_turn_have_one_ranks_bits(void **state)
+{
+    (void)state;
+    static const char *const schedules[] = {"1f1b", "zb-v", "looped-bfs", "interleaved", "zb-h2"};
+    uint64_t number = 1000;
+    for (size_t i = 0; i < sizeof schedules / sizeof *schedules; i++) {
+        for (int stage = 2; stage < 4; stage++) {
+            for (int k = 0; k < 4; k++, number++) {
+                if (tt_test_takes(number)) {
+                    case_t c = {.training = {.shards = 4 - k % 2,
+                                             .micro_batches = 4,
+                                             .is_tied = k >= 2,
+                                             .clips = number % 2 == 0,
+                                             .is_uneven = number % 3 == 0,
+                                             .dp = 2,
+                                             .pp = 2,
+                                             .stage = stage,
+                                             .accumulate = TUTTI_DDP_SHARDED,
+                                             .schedule = schedules[i]}};
+                    expect_one_ranks_bits(&c);
+                }
+            }
+        }
+    }
+}
+
 /* These are always run. */
 static void shards_of_uneven_rows_have_one_ranks_bits(void **state)
 {
@@ -127,11 +158,36 @@ static void shards_of_uneven_rows_have_one_ranks_bits(void **state)
     assert_int_equal(looped.stats[0].accumulators_max, 5);
 }
 
+/* What waits lies where its parameter does, and has its dtype. */
+static void shards_in_16_bits_and_on_a_device_have_one_ranks_bits(void **state)
+{
+    (void)state;
+    case_t c = {.training = {.shards = 4,
+                             .micro_batches = 2,
+                             .dtype = TUTTI_BF16,
+                             .dp = 2,
+                             .pp = 2,
+                             .stage = 2,
+                             .schedule = "zb-v"}};
+    expect_one_ranks_bits(&c);
+    c.training.accumulate = TUTTI_DDP_SHARDED;
+    expect_one_ranks_bits(&c);
+    c.training.accumulate = TUTTI_DDP_LOCAL;
+    c.training.stage = 0;
+    c.training.device = "strict:0";
+    expect_one_ranks_bits(&c);
+    c.training.dtype = TUTTI_F32;
+    c.training.is_tied = true;
+    expect_one_ranks_bits(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shards_of_uneven_rows_have_one_ranks_bits),
+        cmocka_unit_test(shards_in_16_bits_and_on_a_device_have_one_ranks_bits),
         cmocka_unit_test(every_schedule_has_one_ranks_bits),
+        cmocka_unit_test(shards_that_are_hosted_in_turn_have_one_ranks_bits),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

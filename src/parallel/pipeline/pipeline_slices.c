@@ -176,7 +176,14 @@ static tutti_status_t agree_with_replicas(const tutti_pipeline_t *p, tutti_statu
 static tutti_status_t agree(tt_slicer_t *slicer, tutti_status_t status)
 {
     const tutti_pipeline_t *p = pipeline_of(slicer);
-    return p->steps_alone ? status : tt_group_agree(p->group, agree_with_replicas(p, status));
+    if (p->steps_alone) {
+        return status;
+    }
+    if (status >= 0 && p->is_undecided) {
+        status = TT_FAIL(TUTTI_ERR_STATE, "pipeline: the last step may be undone yet: "
+                                          "tutti_pipeline_validate() comes first");
+    }
+    return tt_group_agree(p->group, agree_with_replicas(p, status));
 }
 
 /* In a tensor of its own: a failed call may write into it later. */

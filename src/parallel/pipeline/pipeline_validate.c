@@ -43,7 +43,7 @@ typedef struct tt_validation {
     tutti_tensor_t *numbers; /* NULL: none has been asked */
     tutti_work_t *work;
     double lr; /* of the step under way */
-    bool is_pending, has_stepped;
+    bool has_stepped;
     tutti_pipeline_verdict_t verdict;
 } tt_validation_t;
 
@@ -238,7 +238,7 @@ tutti_status_t tt_validation_step(tutti_pipeline_t *p)
     TT_TRY(unscale(p, &has_overflow));
     TT_TRY(tell(p, has_overflow));
     v->lr = tutti_optim_lr(v->opt, 0);
-    v->is_pending = true;
+    p->is_undecided = v->opt->is_undecided = true;
     v->has_stepped = !has_overflow; /* then nobody steps */
     if (has_overflow) {
         return TUTTI_OK;
@@ -312,10 +312,10 @@ static tutti_status_t judge(tutti_pipeline_t *p)
 tutti_status_t tt_validation_settle(tutti_pipeline_t *p)
 {
     tt_validation_t *v = p->validation;
-    if (v == NULL || !v->is_pending) {
+    if (!p->is_undecided) {
         return TUTTI_OK;
     }
-    v->is_pending = false;
+    p->is_undecided = v->opt->is_undecided = false;
     p->place = (tt_pipeline_place_t){.peer = -1};
     const tutti_status_t status = judge(p);
     tutti_work_release(v->work);
@@ -409,6 +409,7 @@ static tutti_status_t open(tutti_pipeline_t *p, tutti_optim_t *opt,
     *v = (tt_validation_t){.options = o, .opt = opt, .slot_count = opt->slot_count};
     p->validation = v;
     opt->driver = driver;
+    opt->decides = "tutti_pipeline_validate";
     v->kept = tt_alloc_array(v->slot_count, sizeof *v->kept, "pipeline validation");
     TT_TRY_ALLOC(v->kept);
     return TUTTI_OK;
@@ -434,7 +435,8 @@ void tt_validation_close(tutti_pipeline_t *p)
 static void take_away(tutti_pipeline_t *p)
 {
     if (p->validation != NULL) {
-        p->validation->opt->driver = NULL;
+        p->validation->opt->driver = p->validation->opt->decides = NULL;
+        p->is_undecided = p->validation->opt->is_undecided = false; /* it failed */
         tt_validation_close(p);
     }
 }

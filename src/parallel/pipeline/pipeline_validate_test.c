@@ -3,7 +3,11 @@
 #include "parallel/pipeline/pipeline_testing.h"
 
 #include <math.h>
+#include <tutti/averaged.h>
 #include <tutti/ddp.h>
+#include <tutti/offload.h>
+
+#include "compute/optim/optimizer.h"
 
 enum { STEPS = 6 };
 
@@ -15,9 +19,9 @@ typedef struct {
     double scale; /* in the beginning */
     bool is_optimistic;
     /* what came of it */
-    char digest[TUTTI_DIGEST_BYTES], first[TUTTI_DIGEST_BYTES];
+    char digest[TUTTI_DIGEST_BYTES], first[TUTTI_DIGEST_BYTES]; /* at the end; of step 0 */
     tutti_pipeline_verdict_t verdicts[STEPS];
-    double evaluated, last_scale;
+    double evaluated, evaluated_early, last_scale; /* early: behind step 2 */
     int clipped, skipped;
 } job_t;
 
@@ -88,6 +92,8 @@ static tutti_status_t train(set_t *set, job_t *job)
 {
     for (int i = 0; i < STEPS; i++) {
         TT_TRY(step(set, job, i, job->verdicts));
+        TT_TRY(i == 0 ? tutti_pipeline_digest(set->t.pipeline, job->first) : TUTTI_OK);
+        TT_TRY(i == 2 ? tt_evaluate(&set->t, &set->training, &job->evaluated_early) : TUTTI_OK);
         if (job->is_optimistic && i % 2 == 1) { /* the verdict of others comes with the next step */
             TT_TRY(tutti_pipeline_validate(set->t.pipeline, &job->verdicts[i]));
         }
@@ -123,6 +129,8 @@ static void train_member(tt_member_t *m)
     TT_EXPECT(m, train(&set, &got) == TUTTI_OK);
     TT_EXPECT(m, strcmp(got.digest, want->digest) == 0);
     TT_EXPECT(m, memcmp(&got.evaluated, &want->evaluated, sizeof got.evaluated) == 0);
+    TT_EXPECT(m, strcmp(got.first, want->first) == 0);
+    TT_EXPECT(m, memcmp(&got.evaluated_early, &want->evaluated_early, sizeof(double)) == 0);
     TT_EXPECT(m, got.last_scale == want->last_scale);
     for (int i = 1; i < STEPS; i += 2) {
         TT_EXPECT(m, got.verdicts[i].loss == want->verdicts[i].loss);
@@ -171,6 +179,22 @@ static void steps_are_undone_never_sometimes_and_always(void **state)
         }
     }
     assert_true(has_some);
+}
+
+static void every_optimizer_is_undone(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < tt_optimizer_count; i++) {
+        job_t job = {.model = "mlp",
+                     .schedule = "zb-h1",
+                     .kind = tt_optimizers[i],
+                     .norm_type = 2,
+                     .max_norm = 0.5,
+                     .scales = i % 2 == 0,
+                     .scale = 0x1p120};
+        job = expect_plain_bits(job, 2);
+        assert_true(job.clipped > 0);
+    }
 }
 
 static void overflows_are_undone(void **state)
@@ -267,13 +291,63 @@ static void forgotten_gradients_are_told(void **state)
     tt_team_expect_quietly(1, 8000, forget, NULL);
 }
 
+static tutti_status_t see(void *user, const char *name, tutti_tensor_t *x)
+{
+    (void)user, (void)name, (void)x;
+    return TUTTI_OK;
+}
+
+/* What is read or written meanwhile would be undone, or not be. */
+static void read_too_early(tt_member_t *m)
+{
+    set_t set;
+    tutti_averaged_t *average;
+    tutti_pipeline_verdict_t verdicts[STEPS];
+    static const char text[] = "undone yet: tutti_pipeline_validate() comes first";
+    const job_t job = {.model = "mlp",
+                       .kind = &tutti_adamw,
+                       .max_norm = 1e-3,
+                       .norm_type = 2,
+                       .is_optimistic = true};
+    TT_EXPECT(m, open_set(&set, &job, m->group) == TUTTI_OK);
+    TT_EXPECT(m, tutti_averaged_create(set.t.ctx, set.t.net, NULL, &average) == TUTTI_OK);
+    TT_EXPECT(m, m->rank > 0 || tutti_averaged_update(average) == TUTTI_OK);
+    if (tutti_group_size(m->group) > 1) { /* all ranks hear of the one without averages */
+        EXPECT_TEXT(m, tutti_averaged_swap_in(average), TUTTI_ERR_STATE, "there is no average yet");
+    }
+    TT_EXPECT(m, m->rank == 0 || tutti_averaged_update(average) == TUTTI_OK);
+    EXPECT_TEXT(m, tutti_optim_offload(set.t.opt, "/tmp"), TUTTI_ERR_UNSUPPORTED,
+                "take it away first");
+    TT_EXPECT(m, step(&set, &job, 0, verdicts) == TUTTI_OK);
+    EXPECT_TEXT(m, tutti_optim_each_state(set.t.opt, see, NULL), TUTTI_ERR_STATE, text);
+    if (tutti_group_size(m->group) > 1) {
+        EXPECT_TEXT(m, tutti_averaged_swap_in(average), TUTTI_ERR_STATE, text);
+    }
+    TT_EXPECT(m, tutti_pipeline_validate(set.t.pipeline, verdicts) == TUTTI_OK);
+    TT_EXPECT(m, verdicts[0].was_clipped);
+    TT_EXPECT(m, tutti_optim_each_state(set.t.opt, see, NULL) == TUTTI_OK);
+    TT_EXPECT(m, tutti_averaged_swap_in(average) == TUTTI_OK);
+    TT_EXPECT(m, tutti_averaged_swap_out(average) == TUTTI_OK);
+    tutti_averaged_release(average);
+    close_set(&set);
+}
+
+static void nothing_is_read_before_the_verdict(void **state)
+{
+    (void)state;
+    tt_team_expect(1, 0, read_too_early, NULL);
+    tt_team_expect(2, 0, read_too_early, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_are_undone_never_sometimes_and_always),
+        cmocka_unit_test(every_optimizer_is_undone),
         cmocka_unit_test(overflows_are_undone),
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(forgotten_gradients_are_told),
+        cmocka_unit_test(nothing_is_read_before_the_verdict),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -276,8 +276,9 @@ static tutti_status_t fill(const tt_unit_source_t *source, int index, int kind)
     const size_t begin = (size_t)flat->cuts[tutti_group_rank(source->group)];
     memcpy((char *)tt_tensor_data(turn->data) + begin * tutti_dtype_bytes(part->dtype),
            tt_tensor_data(part), tutti_tensor_bytes(part));
-    turn->phase = FILLING;
-    return exchange(source, turn->receives, turn->receive_count, &turn->receiving);
+    TT_TRY(exchange(source, turn->receives, turn->receive_count, &turn->receiving));
+    turn->phase = FILLING; /* if that failed, who waits for it tries again, and is told */
+    return TUTTI_OK;
 }
 
 static tutti_status_t end_work(tutti_work_t **work)
@@ -291,7 +292,10 @@ static tutti_status_t end_work(tutti_work_t **work)
 static tutti_status_t post(tt_unit_source_t *source, int index, int kind)
 {
     turn_t *turn = turn_of(source, index, kind);
-    TT_TRY(end_work(&turn->receiving));
+    if (turn->receiving != NULL) { /* one that failed stays, for who asks next */
+        TT_TRY(tutti_work_wait(turn->receiving, 0));
+    }
+    (void)end_work(&turn->receiving);
     for (int i = 0; i < turn->receive_count; i++) {
         source->gathered_bytes += (int64_t)tutti_tensor_bytes(turn->parts[i]);
     }

@@ -225,7 +225,9 @@ void tt_page_curve(tt_byte_row_t *page, const tt_curve_t *curve)
     }
     tt_row_print(page, "<figure><figcaption>");
     tt_row_html(page, curve->name);
-    tt_row_print(page, odd > 0 ? " <b>(%zu values are no numbers)</b>" : "", odd);
+    if (odd > 0) {
+        tt_row_print(page, " <b>(%zu values are no numbers)</b>", odd);
+    }
     tt_row_print(page, "</figcaption><svg viewBox=\"0 0 %d %d\" role=\"img\">", LEFT + WIDTH + 10,
                  TOP + HEIGHT + 24);
     tt_row_print(page, "<rect class=\"frame\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/>", LEFT,

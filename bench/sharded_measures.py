@@ -128,7 +128,7 @@ def wire_over_ddp(rounds):
 
 
 def wire_over_plan(rounds):
-    """The plan of the same step (tutti_sharded_plan()), simulated with what this run's computing takes:
+    """The same step's plan (tutti_sharded_plan()), simulated with what computing takes in this run:
     a step where nothing is gathered, at the same priority; and the wire's rate."""
     layers = MODELS[SHARED][0]
 

@@ -211,8 +211,8 @@ TUTTI_API tutti_status_t tutti_pipeline_set_optimizer(tutti_pipeline_t *pipeline
 
 /** What a step is checked for, of all stages' gradients together. */
 typedef struct tutti_pipeline_validation {
-    double max_norm;        /**< as tutti_clip_grad_norm() takes it; 0: nothing is clipped */
-    double norm_type;       /**< the same: 2 or INFINITY; 0: 2 */
+    double max_norm;        /**< as tutti_clip_grad_norm() takes it; clips nothing if it is 0 */
+    double norm_type;       /**< the same: 2 or INFINITY; 2 if it is 0 */
     tutti_scaler_t *scaler; /**< borrowed; its group is not used. NULL: losses are not scaled */
 } tutti_pipeline_validation_t;
 
@@ -249,12 +249,12 @@ typedef struct tutti_pipeline_verdict {
  *                   been validated. NULL: takes it away, when what is under way is validated
  * @param options    copied; NULL: nothing is clipped or scaled
  * @thread           the context's; blocks until every rank has called it
- * @cost             memory: a copy of this rank's parameters and of the optimizer's state of them; a
- *                   pass over those at each step, and one more over gradients
+ * @cost             memory: a copy of this rank's parameters and of the optimizer's state of them;
+ *                   a pass over those at each step, and one over gradients
  * @errors           on every rank: STATE (it has one; somebody steps the optimizer already), ARG (a
  *                   parameter that is none of the module; a norm), UNSUPPORTED (an asynchronous
- *                   schedule; a ddp; layers cut by tensor parallelism; 16-bit parameters; state on a
- *                   disk), NOMEM; what failed before
+ *                   schedule; a ddp; layers cut by tensor parallelism; 16-bit parameters; state on
+ *                   a disk), NOMEM; what failed before
  * @source           Qi et al., "Zero Bubble Pipeline Parallelism" (2024), section 4
  */
 TUTTI_API tutti_status_t tutti_pipeline_post_validate(tutti_pipeline_t *pipeline,

@@ -12,9 +12,8 @@
  *         tutti_progress_show(progress, 0.1 * (100 - step), "step %d  loss %.4f", step, 0.5);
  *     }
  *     tutti_progress_print(progress, "validation loss %.4f", 0.5); // stays
+ *     // step 70  loss 0.5000  3 s left  41.2 MiB
  *     TUTTI_CHECK(tutti_progress_close(progress));
- *
- *     step 70  loss 0.5000  3 s left  41.2 MiB
  *
  * Under `tutti run` on a terminal it is the launcher's last line. NO_COLOR, set to anything, takes
  * the colours away; on a terminal that cannot move its cursor (TERM=dumb) lines are plain.

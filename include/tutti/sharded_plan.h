@@ -117,7 +117,7 @@ typedef struct tutti_sharded_options {
 } tutti_sharded_options_t;
 
 /** The rows of all ranks; units and buckets are the plan's own. */
-typedef struct tutti_sharded_plan {
+typedef struct tutti_sharded_rows {
     tutti_sharded_options_t options; /**< with defaults put in, without calls */
     tutti_sharded_row_t *rows;       /**< [options.ranks] */
     void *memory;                    /**< of what options point to */
@@ -175,7 +175,7 @@ TUTTI_API tutti_status_t tutti_sharded_check(const tutti_sharded_plan_t *plan);
 
 /** Seconds, as those of units. */
 typedef struct tutti_sharded_costs {
-    double bytes_per_second; /**< that a rank can send, and receive; 0: any number */
+    double bytes_per_second; /**< that a rank can send, and receive; any number if it is 0 */
     double latency;          /**< of a collective */
     double step;             /**< the optimizer's */
 } tutti_sharded_costs_t;

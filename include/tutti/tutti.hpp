@@ -88,6 +88,9 @@ template <>
 inline constexpr auto release_of<tutti_pipeline_schedule_t> = &tutti_pipeline_schedule_release;
 template <>
 inline constexpr auto release_of<tutti_pipeline_simulation_t> = &tutti_pipeline_simulation_release;
+template <> inline constexpr auto release_of<tutti_sharded_plan_t> = &tutti_sharded_plan_release;
+template <>
+inline constexpr auto release_of<tutti_sharded_simulation_t> = &tutti_sharded_simulation_release;
 
 /** Whether releasing tells how it went: closing a scope, a trace, metrics. */
 template <class T>

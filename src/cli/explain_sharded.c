@@ -84,7 +84,9 @@ static bool open_units(model_t *model, int count)
     model->units = calloc((size_t)count, sizeof *model->units);
     model->names = calloc((size_t)count, sizeof *model->names);
     for (int u = 0; model->units != NULL && model->names != NULL && u < count; u++) {
-        snprintf(model->names[u], NAME_BYTES, u == 0 ? "" : "blocks.%d", u - 1);
+        if (u > 0) { /* the root's is empty */
+            snprintf(model->names[u], NAME_BYTES, "blocks.%d", u - 1);
+        }
         model->units[u].name = model->names[u];
     }
     return model->units != NULL && model->names != NULL;

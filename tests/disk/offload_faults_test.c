@@ -102,9 +102,8 @@ static size_t part_of(size_t bytes)
 
 static bool is_refused(int fd)
 {
-    return is_ours(fd) && ((lacks & NO_TRANSFER) != 0 ||
-                           ((lacks & NO_DIRECT_TRANSFER) != 0 &&
-                            (fcntl(fd, F_GETFL) & O_DIRECT) != 0));
+    return is_ours(fd) && ((lacks & NO_TRANSFER) != 0 || ((lacks & NO_DIRECT_TRANSFER) != 0 &&
+                                                          (fcntl(fd, F_GETFL) & O_DIRECT) != 0));
 }
 
 ssize_t __wrap_pread(int fd, void *data, size_t bytes, off_t at)
@@ -521,8 +520,8 @@ static void a_round_is_read_ahead_in_the_order_of_the_one_before(void **state)
     begin_file(&file);
     assert_int_equal(tt_disk_file_grow(&file, UNITS * TT_DISK_BLOCK - sizeof wrote), TUTTI_OK);
     for (size_t i = 0; i < UNITS; i++) {
-        units[i] = (tt_disk_unit_t){.ranges = {{i * TT_DISK_BLOCK, TT_DISK_BLOCK, false}},
-                                    .count = 1};
+        units[i] =
+            (tt_disk_unit_t){.ranges = {{i * TT_DISK_BLOCK, TT_DISK_BLOCK, false}}, .count = 1};
     }
     assert_int_equal(tt_disk_ring_open(&file, &ring), TUTTI_OK);
     assert_int_equal(tt_disk_ring_set_units(ring, units, UNITS), TUTTI_OK);

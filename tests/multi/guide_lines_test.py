@@ -127,11 +127,12 @@ class Lines(unittest.TestCase):
                 self.place.run(f"rm -r {step}300; {save} 300 set embedding 71 -1.5 "
                                "set embedding 21769 3")
 
-    def test_pipelines(self):
+    def test_plans(self):
         """What they say is what stands in the guide, which shows the files that they read, too."""
-        chapter = os.path.join(SOURCE, "docs", "guide", "pipelines.md")
-        with open(chapter, encoding="utf-8") as file:
-            blocks = re.findall(r"^```\n(\$ .*?)^```$", file.read(), re.M | re.S)
+        blocks = []
+        for chapter in ("pipelines.md", "sharded.md"):
+            with open(os.path.join(SOURCE, "docs", "guide", chapter), encoding="utf-8") as file:
+                blocks += re.findall(r"^```\n(\$ .*?)^```$", file.read(), re.M | re.S)
         shown = dict(re.match(r"\$ (.*?)\n(.*)", part, re.S).groups() for block in blocks
                      for part in re.split(r"^(?=\$ )", block, flags=re.M) if part)
         self.assertEqual(sorted(shown), sorted(claimed(QUICK[11]) + claimed(QUICK[12])))
@@ -161,7 +162,7 @@ class Lines(unittest.TestCase):
             self.place.write(name, "to be or not to be\n" * 100)
         first = "TUTTI_PROFILE=profile tutti run -n 2 gpt --data text.txt --steps 1"
         self.check(self.place.run(first + SMALL))
-        for line in claimed(QUICK[14]):
+        for line in claimed(QUICK[15]):
             line = re.sub(r"--steps \d+", "--steps 2", line)
             self.check(self.place.run(line + (SMALL if " gpt " in line else "")))
         for name in ("step.json", "job.json", "run/report.html"):

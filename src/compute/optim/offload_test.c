@@ -376,7 +376,7 @@ static void a_full_disk_is_told_before_anything_changes(void **state)
     end_large(&pair);
 }
 
-/* Also where each parameter is stepped by itself, as in a backward: the first finds room for all. */
+/* Also where each is stepped by itself, as in a backward: the first one finds room for all. */
 static void a_disk_with_room_for_one_parameter_steps_none(void **state)
 {
     (void)state;

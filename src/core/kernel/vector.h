@@ -4,7 +4,7 @@
  * class's dtypes. What is of the class that a file is compiled for:
  *
  *     tt_real_t    float, or double
- *     tt_vf        TT_LANES of them: 16 or 8 with AVX-512, 8 or 4 with AVX2, 4 or 2 otherwise (NEON)
+ *     tt_vf        TT_LANES of them: 16 or 8 with AVX-512, 8 or 4 with AVX2, else 4 or 2 (NEON)
  *     tt_vi, tt_vu integers of the same size; comparisons give lanes of all ones or all zeros
  *     TT_REAL      TUTTI_F32, or TUTTI_F64
  *

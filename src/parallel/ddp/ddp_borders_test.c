@@ -270,8 +270,8 @@ static void count_gradients(tt_member_t *m)
         size_t bytes[2];
         for (int is_low = 0; is_low < 2; is_low++) {
             training_t t = {0};
-            const tutti_ddp_options_t options = {
-                .stage = stage, .reduce_dtype = is_low ? TUTTI_BF16 : TUTTI_F32};
+            const tutti_ddp_options_t options = {.stage = stage,
+                                                 .reduce_dtype = is_low ? TUTTI_BF16 : TUTTI_F32};
             TT_EXPECT(m, open_training(&t) == TUTTI_OK);
             TT_EXPECT(m, tutti_ddp_create(t.ctx, t.net, m->group, &options, &t.ddp) == TUTTI_OK);
             bytes[is_low] = tutti_ddp_memory(t.ddp, NULL).gradient_bytes;

@@ -115,9 +115,8 @@ static void create_without_memory(tt_member_t *member)
  * between the ranks. */
 static bool is_right(tutti_status_t status, bool has_failed)
 {
-    return has_failed
-               ? status < 0 && status != TUTTI_ERR_TIMEOUT && status != TUTTI_ERR_MISMATCH
-               : status == TUTTI_OK;
+    return has_failed ? status < 0 && status != TUTTI_ERR_TIMEOUT && status != TUTTI_ERR_MISMATCH
+                      : status == TUTTI_OK;
 }
 
 /* From the first-th on, each stride-th. */
@@ -206,13 +205,13 @@ static void create_with_borrowed_memory(tt_member_t *member)
         TT_EXPECT(member, open_setting(&set) == TUTTI_OK);
         tutti_tensor_t *param = tutti_module_find(set.model, names[i]);
         TT_EXPECT(member, tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(20), &large) == TUTTI_OK);
-        TT_EXPECT(member, tt_tensor_over(large->storage, TUTTI_F32, param->shape, NULL, 4,
-                                         &part) == TUTTI_OK);
+        TT_EXPECT(member, tt_tensor_over(large->storage, TUTTI_F32, param->shape, NULL, 4, &part) ==
+                              TUTTI_OK);
         tt_tensor_swap(param, part);
         for (int stage = 1; stage <= 3; stage++) {
             const tutti_ddp_options_t options = {.stage = stage};
-            TT_EXPECT(member, tutti_ddp_create(set.ctx, set.model, member->group, &options,
-                                               &ddp) == TUTTI_ERR_UNSUPPORTED);
+            TT_EXPECT(member, tutti_ddp_create(set.ctx, set.model, member->group, &options, &ddp) ==
+                                  TUTTI_ERR_UNSUPPORTED);
             TT_EXPECT(member, strstr(tutti_last_error(), names[i]) != NULL &&
                                   strstr(tutti_last_error(), "shares its memory") != NULL);
         }

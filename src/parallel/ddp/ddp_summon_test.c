@@ -394,6 +394,43 @@ static void units_stay_between_shards_where_they_are_to(void **state)
     run_both(look_between_shards, NULL);
 }
 
+/* ---- a step behind which small parameters do not come ---------------------------------------- */
+
+static void step_without_memory(tt_member_t *m)
+{
+    job_t job = {0};
+    tutti_ddp_options_t options = by_layer;
+    options.persistence_bytes = 200;
+    open_job(m, TUTTI_F32, &options, &job);
+    compute(m, &job, job.net);
+    TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_OK);
+    if (m->rank == 0) {
+        tt_alloc_fail_at(*(const size_t *)m->user);
+    }
+    tt_member_tell(m);
+    tt_member_await(m, 2);
+    const tutti_status_t status = tutti_optim_step(job.opt);
+    const tutti_tensor_t *bias = tutti_module_find(job.net, "1.bias");
+    TT_EXPECT(m, status < 0 || bias->storage->away == NULL);
+    tt_member_tell(m);
+    tt_member_await(m, 4); /* a rank that leaves the group would be noticed */
+    close_job(&job);
+}
+
+static void a_step_that_is_well_has_its_small_parameters(void **state)
+{
+    (void)state;
+    size_t nth = 0;
+    setenv("TUTTI_SHARED_PARAMETERS", "0", 1);
+    do {
+        nth++;
+        tt_team_expect_quietly(2, TIMEOUT_MS, step_without_memory, &nth);
+    } while (tt_alloc_has_failed());
+    tt_alloc_fail_at(0);
+    unsetenv("TUTTI_SHARED_PARAMETERS");
+    assert_true(nth > 20);
+}
+
 /* ---- a unit that does not come --------------------------------------------------------------- */
 
 static void unshard_in_vain(tt_member_t *m)
@@ -428,6 +465,7 @@ int main(void)
         cmocka_unit_test(a_module_without_values_is_refused),
         cmocka_unit_test(a_rank_writes_memory_of_its_own),
         cmocka_unit_test(units_stay_between_shards_where_they_are_to),
+        cmocka_unit_test(a_step_that_is_well_has_its_small_parameters),
         cmocka_unit_test(what_cannot_be_gathered_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

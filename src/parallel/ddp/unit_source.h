@@ -4,10 +4,10 @@
  * slice of each flat, `own`, which is what it steps; the whole is there only while a unit is
  * unsharded. What brings it is a source:
  *
- *     gather    own slices are gathered into memory of this rank, which goes when nobody reads it
+ *     gather    own slices are gathered into this rank's memory, which goes when nobody reads it
  *     share     the ranks share a host, which has the whole once: own slices are parts of it
- *     host      the ranks are on several hosts: each gathers the whole once, in memory that its ranks
- *               share, which goes when none of them reads it
+ *     host      the ranks are on several hosts: each gathers the whole once, in memory that its
+ *               ranks share, which goes when none of them reads it
  *
  * A flat goes through these states on each rank; ddp_units.c makes the calls:
  *

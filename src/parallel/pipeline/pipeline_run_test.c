@@ -157,7 +157,7 @@ static void uses_are_added_in_the_order_of_forward(void **state)
     tutti_context_release(ctx);
 }
 
-/* ---- how deep a chain is taken apart ---------------------------------------------------------- */
+/* ---- how deep a chain is taken apart -------------------------------------------------------- */
 
 /* A chain in a chain, `depth` times; the innermost is two linears. */
 static tutti_status_t fill_deep(tutti_module_t *all, int depth)
@@ -322,7 +322,7 @@ static void stages_skip_a_step_together(void **state)
     tt_team_expect(3, 0, train_scaled_member, &want);
 }
 
-/* ---- memory of a gradient --------------------------------------------------------------------- */
+/* ---- memory of a gradient ------------------------------------------------------------------- */
 
 typedef struct {
     tutti_tensor_t *grad;

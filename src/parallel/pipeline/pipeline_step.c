@@ -114,8 +114,7 @@ static void say_last(tutti_pipeline_t *p, const tutti_pipeline_action_t *action)
 static void name_shard(tutti_pipeline_t *p, int slot)
 {
     if (p->has_turns) {
-        p->shard =
-            p->first_shard + tt_shard_of(p, slot) * tutti_ddp_shard_stride(p->ddp);
+        p->shard = p->first_shard + tt_shard_of(p, slot) * tutti_ddp_shard_stride(p->ddp);
         tutti_context_set_shard(p->ctx, p->shard);
     }
 }

@@ -619,7 +619,7 @@ static void no_allocation_that_fails_is_lost(void **state)
     tt_team_expect(1, 20000, fail_allocations, NULL);
 }
 
-/* ---- memory that is missing on one rank ------------------------------------------------------- */
+/* ---- memory that is missing on one rank ----------------------------------------------------- */
 
 typedef enum { CUT, SCALE, LACKS } lack_t;
 

@@ -104,10 +104,14 @@ static void drop(tt_member_t *m)
 {
     job_t *job = m->user;
     const tutti_parallel_rule_t rules[] = {
-        {.pattern = job->net == PLAIN ? "0" : job->net == CHAIN ? "0.0" : "0.up",
+        {.pattern = job->net == PLAIN   ? "0"
+                    : job->net == CHAIN ? "0.0"
+                                        : "0.up",
          .parts = job->parts,
          .part_sizes = {job->parts == 2 ? 5 : 0, job->parts == 2 ? HIDDEN - 5 : 0}},
-        {.pattern = job->net == PLAIN ? "2" : job->net == CHAIN ? "0.2" : "0.down",
+        {.pattern = job->net == PLAIN   ? "2"
+                    : job->net == CHAIN ? "0.2"
+                                        : "0.down",
          .style = TUTTI_PARALLEL_ROW}};
     const tutti_parallel_options_t options = {.shards = SHARDS,
                                               .sequence = job->sequence,

@@ -145,8 +145,7 @@ static void consolidate(tt_member_t *m)
     training_t t = {0};
     states_t states = {0};
     TT_EXPECT(m, open_training(&t, m->rank) == TUTTI_OK);
-    const tutti_ddp_options_t options = {
-        .stage = *stage, .ignored = ignored, .ignored_count = 2};
+    const tutti_ddp_options_t options = {.stage = *stage, .ignored = ignored, .ignored_count = 2};
     TT_EXPECT(m, tutti_ddp_create(t.ctx, t.net, m->group, &options, &t.ddp) == TUTTI_OK);
     TT_EXPECT(m, run_shards(&t, 0) == TUTTI_OK && tutti_optim_step(t.opt) == TUTTI_OK);
     TT_EXPECT(m, tutti_ddp_consolidate(t.ddp, t.opt, 1, count_state, &states) == TUTTI_OK);

@@ -24,7 +24,7 @@
 #include "core/base/log.h"
 #include "parallel/ddp/ddp_impl.h"
 
-enum { LOOK_MS = 1 };      /* between looks at what comes meanwhile */
+enum { LOOK_MS = 1 };    /* between looks at what comes meanwhile */
 enum { FIRST_WORD = 2 }; /* of units; 0: none, 1: none, and something was wanted by nobody */
 
 static int code_of(int unit, tt_unit_kind_t kind)

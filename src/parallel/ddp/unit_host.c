@@ -25,8 +25,8 @@
  * Nobody waits in start: what cannot be filled yet is filled later, at the latest in wait. Who
  * waits fills all flats in the order in which they were started, which is the same on all ranks; so
  * what a rank waits for are starts that others make without waiting for anything behind them. Who
- * announces the next start (ddp_unit_order.c) fills meanwhile, too (advance): a rank that follows is
- * not there before it has what was started before.
+ * announces the next start (ddp_unit_order.c) fills meanwhile, too (advance): a rank that follows
+ * is not there before it has what was started before.
  *
  * Cost: of N bytes on H hosts with R ranks each a rank sends N (H − 1) / (H R), a host has N.
  */

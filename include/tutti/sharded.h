@@ -89,7 +89,7 @@ TUTTI_API tutti_status_t tutti_ddp_digest(tutti_ddp_t *ddp, char *text);
 /**
  * The optimizer's state as one rank alone would have it, a tensor at a time: names, shapes and bits
  * are those of tutti_optim_each_state() at stage 0. What has been collected is let go behind visit,
- * which retains what it wants to keep.
+ * which retains what it wants to keep. Of what options.ignored names a rank gets its own.
  *
  *     // rank 0 writes what tutti_optim_load() reads; beside a model.safetensors, as
  *     // optim.safetensors, tutti_checkpoint_load_from() reads both on any ranks

@@ -98,7 +98,7 @@ typedef struct tutti_sharded_options {
     int stage;
     int ranks;  /**< 0: 1 */
     int shards; /**< V; 0: one for each rank. Ranks with fewer of them take part in the gathers of
-                     those with more */
+                     those with more, unless these share parameters */
     int rows;   /**< of ranks, each of which has all parameters; 0: 1. Stage 3 */
     int prefetch;
     bool keep_after_forward, keep_after_backward;
@@ -162,8 +162,8 @@ TUTTI_API size_t tutti_sharded_action_text(const tutti_sharded_plan_t *plan,
 
 /**
  * Check a plan, also one that was changed: units are there while they compute and go once, no more
- * than prefetch are early, all ranks start the same gathers and buckets in one order, no bucket is
- * left behind, and no rank waits for ever.
+ * than prefetch are early, all ranks start buckets in one order, and the same gathers, unless they
+ * share parameters, no bucket is left behind, and no rank waits for ever.
  *
  * @param plan  borrowed
  * @thread any

@@ -257,10 +257,11 @@ typedef struct {
 static int print_rank(const result_t *result, int rank)
 {
     const tutti_sharded_plan_t *plan = result->plan;
-    char text[64];
+    char text[64], value[16];
     if (rank >= plan->options.ranks) {
         snprintf(text, sizeof text, "0 to %d", plan->options.ranks - 1);
-        return tt_cli_refuse("explain", "rank", "", text);
+        snprintf(value, sizeof value, "%d", rank);
+        return tt_cli_refuse("explain", "rank", value, text);
     }
     for (int i = 0; i < plan->rows[rank].count; i++) {
         const tutti_sharded_action_t *action = &plan->rows[rank].actions[i];

@@ -86,7 +86,7 @@ class Explain(unittest.TestCase):
         refused("want 2 numbers of seconds", "--units", "1,2", "--forward", "1")
         refused("want 2 numbers of seconds", "--units", "1,2", "--backward", "1,2,3")
         refused("3 ranks: want as many in each", "--units", "1,2", "--ranks", "3", "--rows", "2")
-        refused("want 0 to 1", "--units", "1", "--rank", "2")
+        refused("--rank 2: want 0 to 1", "--units", "1", "--rank", "2")
         refused("--svg /nowhere/x: the file cannot be written", "--units", "1", "--svg",
                 "/nowhere/x")
         refused("--latency", "--units", "1", "--latency", "-1")

@@ -138,14 +138,15 @@ typedef struct {
 static tutti_status_t visit_whole(void *user, const char *name, tutti_tensor_t *x)
 {
     const wholes_t *wholes = user;
-    const tt_optim_kept_t kept = {name, wholes->slot->tensor->shape, x, false};
+    const tutti_tensor_t *parameter = wholes->slot->tensor;
+    const tt_optim_kept_t kept = {parameter, name, parameter->shape, x, false};
     return wholes->visit(wholes->user, &kept);
 }
 
 static tutti_status_t visit_whole_step(void *user, const char *name, tutti_tensor_t *x)
 {
     const wholes_t *wholes = user;
-    const tt_optim_kept_t kept = {name, TUTTI_SCALAR, x, true};
+    const tt_optim_kept_t kept = {wholes->slot->tensor, name, TUTTI_SCALAR, x, true};
     return wholes->visit(wholes->user, &kept);
 }
 
@@ -154,7 +155,8 @@ static tutti_status_t visit_whole_moments(const tutti_optim_t *opt, const wholes
     const tt_optim_slot_t *slot = wholes->slot;
     for (int i = 0; i < TT_MOMENTS_MAX; i++) {
         char name[NAME_BYTES];
-        tt_optim_kept_t kept = {.name = name, .tensor = slot->moments[i]};
+        tt_optim_kept_t kept = {
+            .parameter = slot->tensor, .name = name, .tensor = slot->moments[i]};
         if (tt_optim_has_moment(opt, slot, i, &kept.whole)) {
             TT_TRY(join(name, slot->name, opt->ops->moments[i]));
             TT_TRY(wholes->visit(wholes->user, &kept));

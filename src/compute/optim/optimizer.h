@@ -216,7 +216,8 @@ bool tt_optim_wants_moment(const tutti_optim_t *opt, const tt_optim_slot_t *slot
 
 /* State of a whole parameter, of which this rank has a part, or nothing (optim_state.c). */
 typedef struct {
-    const char *name; /* as by tutti_optim_each_state() */
+    const tutti_tensor_t *parameter; /* whose state it is */
+    const char *name;                /* as by tutti_optim_each_state() */
     tutti_shape_t whole;
     tutti_tensor_t *tensor; /* this rank's; NULL: others have it */
     bool is_common;         /* every rank has all of it: a step */

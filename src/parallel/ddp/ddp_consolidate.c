@@ -97,12 +97,36 @@ static tutti_status_t move(const collect_t *c, const tt_optim_kept_t *kept, cons
     return status < 0 ? tt_group_give_up(group, status) : TUTTI_OK;
 }
 
+static void keep_failure(collect_t *c, tutti_status_t status)
+{
+    c->status = status;
+    snprintf(c->error, sizeof c->error, "%s", status < 0 ? tutti_last_error() : "");
+}
+
 static void show(collect_t *c, const char *name, tutti_tensor_t *x)
 {
     if (c->is_here && c->status >= 0) {
-        c->status = c->visit(c->user, name, x);
-        snprintf(c->error, sizeof c->error, "%s", c->status < 0 ? tutti_last_error() : "");
+        keep_failure(c, c->visit(c->user, name, x));
     }
+}
+
+static tutti_status_t check_own(const tt_optim_kept_t *kept)
+{
+    return kept->tensor != NULL && kept->tensor->numel == tutti_shape_numel(kept->whole)
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_STATE,
+                         "ddp_consolidate: this rank has a slice of \"%s\", whose parameter "
+                         "options.ignored names: another ddp dealt it out",
+                         kept->name);
+}
+
+/* Of a parameter that is left alone each rank has its own, of its own shape. */
+static void show_own(collect_t *c, const tt_optim_kept_t *kept)
+{
+    if (c->is_here && c->status >= 0 && check_own(kept) < 0) {
+        keep_failure(c, TUTTI_ERR_STATE);
+    }
+    show(c, kept->name, kept->tensor);
 }
 
 static tutti_status_t collect(void *user, const tt_optim_kept_t *kept)
@@ -111,6 +135,10 @@ static tutti_status_t collect(void *user, const tt_optim_kept_t *kept)
     way_t way = {0};
     if (kept->is_common) {
         show(c, kept->name, kept->tensor);
+        return TUTTI_OK;
+    }
+    if (tt_ddp_is_ignored(c->ddp, kept->parameter)) {
+        show_own(c, kept);
         return TUTTI_OK;
     }
     tutti_status_t status = tt_group_agree(c->ddp->group, open_way(c, kept, &way));

@@ -23,6 +23,7 @@ typedef struct {
     const char *source;
     char digests[RANKS_MAX][TUTTI_DIGEST_BYTES];
     tutti_ddp_memory_t memory[RANKS_MAX];
+    int more_steps;
     bool has_failing; /* a rank stops in the middle */
     bool is_lean;     /* nothing is summoned, for which each rank has a copy */
 } job_t;
@@ -66,11 +67,14 @@ static tutti_status_t compute(const trained_t *t)
     return tutti_scope_close(s);
 }
 
-static tutti_status_t step(const trained_t *t, int number)
+/* Uneven: one of three shards has no data, each in its turn. */
+static tutti_status_t step(const trained_t *t, int number, bool is_uneven)
 {
     tutti_context_set_step(t->ctx, number);
     while (tutti_ddp_next_shard(t->ddp, t->ctx)) {
-        TUTTI_CHECK(compute(t));
+        const bool is_empty = is_uneven && (number + tutti_context_shard(t->ctx)) % 3 == 1;
+        TUTTI_CHECK(is_uneven ? tutti_ddp_set_weight(t->ddp, !is_empty) : TUTTI_OK);
+        TUTTI_CHECK(is_empty ? TUTTI_OK : compute(t));
     }
     TUTTI_CHECK(tutti_ddp_finish(t->ddp));
     return tutti_optim_step(t->opt);
@@ -106,11 +110,11 @@ static void train(tt_member_t *m)
     TT_EXPECT(m, open_training(m->group, job, &t) == TUTTI_OK);
     if (t.ddp != NULL) {
         TT_EXPECT(m, strcmp(tutti_ddp_stats(t.ddp).unit_source, job->source) == 0);
-        for (int i = 0; i < STEPS; i++) {
-            TT_EXPECT(m, step(&t, i) == TUTTI_OK);
+        for (int i = 0; i < STEPS + job->more_steps; i++) {
+            TT_EXPECT(m, step(&t, i, job->options.uneven != TUTTI_DDP_EVEN) == TUTTI_OK);
             TT_EXPECT(m, i > 0 || job->is_lean || double_all(&t) == TUTTI_OK);
         }
-        if (job->options.stage == 3) {
+        if (job->options.stage == 3 && job->options.uneven == TUTTI_DDP_EVEN) {
             expect_plan(m, &t);
         }
         TT_EXPECT(m, tutti_ddp_digest(t.ddp, job->digests[m->rank]) == TUTTI_OK);
@@ -125,7 +129,7 @@ static void fail_in_a_step(tt_member_t *m)
     job_t *job = m->user;
     trained_t t = {0};
     TT_EXPECT(m, open_training(m->group, job, &t) == TUTTI_OK);
-    TT_EXPECT(m, step(&t, 0) == TUTTI_OK);
+    TT_EXPECT(m, step(&t, 0, false) == TUTTI_OK);
     TT_EXPECT(m, tutti_ddp_next_shard(t.ddp, t.ctx));
     if (m->rank != 1) {
         (void)compute(&t);
@@ -238,6 +242,27 @@ static void a_host_gets_what_it_lacks_once(void **state)
     assert_true(lacked > 0 && peak < alone);
 }
 
+/* A rank that announces a unit before it is wanted may have to give its part of the one before to a
+ * rank of its host that follows, and waits for that. */
+static void ranks_without_data_wait_for_nobody_who_waits_for_them(void **state)
+{
+    (void)state;
+    tt_needs_shared_memory("ranks of a host share what they gather");
+    for (int i = 0; i < 2; i++) {
+        const tutti_ddp_options_t options = {.shards = 6, .uneven = TUTTI_DDP_ACTIVE};
+        job_t want = {.options = options, .source = "", .is_lean = true, .more_steps = 4};
+        job_t got = {.options = options, .source = "host", .is_lean = true, .more_steps = 4};
+        got.options.stage = 3;
+        got.options.units = BY_LAYER;
+        got.options.accumulate = i == 0 ? TUTTI_DDP_LOCAL : TUTTI_DDP_SHARDED;
+        run("a", &want);
+        run("abb", &got);
+        for (int rank = 0; rank < 3; rank++) {
+            assert_string_equal(got.digests[rank], want.digests[0]);
+        }
+    }
+}
+
 static void nobody_waits_for_who_goes(void **state)
 {
     (void)state;
@@ -253,6 +278,7 @@ int main(void)
         cmocka_unit_test(hosts_have_the_bits_of_stage_0),
         cmocka_unit_test(sixteen_bits_and_small_parameters_go_the_same_way),
         cmocka_unit_test(a_host_gets_what_it_lacks_once),
+        cmocka_unit_test(ranks_without_data_wait_for_nobody_who_waits_for_them),
         cmocka_unit_test(nobody_waits_for_who_goes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

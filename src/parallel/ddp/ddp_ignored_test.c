@@ -121,6 +121,49 @@ static void train(tt_member_t *m)
     close_training(&t);
 }
 
+/* ---- state ----------------------------------------------------------------------------------- */
+
+typedef struct {
+    int count;
+    int64_t own, others; /* elements of moments of what is ignored, and of the rest */
+} states_t;
+
+static tutti_status_t count_state(void *user, const char *name, tutti_tensor_t *x)
+{
+    states_t *states = user;
+    states->count++;
+    if (tutti_tensor_rank(x) > 0) {
+        *(strncmp(name, "1.", 2) == 0 ? &states->own : &states->others) += tutti_tensor_numel(x);
+    }
+    return TUTTI_OK;
+}
+
+/* Two moments and a count of steps of each parameter; the mlp's of rank 1, which gets them. */
+static void consolidate(tt_member_t *m)
+{
+    const int *stage = m->user;
+    training_t t = {0};
+    states_t states = {0};
+    TT_EXPECT(m, open_training(&t, m->rank) == TUTTI_OK);
+    const tutti_ddp_options_t options = {.stage = *stage, .ignored = ignored, .ignored_count = 2};
+    TT_EXPECT(m, tutti_ddp_create(t.ctx, t.net, m->group, &options, &t.ddp) == TUTTI_OK);
+    TT_EXPECT(m, run_shards(&t, 0) == TUTTI_OK && tutti_optim_step(t.opt) == TUTTI_OK);
+    TT_EXPECT(m, tutti_ddp_consolidate(t.ddp, t.opt, 1, count_state, &states) == TUTTI_OK);
+    const int64_t hidden = HIDDEN + 1;
+    TT_EXPECT(m, states.count == (m->rank == 1 ? 3 * 10 : 0));
+    TT_EXPECT(m, m->rank == 0 || states.own == 2 * (2 * WIDTH * hidden + hidden + WIDTH));
+    TT_EXPECT(m, m->rank == 0 || states.others == 2 * (2 * WIDTH * WIDTH + 4 * WIDTH));
+    close_training(&t);
+}
+
+static void state_of_what_is_ignored_is_the_ranks_own(void **state)
+{
+    (void)state;
+    for (int stage = 0; stage <= 3; stage++) {
+        tt_team_expect_quietly(RANKS, TIMEOUT_MS, consolidate, &stage);
+    }
+}
+
 static void run_job(job_t *job)
 {
     tt_team_expect_quietly(RANKS, TIMEOUT_MS, train, job);
@@ -296,6 +339,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_stage_leaves_them_alone),
+        cmocka_unit_test(state_of_what_is_ignored_is_the_ranks_own),
         cmocka_unit_test(a_step_inside_backward_without_memory_says_so),
         cmocka_unit_test(a_gradient_is_the_sum_over_the_ranks_shards),
         cmocka_unit_test(they_are_neither_cast_nor_dealt_out),

@@ -221,6 +221,15 @@ static void who_follows_does_what_the_plan_says(void **state)
     run(follow_as_planned, NULL);
 }
 
+/* Nobody follows: units are there. */
+static void who_shares_a_host_does_what_the_plan_says(void **state)
+{
+    (void)state;
+    tt_needs_shared_memory("ranks of a host share parameters");
+    tt_team_expect_quietly(RANKS, 20000, follow_as_planned, NULL);
+    assert_int_equal(tt_alloc_stats().blocks, 0);
+}
+
 /* ---- events ---------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -277,6 +286,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_does_what_its_plan_says),
         cmocka_unit_test(who_follows_does_what_the_plan_says),
+        cmocka_unit_test(who_shares_a_host_does_what_the_plan_says),
         cmocka_unit_test(events_come_in_the_order_of_the_plan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

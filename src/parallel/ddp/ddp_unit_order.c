@@ -24,6 +24,7 @@
 #include "core/base/log.h"
 #include "parallel/ddp/ddp_impl.h"
 
+enum { LOOK_MS = 1 };    /* between looks at what comes meanwhile */
 enum { FIRST_WORD = 2 }; /* of units; 0: none, 1: none, and something was wanted by nobody */
 
 static int code_of(int unit, tt_unit_kind_t kind)
@@ -44,13 +45,32 @@ static const char *name_of(const tutti_ddp_t *ddp, int64_t word)
     return unit->is_kept ? "the kept ones" : unit->name[0] == 0 ? "the root" : unit->name;
 }
 
+/* A rank that follows comes to it when it has had what was started before, for which it may need
+ * this rank's part. */
+static tutti_status_t reduce_words(tutti_ddp_t *ddp)
+{
+    tt_unit_source_t *source = &ddp->units.source;
+    tutti_work_t *work;
+    tutti_status_t status;
+    if (source->ops->advance == NULL) {
+        return tutti_all_reduce(ddp->units.group, ddp->order.word, TUTTI_MAX, NULL);
+    }
+    TT_TRY(tutti_all_reduce(ddp->units.group, ddp->order.word, TUTTI_MAX, &work));
+    do {
+        status = source->ops->advance(source);
+        status = status < 0 ? status : tutti_work_wait(work, LOOK_MS);
+    } while (status == TUTTI_PENDING);
+    tutti_work_release(work);
+    return status;
+}
+
 /* word: of a unit, or less than FIRST_WORD if this rank follows; becomes the one that all go by. */
-static tutti_status_t announce(const tutti_ddp_t *ddp, int64_t *word)
+static tutti_status_t announce(tutti_ddp_t *ddp, int64_t *word)
 {
     int64_t *words = tutti_tensor_data(ddp->order.word);
     words[0] = *word;
     words[1] = *word >= FIRST_WORD ? -*word : INT64_MIN;
-    TT_TRY(tutti_all_reduce(ddp->units.group, ddp->order.word, TUTTI_MAX, NULL));
+    TT_TRY(reduce_words(ddp));
     *word = words[0];
     if (words[0] >= FIRST_WORD && words[0] != -words[1]) {
         return TT_FAIL(TUTTI_ERR_MISMATCH,

@@ -242,7 +242,8 @@ tutti_status_t tutti_sharded_check(const tutti_sharded_plan_t *plan)
     for (int rank = 0; rank < plan->options.ranks && status >= 0; rank++) {
         status = check_row(plan, rank, looks);
     }
-    for (int rank = 1; rank < plan->options.ranks && status >= 0; rank++) {
+    const int ordered = plan->options.is_shared ? 0 : plan->options.ranks;
+    for (int rank = 1; rank < ordered && status >= 0; rank++) {
         status = check_order(plan, rank);
     }
     tt_free(looks);

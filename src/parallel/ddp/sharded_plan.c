@@ -177,7 +177,7 @@ static tutti_status_t write_calls(const tutti_sharded_options_t *o, tt_sharded_l
 
 typedef struct {
     const tutti_sharded_options_t *options;
-    const tt_sharded_list_t *order; /* of the ranks with most shards; NULL: it is one of them */
+    const tt_sharded_list_t *order; /* of the ranks with most shards; NULL: it follows nobody */
     tt_unit_turns_t turns;
     tt_sharded_list_t row;
     bool *is_there; /* [units] */
@@ -382,14 +382,16 @@ static tutti_status_t give_all(tutti_sharded_plan_t *plan, int shards, const tt_
     return TUTTI_OK;
 }
 
-/* Shares differ by one at most. */
+/* Shares differ by one at most. Ranks that share parameters follow nobody: each foresees its own
+ * starts. */
 static tutti_status_t plan_rows(tutti_sharded_plan_t *plan, const tutti_sharded_options_t *o,
                                 const tt_sharded_list_t *foreseen)
 {
+    const bool foresees_first = !o->is_first && foreseen == NULL;
     const int most = (o->shards + o->ranks - 1) / o->ranks, least = o->shards / o->ranks;
     tt_sharded_list_t first = {0}, starts = {0}, row = {0};
     tutti_status_t status = TUTTI_OK;
-    if (!o->is_first && foreseen == NULL) {
+    if (foresees_first) {
         status = plan_rank(&(planner_t){.options = o}, most, NULL, NULL, &first);
     }
     foreseen = foreseen == NULL ? &first : foreseen;
@@ -401,8 +403,12 @@ static tutti_status_t plan_rows(tutti_sharded_plan_t *plan, const tutti_sharded_
     }
     if (status >= 0 && least < most) {
         tt_sharded_list_release(&row);
-        status =
-            plan_rank(&(planner_t){.options = o, .order = &starts}, least, foreseen, &row, NULL);
+        if (foresees_first && o->is_shared) {
+            tt_sharded_list_release(&first);
+            status = plan_rank(&(planner_t){.options = o}, least, NULL, NULL, &first);
+        }
+        planner_t planner = {.options = o, .order = o->is_shared ? NULL : &starts};
+        status = status < 0 ? status : plan_rank(&planner, least, foreseen, &row, NULL);
         status = status < 0 ? status : give_all(plan, least, &row);
     }
     tt_sharded_list_release(&first);

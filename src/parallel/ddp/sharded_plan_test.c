@@ -402,6 +402,18 @@ static void nobody_waits_for_buckets_for_ever(void **state)
     nothing_is_left();
 }
 
+/* Rank 0, which has no shard, has no bucket to fill: it starts all of them at once, and follows. */
+static void ranks_without_shards_wait_for_no_bucket(void **state)
+{
+    (void)state;
+    tutti_sharded_options_t o = options_of(3, 2, 0);
+    o.shards = 1;
+    tutti_sharded_simulation_t s = simulate(&o, NULL);
+    assert_float_equal(s.time, 0, 1e-9);
+    tutti_sharded_simulation_release(&s);
+    nothing_is_left();
+}
+
 static void many_ranks_are_planned(void **state)
 {
     (void)state;
@@ -485,6 +497,7 @@ int main(void)
         cmocka_unit_test(what_is_early_hides_the_wire),
         cmocka_unit_test(stages_send_what_the_guide_says),
         cmocka_unit_test(nobody_waits_for_buckets_for_ever),
+        cmocka_unit_test(ranks_without_shards_wait_for_no_bucket),
         cmocka_unit_test(many_ranks_are_planned),
         cmocka_unit_test(a_timeline_shows_computing_and_the_wire),
         cmocka_unit_test(what_fails_leaves_nothing),

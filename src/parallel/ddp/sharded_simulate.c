@@ -30,6 +30,7 @@ typedef struct {
     bool is_impatient;         /* waits for no bucket any more */
     bool is_held_back;         /* what it waits for is a bucket */
     bool has_stepped;          /* what comes is kept */
+    bool has_shard;            /* it has gradients, else buckets leave without memory here */
     bool wants_start;          /* what it waits for is that all have come */
     const transfer_t *waits;
     transfer_t **coming; /* [units] gathers */
@@ -284,7 +285,7 @@ static bool scatter(walk_t *w, int index, int bucket)
 {
     rank_t *rank = &w->ranks[index];
     const double bytes = (double)w->o->buckets[bucket].bytes;
-    if (!want(w, rank, bucket)) {
+    if (rank->has_shard && !want(w, rank, bucket)) {
         return false;
     }
     rank->scatters++;
@@ -346,6 +347,8 @@ static bool act(walk_t *w, int index)
     tutti_sharded_span_t *span = &w->spans[index][rank->at];
     const tutti_sharded_unit_t *unit = &w->o->units[action->index];
     switch (action->kind) {
+    case TUTTI_SHARDED_SHARD:
+        return rank->has_shard = true;
     case TUTTI_SHARDED_GATHER:
         return gather(w, index, action->index);
     case TUTTI_SHARDED_RELEASE:

@@ -24,7 +24,9 @@
  *
  * Nobody waits in start: what cannot be filled yet is filled later, at the latest in wait. Who
  * waits fills all flats in the order in which they were started, which is the same on all ranks; so
- * what a rank waits for are starts that others make without waiting for anything behind them.
+ * what a rank waits for are starts that others make without waiting for anything behind them. Who
+ * announces the next start (ddp_unit_order.c) fills meanwhile, too (advance): a rank that follows
+ * is not there before it has what was started before.
  *
  * Cost: of N bytes on H hosts with R ranks each a rank sends N (H − 1) / (H R), a host has N.
  */
@@ -276,8 +278,9 @@ static tutti_status_t fill(const tt_unit_source_t *source, int index, int kind)
     const size_t begin = (size_t)flat->cuts[tutti_group_rank(source->group)];
     memcpy((char *)tt_tensor_data(turn->data) + begin * tutti_dtype_bytes(part->dtype),
            tt_tensor_data(part), tutti_tensor_bytes(part));
-    turn->phase = FILLING;
-    return exchange(source, turn->receives, turn->receive_count, &turn->receiving);
+    TT_TRY(exchange(source, turn->receives, turn->receive_count, &turn->receiving));
+    turn->phase = FILLING; /* if that failed, who waits for it tries again, and is told */
+    return TUTTI_OK;
 }
 
 static tutti_status_t end_work(tutti_work_t **work)
@@ -291,7 +294,10 @@ static tutti_status_t end_work(tutti_work_t **work)
 static tutti_status_t post(tt_unit_source_t *source, int index, int kind)
 {
     turn_t *turn = turn_of(source, index, kind);
-    TT_TRY(end_work(&turn->receiving));
+    if (turn->receiving != NULL) { /* one that failed stays, for who asks next */
+        TT_TRY(tutti_work_wait(turn->receiving, 0));
+    }
+    (void)end_work(&turn->receiving);
     for (int i = 0; i < turn->receive_count; i++) {
         source->gathered_bytes += (int64_t)tutti_tensor_bytes(turn->parts[i]);
     }
@@ -530,6 +536,7 @@ const tt_unit_source_ops_t tt_unit_host = {
     .start = start_host,
     .is_there = is_there_host,
     .wait = wait_host,
+    .advance = advance,
     .leave = leave_host,
     .claim = claim_host,
     .give_up = give_up_host,

@@ -72,6 +72,11 @@ typedef struct {
     bool (*is_there)(tt_unit_source_t *source, int flat, tt_unit_kind_t kind);
     tutti_status_t (*wait)(tt_unit_source_t *source, int flat, tt_unit_kind_t kind);
 
+    /* What has started moves on, as far as it goes without waiting: other ranks may wait for this
+     * one's part while it waits for them elsewhere. NULL: it moves with the group's calls. Errors:
+     * as a group's calls. */
+    tutti_status_t (*advance)(tt_unit_source_t *source);
+
     /* This rank reads it no more. Of what is coming, too, which ends first. */
     void (*leave)(tt_unit_source_t *source, int flat, tt_unit_kind_t kind);
 

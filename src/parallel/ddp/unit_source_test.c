@@ -528,6 +528,46 @@ static void ranks_of_other_hosts_hear_of_lack_of_memory(void **state)
     expect_that_all_hear(&tt_unit_host, "aab");
 }
 
+/* Rank 2, the other host, gives up. Rank 0 lets a flat go, and the next one would begin to come:
+ * that this fails, who waits for it is told, although rank 1 has its part. */
+static void give_up_on_the_way(tt_member_t *m)
+{
+    job_t job = {.ops = &tt_unit_host, .compute = TUTTI_F32};
+    rank_t r = {.m = m, .job = &job};
+    tutti_context_t *ctx = NULL;
+    TT_EXPECT(m, tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx) == TUTTI_OK);
+    open_rank(&r, ctx);
+    write_own(&r, 1);
+    TT_EXPECT(m, r.source.ops->start(&r.source, 0, TT_UNIT_FULL) == TUTTI_OK);
+    if (m->rank == 0) { /* rank 1, the keeper of flat 1, has no memory for it yet */
+        TT_EXPECT(m, r.source.ops->start(&r.source, 1, TT_UNIT_FULL) == TUTTI_OK);
+    }
+    TT_EXPECT(m, r.source.ops->wait(&r.source, 0, TT_UNIT_FULL) == TUTTI_OK);
+    TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_OK);
+    if (m->rank == 1) {
+        TT_EXPECT(m, r.source.ops->start(&r.source, 1, TT_UNIT_FULL) == TUTTI_OK);
+    }
+    TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_OK);
+    if (m->rank == 2) {
+        tutti_group_abort(m->group);
+    }
+    TT_EXPECT(m, tutti_barrier(m->group, NULL) < 0);
+    r.source.ops->leave(&r.source, 0, TT_UNIT_FULL);
+    TT_EXPECT(m, m->rank > 0 || r.source.ops->wait(&r.source, 1, TT_UNIT_FULL) < 0);
+    TT_EXPECT(m, m->rank > 0 || r.flats[1].whole[TT_UNIT_FULL] == NULL);
+    tt_unit_source_close(&r.source);
+    tutti_context_release(ctx);
+}
+
+static void who_waits_hears_of_what_failed_on_the_way(void **state)
+{
+    (void)state;
+    tt_needs_shared_memory("ranks of a host share what they gather");
+    tt_log_set_sink(tt_team_ignore_log, NULL);
+    run_on_hosts("aab", give_up_on_the_way, NULL);
+    tt_log_set_sink(NULL, NULL);
+}
+
 /* ---- whose pages are whose ------------------------------------------------------------------- */
 
 /* "r--" of the mapping that holds an address. */
@@ -620,6 +660,7 @@ int main(void)
         cmocka_unit_test(a_hosts_memory_goes_with_its_last_reader),
         cmocka_unit_test(ranks_of_several_hosts_gather_once_if_some_are_together),
         cmocka_unit_test(ranks_of_other_hosts_hear_of_lack_of_memory),
+        cmocka_unit_test(who_waits_hears_of_what_failed_on_the_way),
         cmocka_unit_test(ranks_of_a_host_have_one_copy),
         cmocka_unit_test(what_is_held_outlives_source_and_group),
         cmocka_unit_test(ranks_of_a_host_share_unless_told_not_to),

@@ -196,9 +196,10 @@ typedef struct tutti_group_options {
  * @param out      owned by the caller; it keeps the parent alive
  * @return         OK; TUTTI_NONMEMBER, and NULL in *out, for a rank that is not in the list
  * @thread         the parent's; blocks until all members have made it; other calls go on meanwhile
- * @cost           a few requests to the store for each member; no connection is made
+ * @cost           seven requests to the store for each member; no connection is made
  * @errors         ARG (a rank outside, or twice), TIMEOUT (names the members that did not come),
- *                 PEER (names those that died or left), ABORTED (the parent was, meanwhile)
+ *                 PEER (names those that died or left), ABORTED (the parent was, meanwhile), and
+ *                 the failure of any member, as NOMEM (names it): all have the group or none has
  * @source         torch.distributed.new_group(use_local_synchronization=True)
  */
 TUTTI_API tutti_status_t tutti_group_new(tutti_group_t *parent, const int *ranks, int count,
@@ -212,7 +213,7 @@ TUTTI_API tutti_status_t tutti_group_new(tutti_group_t *parent, const int *ranks
  * @param out     owned by the caller
  * @return        OK; TUTTI_NONMEMBER, and NULL in *out, for a negative colour
  * @thread        the parent's; blocks
- * @errors        as all_gather; as tutti_group_new
+ * @errors        as all_gather; as tutti_group_new; NOMEM, of any rank of the parent
  * @source        MPI_Comm_split
  */
 TUTTI_API tutti_status_t tutti_group_split(tutti_group_t *parent, int colour, int key,

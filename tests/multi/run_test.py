@@ -461,6 +461,19 @@ class Signals(unittest.TestCase):
                                                             "[rank 0] ready"])
             self.assertEqual(out.count(f"got {name}"), 2)
 
+    def test_ranks_that_a_signal_ends_have_their_grace(self):
+        # The first to end does so with a failure; the other still has work to do.
+        with tempfile.TemporaryDirectory() as folder:
+            job = Job(f"trap 'exit 1' INT; trap 'echo hit' TERM; [ $RANK = 0 ] &&"
+                      f" echo $$ >{folder}/pid || trap 'while kill -0 $(cat {folder}/pid); do :;"
+                      " done; sleep 0.2; echo saved; exit 1' INT;"
+                      " echo ready; while :; do sleep 0.02; done")
+            job.process.send_signal(signal.SIGINT)
+            code, out, err = job.end()
+        self.assertIn("[rank 1] saved", out)
+        self.assertNotIn("hit", out)
+        self.assertEqual(code, 1, err)
+
     def test_an_interrupted_job_says_so(self):
         job = Job("echo ready; exec sleep 60")
         job.process.send_signal(signal.SIGINT)

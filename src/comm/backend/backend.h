@@ -22,7 +22,7 @@ typedef struct {
     void *parent;            /* state of the group this one is part of, or NULL */
     const int *parent_ranks; /* [size] the members' ranks in the parent */
     /* For an engine that waits in open: moves the calls of the parent's family forward, and fails
-     * if the parent has. NULL: there is no parent. */
+     * if the parent or another member has. NULL: there is no parent. */
     tutti_status_t (*look)(void *user);
     void *look_user;
     const char *address; /* of this rank, as others reach it; NULL: loopback */

@@ -204,17 +204,6 @@ static tutti_status_t make_coll(native_t *native, const tt_backend_options_t *op
     return tt_coll_create(&coll_options, &native->coll);
 }
 
-/* The parent, if there is one, has not been given up by a rank that fails before it joins. */
-static tutti_status_t check_parent(const tt_backend_options_t *options)
-{
-    const native_t *parent = options->parent;
-    if (parent == NULL) {
-        return TUTTI_OK;
-    }
-    tt_coll_progress(parent->coll);
-    return tt_coll_check(parent->coll);
-}
-
 /* The same from a rank that may die meanwhile. */
 static tutti_status_t await_value(const native_t *native, const tt_backend_options_t *options,
                                   const char *what, int rank, tt_deadline_t deadline, void *value,
@@ -233,7 +222,7 @@ static tutti_status_t await_value(const native_t *native, const tt_backend_optio
             return TT_FAIL(TUTTI_ERR_PEER, "rank %d died or left before it had joined group %s",
                            rank, native->name);
         }
-        TT_TRY(check_parent(options));
+        TT_TRY(options->look != NULL ? options->look(options->look_user) : TUTTI_OK);
         is_gone = tt_coll_is_gone(native->coll, rank);
     }
 }

@@ -12,7 +12,10 @@
 #include <unistd.h>
 
 #include "core/base/alloc.h"
+#include "core/base/clock.h"
 #include "core/base/log.h"
+
+enum { LOOK_MS = 10 };
 
 static tutti_status_t join_family(tutti_group_t *group, const tutti_group_t *parent)
 {
@@ -70,15 +73,43 @@ static void free_parts(tutti_group_t *group)
     tt_free(group);
 }
 
-static tutti_status_t look_at_parent(void *user)
+/* What a rank looks at that waits for others to make the group. */
+typedef struct {
+    const tt_group_options_t *options;
+    int64_t asked_ns; /* the store, which takes time */
+} look_t;
+
+/* The others meet when they have made it: no verdict is there before this rank has come, unless one
+ * has failed. */
+static tutti_status_t check_stand(look_t *look)
 {
-    tutti_group_t *parent = user;
+    const int64_t now = tt_clock_ns();
+    const tutti_bytes_t key = tutti_text(TT_MEET_STAND "/" TT_MEET_VERDICT);
+    bool is_over = false;
+    if (look->options->store == NULL || now - look->asked_ns < LOOK_MS * TT_NS_PER_MS) {
+        return TUTTI_OK;
+    }
+    TT_TRY(tutti_store_check(look->options->store, &key, 1, &is_over));
+    look->asked_ns = tt_clock_ns();
+    return is_over ? TT_FAIL(TUTTI_ERR_ABORTED, "group %s: a rank could not make it",
+                             look->options->name)
+                   : TUTTI_OK;
+}
+
+static tutti_status_t look_around(void *user)
+{
+    look_t *look = user;
+    tutti_group_t *parent = look->options->parent;
     tutti_group_progress(parent);
-    return parent->backend->status(parent->state);
+    if (!look->options->outlives && parent->backend->status != NULL) {
+        TT_TRY(parent->backend->status(parent->state));
+    }
+    return check_stand(look);
 }
 
 static tutti_status_t open_backend(tutti_group_t *group, const tt_group_options_t *options)
 {
+    look_t look = {.options = options, .asked_ns = tt_clock_ns()};
     const tt_backend_options_t backend_options = {
         .name = options->name,
         .rank = options->rank,
@@ -89,8 +120,8 @@ static tutti_status_t open_backend(tutti_group_t *group, const tt_group_options_
         .address = options->address,
         .parent = group->root != NULL ? group->root->state : NULL,
         .parent_ranks = group->root_ranks,
-        .look = options->parent != NULL ? look_at_parent : NULL,
-        .look_user = options->parent,
+        .look = options->parent != NULL ? look_around : NULL,
+        .look_user = &look,
         .peers = options->peers,
     };
     if (options->store == NULL) {

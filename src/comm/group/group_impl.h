@@ -138,6 +138,7 @@ typedef struct {
     tutti_group_t *parent; /* or NULL: a world */
     const int *ranks;      /* [size] in the parent */
     void *peers;           /* of a simulated rank; NULL: the backend finds them */
+    bool outlives;         /* the parent, which may have failed */
 } tt_group_options_t;
 
 tutti_status_t tt_group_create(const tt_group_options_t *options, tutti_group_t **out);
@@ -448,26 +449,39 @@ bool tt_coalesce_take(tutti_group_t *group, tutti_tensor_t *x, tutti_reduction_t
 
 /* ---- group_meet.c: meeting in the store ---- */
 
+/* Where the members of a new group meet when they have made it, in its store. Who still waits for
+ * others to make it stops when there is a verdict. */
+#define TT_MEET_STAND "stand"
+#define TT_MEET_VERDICT "verdict"
+
 /* Ranks of a group that meet. */
 typedef struct {
     tutti_group_t *group; /* whose family's calls are moved forward meanwhile */
     tutti_store_t *store; /* borrowed */
-    const int *ranks;     /* [size] in the group; NULL: all of it */
-    int rank, size;
+    const int *ranks;     /* [size] in the group; NULL: from `first` on */
+    int first, rank, size;
     int64_t timeout_ms;
-    bool heeds;       /* it is over when the group has failed */
-    bool is_away;     /* this rank does not take part, and no rank needs to wait for it: unless a
-                       * verdict stands already, it is that no rank was there */
-    bool is_complete; /* out: all were there */
-    bool has_lost;    /* out: those that have not come are gone rather than late */
+    bool heeds;          /* it is over when the group has failed, or any rank fails in it */
+    tutti_status_t mine; /* below 0: a failure of this rank, whose text is recorded. It does not
+                          * take part; unless a verdict stands already, its failure is that */
+    bool is_complete;    /* out: all were there */
+    bool has_lost;       /* out: those that have not come are gone rather than late */
+
+    /* out: none was there, for one has failed: which, with what, and why */
+    tutti_status_t failure;
+    int failed;
+    char cause[TT_ERROR_TEXT_BYTES];
 } tt_meet_t;
 
-/* Waits until all ranks have come, all that are not gone, or the time is up; then all that came
- * hear the same: who of them was there (in `came`, [size]). `place` is a prefix of this meeting's
- * own in the store. Errors: those of the store. */
+/* Waits until all ranks have come, all that are not gone, one has failed, or the time is up; then
+ * all that came hear the same: who of them was there (in `came`, [size]; NULL: of no interest to
+ * one that has failed). `place` is a prefix of this meeting's own in the store. Errors: those of
+ * the store. Where they heed the group, such a failure is the outcome for all; and if the store
+ * does not take it, the group has failed. */
 tutti_status_t tt_group_meet(tt_meet_t *meet, const char *place, bool *came);
 
-/* The same where all must come, to `what`; else PEER or TIMEOUT, which name the others. */
+/* The same where all must come, to `what`; else PEER or TIMEOUT, which name the others, or the
+ * failure of one, which they return as tt_group_agree() does. */
 tutti_status_t tt_group_meet_all(tt_meet_t *meet, const char *place, const char *what);
 
 /* "1, 3, 5 and 12 more" */

@@ -2,14 +2,16 @@
  *
  *     came/<rank>   this rank has come (how often: it may have to come again when its store fails)
  *     count         how many have
- *     verdict       a letter for each rank: '1' it was there, '0' it was late, 'x' it is gone;
- *                   written once, by compare_set
+ *     verdict       a letter for each rank: '1' it was there, '0' it was late, 'x' it is gone; or
+ *                   "!<rank> <status> <text>", a rank has failed. Written once, by compare_set
  *
  * The last to come writes a verdict of ones. When the time is up first, or when all that have not
  * come are known to be gone, a rank that notices writes who is there; the first to write decides
  * for all, also for those that come later. So ranks never disagree on whether a meeting took place.
+ * A rank that fails before it comes, or here, writes that as the verdict. When one stands already,
+ * it takes that one: it may be that the others have met, and that it has nothing to do any more.
  *
- * Cost: three requests for each rank when all come; one more for each rank when some do not.
+ * Cost: three to four requests for each rank when all come; one more for each when some do not.
  * Source: the agreement of ULFM (MPI_Comm_agree), with the store as the arbiter.
  */
 #include <stdio.h>
@@ -20,7 +22,13 @@
 #include "comm/store/store_ops.h"
 #include "core/base/alloc.h"
 
-enum { KEY_BYTES = 40, BUSY_SLICE_MS = 2, WATCH_SLICE_MS = 10, HEED_SLICE_MS = 50 };
+enum {
+    KEY_BYTES = 40,
+    BUSY_SLICE_MS = 2,
+    WATCH_SLICE_MS = 10,
+    HEED_SLICE_MS = 50,
+    FAILURE_BYTES = TT_ERROR_TEXT_BYTES + 32
+};
 
 static tutti_bytes_t key_of(char key[KEY_BYTES], int rank)
 {
@@ -44,6 +52,12 @@ static tutti_status_t look_who_came(const tt_meet_t *meet, bool *came)
 }
 
 /* Put a verdict forward: `missing` is the letter of those that have not come. */
+static tutti_status_t put_forward(const tt_meet_t *meet, tutti_bytes_t verdict, tutti_buffer_t *now)
+{
+    return tutti_store_compare_set(meet->store, tutti_text(TT_MEET_VERDICT), tutti_text(""),
+                                   verdict, now);
+}
+
 static tutti_status_t decide(const tt_meet_t *meet, const bool *came, char missing)
 {
     const size_t size = (size_t)meet->size;
@@ -53,8 +67,7 @@ static tutti_status_t decide(const tt_meet_t *meet, const bool *came, char missi
         verdict[i] = came[i] ? '1' : missing;
     }
     tutti_buffer_t now;
-    const tutti_status_t status = tutti_store_compare_set(
-        meet->store, tutti_text("verdict"), tutti_text(""), tutti_bytes_of(verdict, size), &now);
+    const tutti_status_t status = put_forward(meet, tutti_bytes_of(verdict, size), &now);
     tt_free(verdict);
     if (status >= 0) {
         tutti_buffer_release(&now);
@@ -62,27 +75,68 @@ static tutti_status_t decide(const tt_meet_t *meet, const bool *came, char missi
     return status;
 }
 
+static bool take_letters(tt_meet_t *meet, tutti_bytes_t verdict, bool *came)
+{
+    if (verdict.bytes != (size_t)meet->size) {
+        return false;
+    }
+    meet->is_complete = true;
+    for (int i = 0; i < meet->size; i++) {
+        const char letter = ((const char *)verdict.data)[i];
+        if (came != NULL) {
+            came[i] = letter == '1';
+        }
+        meet->is_complete = meet->is_complete && letter == '1';
+        meet->has_lost = meet->has_lost || letter == 'x';
+    }
+    return true;
+}
+
+static bool take_failure(tt_meet_t *meet, tutti_bytes_t verdict, bool *came)
+{
+    char text[FAILURE_BYTES];
+    int status = 0, at = 0;
+    if (verdict.bytes >= sizeof text) {
+        return false;
+    }
+    memcpy(text, verdict.data, verdict.bytes);
+    text[verdict.bytes] = 0;
+    if (sscanf(text, "!%d %d %n", &meet->failed, &status, &at) != 2 || at == 0 || status >= 0 ||
+        meet->failed < 0 || meet->failed >= meet->size) {
+        return false;
+    }
+    meet->failure = (tutti_status_t)status;
+    snprintf(meet->cause, sizeof meet->cause, "%s", text + at);
+    if (came != NULL) {
+        memset(came, false, (size_t)meet->size * sizeof *came);
+    }
+    return true;
+}
+
+static tutti_status_t take_verdict(tt_meet_t *meet, const tutti_buffer_t *got, bool *came)
+{
+    const tutti_bytes_t verdict = {got->data, got->bytes};
+    const bool is_failure = verdict.bytes > 0 && *(const char *)verdict.data == '!';
+    const bool is_good =
+        is_failure ? take_failure(meet, verdict, came) : take_letters(meet, verdict, came);
+    return is_good
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_FORMAT, "store: a verdict that is none on %d ranks", meet->size);
+}
+
 static tutti_status_t read_verdict(tt_meet_t *meet, int64_t wait_ms, bool *came)
 {
     tutti_buffer_t verdict;
-    TT_TRY(tutti_store_get(meet->store, tutti_text("verdict"), wait_ms, &verdict));
-    const bool fits = verdict.bytes == (size_t)meet->size;
-    meet->is_complete = fits;
-    for (int i = 0; fits && i < meet->size; i++) {
-        const char letter = ((const char *)verdict.data)[i];
-        came[i] = letter == '1';
-        meet->is_complete = meet->is_complete && came[i];
-        meet->has_lost = meet->has_lost || letter == 'x';
-    }
+    TT_TRY(tutti_store_get(meet->store, tutti_text(TT_MEET_VERDICT), wait_ms, &verdict));
+    const tutti_status_t status = take_verdict(meet, &verdict, came);
     tutti_buffer_release(&verdict);
-    return fits ? TUTTI_OK
-                : TT_FAIL(TUTTI_ERR_FORMAT, "store: a verdict on other than %d ranks", meet->size);
+    return status;
 }
 
 /* The number in the group of a rank of the meeting. */
 static int rank_in_group(const tt_meet_t *meet, int rank)
 {
-    return meet->ranks != NULL ? meet->ranks[rank] : rank;
+    return meet->ranks != NULL ? meet->ranks[rank] : meet->first + rank;
 }
 
 static bool is_gone(const tt_meet_t *meet, int rank)
@@ -179,24 +233,58 @@ static tutti_status_t meet_others(tt_meet_t *meet, bool *came)
     return TUTTI_OK;
 }
 
-static tutti_status_t stay_away(tt_meet_t *meet, bool *came)
+static tutti_status_t tell_failure(tt_meet_t *meet, tutti_status_t failure, const char *cause,
+                                   bool *came)
 {
-    memset(came, false, (size_t)meet->size * sizeof *came);
-    TT_TRY(decide(meet, came, '0'));
-    return read_verdict(meet, meet->timeout_ms, came);
+    char text[FAILURE_BYTES];
+    tutti_buffer_t now;
+    snprintf(text, sizeof text, "!%d %d %s", meet->rank, (int)failure, cause);
+    TT_TRY(put_forward(meet, tutti_text(text), &now));
+    const tutti_status_t status = take_verdict(meet, &now, came);
+    tutti_buffer_release(&now);
+    return status;
 }
 
-/* A store that does not answer does not hold the meeting up for longer than the ranks may. */
-tutti_status_t tt_group_meet(tt_meet_t *meet, const char *place, bool *came)
+/* With a `failure`: says so, and hears the verdict. A store that does not answer does not hold the
+ * meeting up for longer than the ranks may. */
+static tutti_status_t meet_at(tt_meet_t *meet, const char *place, tutti_status_t failure,
+                              const char *cause, bool *came)
 {
     tutti_store_t *const store = meet->store;
-    meet->is_complete = meet->has_lost = false;
     TT_TRY(tutti_store_prefix(store, tutti_text(place), &meet->store));
     (void)tt_store_bound(meet->store, meet->timeout_ms);
-    const tutti_status_t status = meet->is_away ? stay_away(meet, came) : meet_others(meet, came);
+    const tutti_status_t status =
+        failure < 0 ? tell_failure(meet, failure, cause, came) : meet_others(meet, came);
     tutti_store_release(meet->store);
     meet->store = store;
     return status;
+}
+
+/* It may have been the lack of memory for a moment, after which the failure can be told. */
+tutti_status_t tt_group_meet(tt_meet_t *meet, const char *place, bool *came)
+{
+    char cause[TT_ERROR_TEXT_BYTES];
+    const tt_deadline_t deadline = tt_deadline_in_ms(meet->timeout_ms);
+    meet->is_complete = meet->has_lost = false;
+    meet->failure = TUTTI_OK;
+    snprintf(cause, sizeof cause, "%s", meet->mine < 0 ? tutti_last_error() : "");
+    tutti_status_t status = meet_at(meet, place, meet->mine, cause, came);
+    if (status >= 0 || !meet->heeds) {
+        return status;
+    }
+    const tutti_status_t failure = meet->mine < 0 ? meet->mine : status;
+    if (meet->mine >= 0) {
+        snprintf(cause, sizeof cause, "%s", tutti_last_error());
+    }
+    if (!tt_deadline_is_past(deadline)) {
+        status = meet_at(meet, place, failure, cause, came);
+    }
+    if (status < 0) {
+        (void)tt_fail_again(failure, cause);
+        tt_group_fail(meet->group, failure);
+        return tt_fail_again(failure, cause);
+    }
+    return TUTTI_OK;
 }
 
 void tt_ranks_print(const bool *chosen, bool value, int size, char *text, size_t bytes)
@@ -222,6 +310,11 @@ static tutti_status_t name_missing(const tt_meet_t *meet, const char *what, cons
 {
     const tutti_group_t *group = meet->group;
     char text[256];
+    if (meet->failure < 0) {
+        return meet->failed == meet->rank ? tt_fail_again(meet->failure, meet->cause)
+                                          : TT_FAIL(meet->failure, "%s: rank %d: %s", what,
+                                                    rank_in_group(meet, meet->failed), meet->cause);
+    }
     bool *is_here = tt_alloc_array((size_t)group->size, sizeof *is_here, "ranks");
     TT_TRY_ALLOC(is_here);
     memset(is_here, true, (size_t)group->size * sizeof *is_here);
@@ -239,10 +332,14 @@ static tutti_status_t name_missing(const tt_meet_t *meet, const char *what, cons
 
 tutti_status_t tt_group_meet_all(tt_meet_t *meet, const char *place, const char *what)
 {
+    char cause[TT_ERROR_TEXT_BYTES];
     bool *came = tt_alloc_array((size_t)meet->size, sizeof *came, "ranks that came");
-    TT_TRY_ALLOC(came);
+    meet->mine = meet->mine < 0 ? meet->mine : came == NULL ? TUTTI_ERR_NOMEM : TUTTI_OK;
+    snprintf(cause, sizeof cause, "%s", meet->mine < 0 ? tutti_last_error() : "");
     tutti_status_t status = tt_group_meet(meet, place, came);
-    if (status >= 0 && !meet->is_complete) {
+    if (status >= 0 && meet->failure >= 0 && meet->mine < 0) {
+        status = tt_fail_again(meet->mine, cause); /* the verdict stood before that */
+    } else if (status >= 0 && !meet->is_complete) {
         status = name_missing(meet, what, came);
     }
     tt_free(came);

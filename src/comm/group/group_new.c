@@ -3,12 +3,14 @@
  * Other ranks need not know. Each derives the same name for the meeting place in the
  * parent's store: the list of ranks, and how often a group of this list has been made here before.
  * They meet there (group_meet.c), so that a member that does not come is named on all the others;
- * then the backend opens the group, over what the world has opened already.
+ * then the backend opens the group, over what the world has opened already; and they meet again,
+ * so that all have the group or none has. A member that fails on the way says so in the meeting.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/group/agree.h"
 #include "comm/group/group_impl.h"
 #include "comm/plan/plan_text.h"
 #include "core/base/alloc.h"
@@ -16,37 +18,59 @@
 
 enum { LIST_BYTES = 64, PARENT_BYTES = 81, NAME_BYTES = 200, KEY_BYTES = 128 };
 
-static uint64_t hash_ranks(const int *ranks, int count)
+/* The members, as ranks of the parent: without memory for them the others can still be told. */
+typedef struct {
+    const int *ranks; /* [count]; NULL: from `first` on */
+    int first, count;
+} members_t;
+
+static int rank_at(const members_t *members, int i)
 {
-    uint64_t hash = UINT64_C(0xcbf29ce484222325) ^ (uint64_t)count;
-    for (int i = 0; i < count; i++) {
-        hash = (hash ^ (uint32_t)ranks[i]) * UINT64_C(0x100000001b3);
+    return members->ranks != NULL ? members->ranks[i] : members->first + i;
+}
+
+static uint64_t hash_ranks(const members_t *members)
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325) ^ (uint64_t)members->count;
+    for (int i = 0; i < members->count; i++) {
+        hash = (hash ^ (uint32_t)rank_at(members, i)) * UINT64_C(0x100000001b3);
         hash ^= hash >> 29;
     }
     return hash;
 }
 
 /* "[0-3,8]" */
-static void name_ranks(const int *ranks, int count, char *text, size_t bytes)
+static void name_ranks(const members_t *members, char *text, size_t bytes)
 {
     tt_plan_text_t out = {text, bytes, 0};
-    for (int i = 0, end; i < count; i = end) {
+    for (int i = 0, end; i < members->count; i = end) {
         end = i + 1;
-        while (end < count && ranks[end] == ranks[end - 1] + 1) {
+        while (end < members->count && rank_at(members, end) == rank_at(members, end - 1) + 1) {
             end++;
         }
-        tt_plan_put(&out, "%s%d", i > 0 ? "," : "[", ranks[i]);
+        tt_plan_put(&out, "%s%d", i > 0 ? "," : "[", rank_at(members, i));
         if (end - i > 2) {
-            tt_plan_put(&out, "-%d", ranks[end - 1]);
+            tt_plan_put(&out, "-%d", rank_at(members, end - 1));
         } else {
             end = i + 1;
         }
     }
     tt_plan_put(&out, "]");
     if (out.length >= bytes) {
-        snprintf(text, bytes, "[%d ranks %016llx]", count,
-                 (unsigned long long)hash_ranks(ranks, count));
+        snprintf(text, bytes, "[%d ranks %016llx]", members->count,
+                 (unsigned long long)hash_ranks(members));
     }
+}
+
+/* The last resort of a rank that cannot tell the others in a meeting. */
+static tutti_status_t fail_parent(tutti_group_t *parent, tutti_status_t status)
+{
+    char cause[TT_ERROR_TEXT_BYTES];
+    snprintf(cause, sizeof cause, "%s", tutti_last_error());
+    if (parent->size > 1) {
+        tt_group_fail(parent, status);
+    }
+    return tt_fail_again(status, cause);
 }
 
 static tutti_status_t next_turn(tutti_group_t *parent, uint64_t list, uint64_t *turn)
@@ -67,16 +91,25 @@ static tutti_status_t next_turn(tutti_group_t *parent, uint64_t list, uint64_t *
 }
 
 /* Where this rank is in the list; -1 if it is not. */
-static tutti_status_t find_self(const tutti_group_t *parent, const int *ranks, int count, int *self)
+static int find_self(const tutti_group_t *parent, const members_t *members)
 {
-    if (count < 1 || count > parent->size) {
-        return TT_FAIL(TUTTI_ERR_ARG, "group_new: %d ranks of group %s, which has %d", count,
-                       parent->name, parent->size);
+    for (int i = 0; i < members->count; i++) {
+        if (rank_at(members, i) == parent->rank) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+static tutti_status_t check_members(const tutti_group_t *parent, const members_t *members)
+{
+    const int *ranks = members->ranks, count = members->count;
+    if (ranks == NULL) {
+        return TUTTI_OK;
     }
     bool *seen = tt_alloc_array((size_t)parent->size, sizeof *seen, "ranks");
     TT_TRY_ALLOC(seen);
     tutti_status_t status = TUTTI_OK;
-    *self = -1;
     for (int i = 0; status >= 0 && i < count; i++) {
         if (ranks[i] < 0 || ranks[i] >= parent->size) {
             status = TT_FAIL(TUTTI_ERR_ARG, "group_new: ranks[%d] is %d, outside group %s of %d", i,
@@ -85,35 +118,43 @@ static tutti_status_t find_self(const tutti_group_t *parent, const int *ranks, i
             status = TT_FAIL(TUTTI_ERR_ARG, "group_new: rank %d is there twice", ranks[i]);
         } else {
             seen[ranks[i]] = true;
-            *self = ranks[i] == parent->rank ? i : *self;
         }
     }
     tt_free(seen);
     return status;
 }
 
-/* All members are here, or all that are hear who is not. */
-static tutti_status_t meet_members(const tt_group_options_t *plan)
+/* ---- in the parent's store ---- */
+
+/* All members are here, all that are hear who is not, or who has failed: this rank with `mine`. */
+static tutti_status_t meet_members(const tt_group_options_t *plan, const members_t *members,
+                                   const char *key, const char *step, tutti_status_t mine)
 {
-    char what[NAME_BYTES + 16];
+    char what[NAME_BYTES + 16], place[KEY_BYTES + 16];
+    if (plan->size == 1) {
+        return mine;
+    }
     tt_meet_t meet = {.group = plan->parent,
-                      .store = plan->store,
-                      .ranks = plan->ranks,
+                      .store = plan->parent->store,
+                      .ranks = members->ranks,
+                      .first = members->first,
                       .rank = plan->rank,
                       .size = plan->size,
                       .timeout_ms = plan->timeout_ms,
-                      .heeds = true};
+                      .heeds = true,
+                      .mine = mine};
     snprintf(what, sizeof what, "group_new %s", plan->name);
-    return tt_group_meet_all(&meet, "meet", what);
+    snprintf(place, sizeof place, "%s/%s", key, step);
+    return tt_group_meet_all(&meet, place, what);
 }
 
 /* Of a group of this list in the parent's store. */
-static void write_key(const tt_group_options_t *plan, uint64_t turn, char key[KEY_BYTES])
+static void write_key(const members_t *members, uint64_t turn, char key[KEY_BYTES])
 {
     char list[LIST_BYTES];
-    name_ranks(plan->ranks, plan->size, list, sizeof list);
-    snprintf(key, KEY_BYTES, "group/%s%016llx.%llu", list,
-             (unsigned long long)hash_ranks(plan->ranks, plan->size), (unsigned long long)turn);
+    name_ranks(members, list, sizeof list);
+    snprintf(key, KEY_BYTES, "group/%s%016llx.%llu", list, (unsigned long long)hash_ranks(members),
+             (unsigned long long)turn);
 }
 
 /* The parent's name, as far as there is room. The name makes the group's id: where a part of it is
@@ -127,32 +168,35 @@ static void write_parent(const char *name, char text[PARENT_BYTES])
     }
 }
 
-static void write_name(const tt_group_options_t *plan, const char *own, uint64_t turn,
-                       char name[NAME_BYTES])
+static void write_name(const tutti_group_t *parent, const members_t *members, const char *own,
+                       uint64_t turn, char name[NAME_BYTES])
 {
     char list[LIST_BYTES], again[24] = "", from[PARENT_BYTES];
-    name_ranks(plan->ranks, plan->size, list, sizeof list);
+    name_ranks(members, list, sizeof list);
     if (turn > 1) {
         snprintf(again, sizeof again, "#%llu", (unsigned long long)turn);
     }
-    write_parent(plan->parent->name, from);
+    write_parent(parent->name, from);
     snprintf(name, NAME_BYTES, "%s%s%.30s%s%s", from, own != NULL ? "/" : "",
              own != NULL ? own : "", list, again);
 }
 
 /* All members are making their next group of this list: what they put into the store to make the
  * one before is not read any more. Its own keys stay, it may still be there. */
-static tutti_status_t forget_turn(const tt_group_options_t *plan, uint64_t turn)
+static tutti_status_t forget_turn(const tt_group_options_t *plan, const members_t *members,
+                                  uint64_t turn)
 {
+    static const char *const shared[] = {"meet/" TT_MEET_VERDICT, "meet/count",
+                                         TT_MEET_STAND "/" TT_MEET_VERDICT, TT_MEET_STAND "/count"};
     const tutti_group_t *parent = plan->parent;
     char key[KEY_BYTES];
     tutti_store_t *store;
-    write_key(plan, turn, key);
+    write_key(members, turn, key);
     TT_TRY(tutti_store_prefix(parent->store, tutti_text(key), &store));
     tutti_status_t status = TUTTI_OK;
-    if (plan->rank == 0) {
-        status = tutti_store_delete(store, tutti_text("meet/verdict"), NULL);
-        status = status < 0 ? status : tutti_store_delete(store, tutti_text("meet/count"), NULL);
+    for (size_t i = 0; plan->rank == 0 && status >= 0 && i < sizeof shared / sizeof shared[0];
+         i++) {
+        status = tutti_store_delete(store, tutti_text(shared[i]), NULL);
     }
     if (status >= 0 && parent->backend->forget != NULL) {
         status = parent->backend->forget(store, plan->rank);
@@ -161,35 +205,90 @@ static tutti_status_t forget_turn(const tt_group_options_t *plan, uint64_t turn)
     return status;
 }
 
-/* The members of a group of several meet for it. */
-static tutti_status_t meet_and_make(tt_group_options_t *plan, const char *own, tutti_group_t **out)
+/* What each member does alone, before they meet. */
+static tutti_status_t prepare(tt_group_options_t *plan, const members_t *members, const char *key,
+                              int **every)
+{
+    if (members->ranks == NULL) {
+        *every = tt_alloc_array((size_t)members->count, sizeof **every, "ranks");
+        TT_TRY_ALLOC(*every);
+        for (int i = 0; i < members->count; i++) {
+            (*every)[i] = rank_at(members, i);
+        }
+    }
+    plan->ranks = members->ranks != NULL ? members->ranks : *every;
+    return plan->parent->store == NULL
+               ? TUTTI_OK
+               : tutti_store_prefix(plan->parent->store, tutti_text(key), &plan->store);
+}
+
+/* They have met: all of them have the group, or none has. */
+static tutti_status_t make(const tt_group_options_t *plan, const members_t *members,
+                           const char *key, uint64_t turn, tutti_group_t **out)
+{
+    tutti_group_t *made = NULL;
+    tutti_status_t status =
+        plan->size > 1 && turn > 1 ? forget_turn(plan, members, turn - 1) : TUTTI_OK;
+    status = status < 0 ? status : tt_group_create(plan, &made);
+    status = meet_members(plan, members, key, TT_MEET_STAND, status);
+    if (status < 0) {
+        tutti_group_release(made);
+        return status;
+    }
+    *out = made;
+    return TUTTI_OK;
+}
+
+/* The members of a group of several meet for it. `mine` is how this one has fared so far. */
+static tutti_status_t meet_and_make(tt_group_options_t *plan, const members_t *members,
+                                    const char *own, tutti_status_t mine, tutti_group_t **out)
 {
     char name[NAME_BYTES], key[KEY_BYTES];
     uint64_t turn;
-    TT_TRY(next_turn(plan->parent, hash_ranks(plan->ranks, plan->size), &turn));
-    write_name(plan, own, turn, name);
-    write_key(plan, turn, key);
+    int *every = NULL;
+    const tutti_status_t counted = next_turn(plan->parent, hash_ranks(members), &turn);
+    if (counted < 0) { /* which group the others make next it would not know any more */
+        return plan->size > 1 ? fail_parent(plan->parent, counted) : counted;
+    }
+    write_name(plan->parent, members, own, turn, name);
+    write_key(members, turn, key);
     plan->name = name;
+    tutti_status_t status = mine < 0 ? mine : prepare(plan, members, key, &every);
     if (plan->parent->store == NULL) {
-        return tt_group_create(plan, out);
+        status = status < 0 ? status : tt_group_create(plan, out);
+    } else {
+        status = meet_members(plan, members, key, "meet", status);
+        status = status < 0 ? status : make(plan, members, key, turn, out);
     }
-    TT_TRY(tutti_store_prefix(plan->parent->store, tutti_text(key), &plan->store));
-    tutti_status_t status = plan->size > 1 ? meet_members(plan) : TUTTI_OK;
-    if (status >= 0 && plan->size > 1 && turn > 1) {
-        status = forget_turn(plan, turn - 1);
-    }
-    status = status < 0 ? status : tt_group_create(plan, out);
     tutti_store_release(plan->store);
+    tt_free(every);
     return status;
 }
 
-static int *count_up(int first, int count)
+static tutti_status_t make_of(tutti_group_t *parent, const members_t *members,
+                              const tutti_group_options_t *options, tutti_group_t **out)
 {
-    int *ranks = tt_alloc_array((size_t)count, sizeof *ranks, "ranks");
-    for (int i = 0; ranks != NULL && i < count; i++) {
-        ranks[i] = first + i;
+    const int64_t timeout_ms = options != NULL ? options->timeout_ms : 0;
+    TT_TRY(tt_group_check_timeout("group_new", timeout_ms, "0 means the parent's"));
+    if (members->count < 1 || members->count > parent->size) {
+        return TT_FAIL(TUTTI_ERR_ARG, "group_new: %d ranks of group %s, which has %d",
+                       members->count, parent->name, parent->size);
     }
-    return ranks;
+    const tutti_status_t checked = check_members(parent, members);
+    const int self = find_self(parent, members);
+    if (checked < 0 && (checked != TUTTI_ERR_NOMEM || self < 0)) {
+        return checked;
+    }
+    if (self < 0) {
+        *out = NULL;
+        return TUTTI_NONMEMBER;
+    }
+    tt_group_options_t plan = {.parent = parent,
+                               .size = members->count,
+                               .rank = self,
+                               .epoch = parent->epoch,
+                               .timeout_ms = timeout_ms > 0 ? timeout_ms : parent->timeout_ms};
+    return meet_and_make(&plan, members, options != NULL ? options->name : NULL, checked, out);
 }
 
 tutti_status_t tutti_group_new(tutti_group_t *parent, const int *ranks, int count,
@@ -198,28 +297,8 @@ tutti_status_t tutti_group_new(tutti_group_t *parent, const int *ranks, int coun
     TT_WANT("group_new", parent);
     TT_WANT("group_new", out);
     TT_TRY(tt_group_check_free(parent, "group_new"));
-    if (ranks == NULL) {
-        int *every = count_up(0, parent->size);
-        TT_TRY_ALLOC(every);
-        const tutti_status_t status = tutti_group_new(parent, every, parent->size, options, out);
-        tt_free(every);
-        return status;
-    }
-    const int64_t timeout_ms = options != NULL ? options->timeout_ms : 0;
-    TT_TRY(tt_group_check_timeout("group_new", timeout_ms, "0 means the parent's"));
-    int self;
-    TT_TRY(find_self(parent, ranks, count, &self));
-    if (self < 0) {
-        *out = NULL;
-        return TUTTI_NONMEMBER;
-    }
-    tt_group_options_t plan = {.parent = parent,
-                               .ranks = ranks,
-                               .size = count,
-                               .rank = self,
-                               .epoch = parent->epoch,
-                               .timeout_ms = timeout_ms > 0 ? timeout_ms : parent->timeout_ms};
-    return meet_and_make(&plan, options != NULL ? options->name : NULL, out);
+    const members_t members = {ranks, 0, ranks != NULL ? count : parent->size};
+    return make_of(parent, &members, options, out);
 }
 
 /* ---- by colour ---- */
@@ -260,8 +339,9 @@ tutti_status_t tutti_group_split(tutti_group_t *parent, int colour, int key, tut
     TT_TRY(tt_group_check_free(parent, "group_split"));
     split_t *all = tt_alloc_array((size_t)parent->size, sizeof *all, "colours");
     int *ranks = tt_alloc_array((size_t)parent->size, sizeof *ranks, "ranks");
-    tutti_status_t status = TUTTI_ERR_NOMEM;
-    if (all != NULL && ranks != NULL) {
+    tutti_status_t status =
+        tt_group_agree(parent, all != NULL && ranks != NULL ? TUTTI_OK : TUTTI_ERR_NOMEM);
+    if (status >= 0) {
         const split_t mine = {colour, key, parent->rank};
         const tt_call_t like = {.collective = TT_ALL_GATHER,
                                 .dtype = TUTTI_I64,
@@ -269,6 +349,7 @@ tutti_status_t tutti_group_split(tutti_group_t *parent, int colour, int key, tut
                                 .site = __builtin_return_address(0)};
         status = tt_group_call_plain(parent, &like, tutti_bytes_of(&mine, sizeof mine),
                                      (tutti_buffer_t){all, (size_t)parent->size * sizeof mine});
+        status = status < 0 ? fail_parent(parent, status) : status;
     }
     if (status >= 0 && colour < 0) {
         *out = NULL;
@@ -285,13 +366,11 @@ tutti_status_t tutti_group_subgroups(tutti_group_t *parent, int size, tutti_grou
 {
     TT_WANT("group_subgroups", parent);
     TT_WANT("group_subgroups", mine);
+    TT_TRY(tt_group_check_free(parent, "group_subgroups"));
     if (size < 1 || parent->size % size != 0) {
         return TT_FAIL(TUTTI_ERR_ARG, "group_subgroups: %d ranks do not divide group %s of %d",
                        size, parent->name, parent->size);
     }
-    int *ranks = count_up(parent->rank / size * size, size);
-    TT_TRY_ALLOC(ranks);
-    const tutti_status_t status = tutti_group_new(parent, ranks, size, NULL, mine);
-    tt_free(ranks);
-    return status;
+    const members_t members = {NULL, parent->rank / size * size, size};
+    return make_of(parent, &members, NULL, mine);
 }

@@ -72,8 +72,8 @@ static tutti_status_t stand(tt_meet_t *meet, tutti_status_t made, bool *came)
 {
     char cause[TT_ERROR_TEXT_BYTES];
     snprintf(cause, sizeof cause, "%s", made < 0 ? tutti_last_error() : "");
-    meet->is_away = made < 0;
-    TT_TRY(tt_group_meet(meet, "stand", came));
+    meet->mine = made;
+    TT_TRY(tt_group_meet(meet, TT_MEET_STAND, came));
     return made < 0 && meet->is_complete ? tt_fail_again(made, cause) : TUTTI_OK;
 }
 
@@ -112,6 +112,7 @@ static tutti_status_t attempt(tutti_group_t *group, int64_t timeout_ms, bool *ca
                                .name = name,
                                .ranks = ranks,
                                .epoch = group->epoch + (uint32_t)number,
+                               .outlives = true,
                                .timeout_ms = group->timeout_ms};
     write_name(group, plan.epoch, name);
     snprintf(place, sizeof place, "shrink/%llu", (unsigned long long)number);

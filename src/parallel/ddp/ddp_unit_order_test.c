@@ -255,6 +255,18 @@ static void units_say_what_has_failed(void **state)
     assert_int_equal(tt_alloc_stats().blocks, 0);
 }
 
+static void turns_without_memory_are_none(void **state)
+{
+    (void)state;
+    tt_unit_turns_t turns = {0};
+    tt_alloc_fail_at(1);
+    assert_int_equal(tt_unit_turns_open(&turns, LAYERS), TUTTI_ERR_NOMEM);
+    tt_unit_turns_rest(&turns, false);
+    tt_unit_turns_let_go(&turns);
+    tt_unit_turns_close(&turns);
+    assert_int_equal(tt_alloc_stats().blocks, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -263,6 +275,7 @@ int main(void)
         cmocka_unit_test(what_was_gathered_in_vain_ends_the_order),
         cmocka_unit_test(a_step_begins_without_units_of_before),
         cmocka_unit_test(units_say_what_has_failed),
+        cmocka_unit_test(turns_without_memory_are_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

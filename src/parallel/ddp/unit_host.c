@@ -256,10 +256,7 @@ static tutti_status_t open_host(tt_unit_source_t *source)
     TT_TRY(tt_group_agree(source->group, open_alone(source)));
     const tutti_status_t status =
         tutti_group_split(source->group, host->hosts[me], me, &host->local);
-    if (status < 0) { /* the others wait for it in the store, unless the parent is given up */
-        return tt_group_give_up(source->group, status);
-    }
-    return tt_group_agree(source->group, open_turns(source));
+    return tt_group_agree(source->group, status < 0 ? status : open_turns(source));
 }
 
 /* ---- filling --------------------------------------------------------------------------------- */

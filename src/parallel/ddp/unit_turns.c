@@ -6,9 +6,9 @@
 tutti_status_t tt_unit_turns_open(tt_unit_turns_t *turns, int count)
 {
     turns->recomputed = -1;
-    turns->count = count;
     turns->units = tt_alloc_array((size_t)count, sizeof *turns->units, "unit turns");
     TT_TRY_ALLOC(turns->units);
+    turns->count = count;
     return TUTTI_OK;
 }
 

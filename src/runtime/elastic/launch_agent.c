@@ -100,9 +100,14 @@ static const tt_agent_rank_t *find_cause(const tt_agent_t *agent)
     return NULL;
 }
 
-static void stop_ranks(tt_agent_t *agent)
+/* Ranks that end because of a signal (`number`; 0: there was none) have their grace: others are
+ * not hit by another one when the first of them has ended. */
+static void stop_ranks(tt_agent_t *agent, int number)
 {
-    tt_agent_signal(agent, SIGTERM);
+    if (agent->told != SIGTERM && (number == 0 || agent->told == 0)) {
+        agent->told = SIGTERM;
+        tt_agent_signal(agent, SIGTERM);
+    }
     tt_agent_signal(agent, SIGCONT); /* one that is stopped could not end */
     start_stopping(agent);
 }
@@ -116,7 +121,7 @@ static void check_output(tt_agent_t *agent)
     }
     agent->was_stopped = true;
     agent->report->stop_signal = SIGPIPE;
-    stop_ranks(agent);
+    stop_ranks(agent, 0);
     if (agent->nodes != NULL && agent->running == 0) {
         tt_nodes_report(agent->nodes, &(tt_job_end_t){.rank = -1, .stop_signal = SIGPIPE});
     }
@@ -138,7 +143,7 @@ static void report_failure(tt_agent_t *agent, const tt_agent_rank_t *rank)
 static void note_failure(tt_agent_t *agent, const tt_agent_rank_t *rank)
 {
     report_failure(agent, rank);
-    stop_ranks(agent);
+    stop_ranks(agent, agent->report->stop_signal);
     if (agent->nodes != NULL) {
         tt_nodes_report(agent->nodes, &(tt_job_end_t){.rank = rank->rank,
                                                       .code = rank->code,
@@ -195,9 +200,12 @@ static void forward(tt_agent_t *agent, int number)
     const bool is_stop =
         number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT;
     const bool is_for_group = is_stop || number == SIGTSTP || number == SIGCONT;
+    const bool is_known = is_stop && number == agent->early;
+    agent->early = is_known ? 0 : agent->early;
+    agent->told = is_stop && !is_known ? number : agent->told;
     for (int i = 0; i < agent->rank_count; i++) {
         const tt_agent_rank_t *rank = &agent->ranks[i];
-        if (rank->pid > 0 && !rank->has_ended) {
+        if (rank->pid > 0 && !rank->has_ended && !is_known) {
             kill(is_for_group ? -rank->pid : rank->pid, number);
         }
     }
@@ -297,7 +305,8 @@ static void on_nodes(void *user)
     if (state == TT_NODES_ENDED) {
         if (!end.is_ok) {
             take_job_end(agent, &end);
-            stop_ranks(agent);
+            agent->early = agent->told == 0 ? end.stop_signal : agent->early;
+            stop_ranks(agent, end.stop_signal);
         }
         if (agent->running == 0) {
             tt_loop_stop(agent->loop);
@@ -467,6 +476,7 @@ static void begin_another_attempt(tt_agent_t *agent)
     tt_attempt_fini(agent);
     tt_timer_stop(agent->grace);
     agent->is_stopping = agent->has_started = agent->has_killed = false;
+    agent->told = agent->early = 0;
     agent->attempt++;
     tutti_launch_report_t fresh = {
         .failed_rank = -1, .failed_node = -1, .restart_count = agent->attempt};

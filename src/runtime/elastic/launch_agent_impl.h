@@ -68,6 +68,8 @@ struct tt_agent {
     int64_t failed_ns; /* when the first failure was seen, and the signal, if it was one */
     int failed_signal;
     int interrupts;
+    int told;  /* the signal by which ranks were asked to end; 0: none was */
+    int early; /* it stops the job, and has not come here: the ranks were asked already; or 0 */
     char run_id[64];
     char *buffer; /* TT_READ_BYTES */
 };

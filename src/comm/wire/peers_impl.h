@@ -107,6 +107,7 @@ struct tt_peers {
     int streams;
     tt_credentials_t *credentials;
     tt_parked_t *parked; /* the newest first */
+    tt_parked_t *spare;  /* for the next one that comes in; NULL: there is no memory for it yet */
     int parked_count;
     int sweep_at;    /* so many parked ones are looked through for those that have ended */
     bool has_warned; /* that this process has too little for a connection */

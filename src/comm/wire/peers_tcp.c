@@ -100,6 +100,7 @@ void tt_peers_stop_listening(tt_peers_t *peers)
     while (peers->parked != NULL) {
         drop(peers, &peers->parked);
     }
+    tt_free(peers->spare);
     tt_admission_close(&peers->admission);
     tt_socket_close(peers->door);
     tt_credentials_release(peers->credentials);
@@ -232,10 +233,8 @@ static bool park(tt_peers_t *peers, tt_channel_t *channel, const tt_opening_t *o
                peers->rank, peers->parked_count);
         return false;
     }
-    tt_parked_t *parked = tt_alloc(sizeof *parked, "connection");
-    if (parked == NULL) {
-        return false;
-    }
+    tt_parked_t *parked = peers->spare;
+    peers->spare = NULL;
     *parked = (tt_parked_t){.next = peers->parked, .channel = channel, .opening = *opening};
     peers->parked = parked;
     peers->parked_count++;
@@ -289,6 +288,16 @@ static bool is_one_awaited(const tt_peers_t *peers)
     return false;
 }
 
+/* A connection that was taken in and dropped would be lost on both sides: without memory for it, it
+ * waits outside. */
+static bool has_spare(tt_peers_t *peers)
+{
+    if (peers->spare == NULL) {
+        peers->spare = tt_alloc(sizeof *peers->spare, "connection");
+    }
+    return peers->spare != NULL;
+}
+
 void tt_peers_progress(tt_peers_t *peers)
 {
     if (!peers->admission.is_open ||
@@ -297,7 +306,8 @@ void tt_peers_progress(tt_peers_t *peers)
     }
     tt_opening_t opening;
     tt_channel_t *channel;
-    while (tt_admission_next(&peers->admission, &opening, &channel) == TUTTI_OK) {
+    while (has_spare(peers) &&
+           tt_admission_next(&peers->admission, &opening, &channel) == TUTTI_OK) {
         take_in(peers, channel, &opening);
     }
     if (peers->parked_count > peers->sweep_at) {

@@ -25,7 +25,14 @@ typedef struct {
     tutti_ddp_memory_t memory[RANKS_MAX];
     int more_steps;
     bool has_failing; /* a rank stops in the middle */
-    bool is_lean;     /* nothing is summoned, for which each rank has a copy */
+    bool is_lacking;  /* of memory: its nth allocation */
+    size_t nth;
+    bool has_failed;
+    atomic_int done;
+    pthread_barrier_t start;
+    tutti_status_t status[RANKS_MAX];
+    char text[RANKS_MAX][TT_ERROR_TEXT_BYTES];
+    bool is_lean; /* nothing is summoned, for which each rank has a copy */
 } job_t;
 
 typedef struct {
@@ -138,6 +145,26 @@ static void fail_in_a_step(tt_member_t *m)
     close_training(&t); /* of rank 1: in the middle of a step */
 }
 
+/* From here on an allocation fails; who fails goes at once. */
+static void create(tt_member_t *m)
+{
+    job_t *job = m->user;
+    trained_t t = {0};
+    pthread_barrier_wait(&job->start);
+    if (m->rank == 0) {
+        tt_alloc_fail_at(job->nth);
+    }
+    pthread_barrier_wait(&job->start);
+    job->status[m->rank] = open_training(m->group, job, &t);
+    snprintf(job->text[m->rank], sizeof job->text[0], "%s",
+             job->status[m->rank] < 0 ? tutti_last_error() : "");
+    if (atomic_fetch_add(&job->done, 1) == m->size - 1) {
+        job->has_failed = tt_alloc_has_failed();
+        tt_alloc_fail_at(0);
+    }
+    close_training(&t);
+}
+
 static void run_member(tt_peer_t *self, void (*body)(tt_member_t *m))
 {
     job_t *job = self->team->user;
@@ -161,7 +188,7 @@ static void run_member(tt_peer_t *self, void (*body)(tt_member_t *m))
 static void run_rank(tt_peer_t *self)
 {
     const job_t *job = self->team->user;
-    run_member(self, job->has_failing ? fail_in_a_step : train);
+    run_member(self, job->is_lacking ? create : job->has_failing ? fail_in_a_step : train);
 }
 
 static void run(const char *shape, job_t *job)
@@ -177,7 +204,11 @@ static void run(const char *shape, job_t *job)
     tt_run_peers(&team);
     tt_log_set_sink(NULL, NULL);
     tutti_store_release(job->store);
-    assert_int_equal(tt_alloc_stats().blocks, 0);
+    char report[1024];
+    if (tt_alloc_stats().blocks != 0) {
+        (void)tt_alloc_report(report, sizeof report);
+        fail_msg("left behind:\n%s", report);
+    }
 }
 
 static const tutti_ddp_units_t BY_LAYER = {.kind = "linear"};
@@ -263,6 +294,32 @@ static void ranks_without_data_wait_for_nobody_who_waits_for_them(void **state)
     }
 }
 
+static void a_failed_allocation_reaches_all_hosts(void **state)
+{
+    (void)state;
+    tt_needs_shared_memory("ranks of a host share what they gather");
+    job_t job = {
+        .options = {.stage = 3, .units = BY_LAYER}, .is_lacking = true, .has_failed = true};
+    pthread_barrier_init(&job.start, NULL, 4);
+    for (job.nth = 1; job.has_failed; job.nth += 37) {
+        int made = 0;
+        job.has_failed = false;
+        job.done = 0;
+        run("aabb", &job);
+        for (int rank = 0; rank < 4; rank++) {
+            made += job.status[rank] == TUTTI_OK;
+            if (job.status[rank] == TUTTI_ERR_TIMEOUT) {
+                fail_msg("allocation %zu, rank %d: %s", job.nth, rank, job.text[rank]);
+            }
+        }
+        if (made != 0 && made != 4) {
+            fail_msg("allocation %zu: %d of 4 ranks go on", job.nth, made);
+        }
+    }
+    assert_true(job.nth > 1000);
+    pthread_barrier_destroy(&job.start);
+}
+
 static void nobody_waits_for_who_goes(void **state)
 {
     (void)state;
@@ -280,6 +337,7 @@ int main(void)
         cmocka_unit_test(a_host_gets_what_it_lacks_once),
         cmocka_unit_test(ranks_without_data_wait_for_nobody_who_waits_for_them),
         cmocka_unit_test(nobody_waits_for_who_goes),
+        cmocka_unit_test(a_failed_allocation_reaches_all_hosts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

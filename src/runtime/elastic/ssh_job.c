@@ -140,6 +140,8 @@ typedef struct {
     const char **settings, **environment, **command;
     size_t settings_count, environment_count, command_count;
     uint8_t *redirects, *tees;
+    size_t redirect_count, tee_count;
+    bool has_key;
 } unpacker_t;
 
 static bool take_field(const char *label, char *value, tt_ssh_job_t *job)
@@ -182,10 +184,13 @@ static tutti_status_t take(unpacker_t *to, const char *label, char *value)
     } else if (strcmp(label, "arg") == 0) {
         to->command[to->command_count++] = value;
     } else if (strcmp(label, "redirects") == 0) {
+        to->redirect_count = strlen(value);
         to->redirects = take_streams(value);
     } else if (strcmp(label, "tees") == 0) {
+        to->tee_count = strlen(value);
         to->tees = take_streams(value);
     } else if (strcmp(label, "key") == 0) {
+        to->has_key = true;
         return tt_job_key_parse(value, (ssize_t)strlen(value), "of the job", &to->job->key);
     } else if (!take_field(label, value, to->job)) {
         return TT_FAIL(TUTTI_ERR_FORMAT,
@@ -219,6 +224,20 @@ static tutti_status_t take_all(unpacker_t *to, char *text, size_t bytes)
     return TUTTI_OK;
 }
 
+/* What is read later without a look at how much there is. */
+static tutti_status_t check_whole(const unpacker_t *to)
+{
+    const size_t ranks = to->job->options.rank_count > 0 ? (size_t)to->job->options.rank_count : 0;
+    if (!to->has_key) {
+        return TT_FAIL(TUTTI_ERR_FORMAT, "a job without a key");
+    }
+    if ((to->redirects != NULL && to->redirect_count != ranks) ||
+        (to->tees != NULL && to->tee_count != ranks)) {
+        return TT_FAIL(TUTTI_ERR_FORMAT, "a job of %zu ranks with the streams of others", ranks);
+    }
+    return TUTTI_OK;
+}
+
 tutti_status_t tt_ssh_job_unpack(char *text, size_t bytes, tt_ssh_job_t *out, void **memory)
 {
     if (bytes == 0 || text[bytes - 1] != 0) {
@@ -230,7 +249,8 @@ tutti_status_t tt_ssh_job_unpack(char *text, size_t bytes, tt_ssh_job_t *out, vo
     *out = (tt_ssh_job_t){.name = ""};
     unpacker_t to = {
         .job = out, .settings = lists, .environment = lists + room, .command = lists + 2 * room};
-    const tutti_status_t status = take_all(&to, text, bytes);
+    tutti_status_t status = take_all(&to, text, bytes);
+    status = status < 0 ? status : check_whole(&to);
     if (status < 0) {
         tt_free(lists);
         return status;

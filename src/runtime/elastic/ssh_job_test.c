@@ -95,6 +95,11 @@ static void what_cannot_be_read_is_refused(void **state)
     expect_refusal("ranks=4\0node", 13, "cannot be read: \"node\"");
     expect_refusal("ranks=4\0colour=red", 19, "\"colour\", which is not known here");
     expect_refusal("key=12", 7, "64 hexadecimal digits");
+    expect_refusal("ranks=4", 8, "a job without a key");
+    static const char streams[] =
+        "ranks=4\0redirects=01\0"
+        "key=0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+    expect_refusal(streams, sizeof streams, "a job of 4 ranks with the streams of others");
 }
 
 static void memory_that_is_short_is_survived(void **state)

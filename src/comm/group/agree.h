@@ -10,6 +10,9 @@
  * fails, the group is given up: a rank with a failure returns that, others the agreement's. */
 tutti_status_t tt_group_agree(tutti_group_t *group, tutti_status_t mine);
 
+/* The same as a part of a public call, which was made at `site`. */
+tutti_status_t tt_group_agree_at(tutti_group_t *group, tutti_status_t mine, const void *site);
+
 /* The same, and whether any rank wants all to come here once more: *again, in and out. A failure
  * goes before it. For ranks that wait for something others do not see, in turns shorter than the
  * group's timeout. */

@@ -25,13 +25,14 @@ tutti_status_t tt_group_give_up(tutti_group_t *group, tutti_status_t status)
 
 /* The lowest rank's, and whose it is; if none failed the size, or one more if none wants to come
  * again. */
-static tutti_status_t share(tutti_group_t *group, failure_t *failure, bool again, int64_t *lowest)
+static tutti_status_t share(tutti_group_t *group, failure_t *failure, bool again, const void *site,
+                            int64_t *lowest)
 {
     const tt_call_t find = {.collective = TT_ALL_REDUCE,
                             .reduction = TUTTI_MIN,
                             .dtype = TUTTI_I64,
                             .count = 1,
-                            .site = __builtin_return_address(0)};
+                            .site = site};
     *lowest = failure->status < 0 ? group->rank : (int64_t)group->size + !again;
     TT_TRY(tt_group_call_plain(group, &find, tutti_bytes_of(lowest, sizeof *lowest),
                                (tutti_buffer_t){lowest, sizeof *lowest}));
@@ -42,18 +43,13 @@ static tutti_status_t share(tutti_group_t *group, failure_t *failure, bool again
                             .dtype = TUTTI_U8,
                             .count = sizeof *failure,
                             .root = (int)*lowest,
-                            .site = find.site};
+                            .site = site};
     return tt_group_call_plain(group, &tell, tutti_bytes_of(failure, sizeof *failure),
                                (tutti_buffer_t){failure, sizeof *failure});
 }
 
-tutti_status_t tt_group_agree(tutti_group_t *group, tutti_status_t mine)
-{
-    bool again = false;
-    return tt_group_agree_again(group, mine, &again);
-}
-
-tutti_status_t tt_group_agree_again(tutti_group_t *group, tutti_status_t mine, bool *again)
+static tutti_status_t agree_at(tutti_group_t *group, tutti_status_t mine, bool *again,
+                               const void *site)
 {
     failure_t failure = {.status = mine};
     int64_t lowest;
@@ -62,7 +58,7 @@ tutti_status_t tt_group_agree_again(tutti_group_t *group, tutti_status_t mine, b
     }
     snprintf(failure.text, sizeof failure.text, "%s", mine < 0 ? tutti_last_error() : "");
     const failure_t own = failure;
-    const tutti_status_t status = share(group, &failure, *again, &lowest);
+    const tutti_status_t status = share(group, &failure, *again, site, &lowest);
     if (status < 0) {
         (void)tt_group_give_up(group, status);
         return mine < 0 ? tt_fail_again(mine, own.text) : status;
@@ -74,6 +70,23 @@ tutti_status_t tt_group_agree_again(tutti_group_t *group, tutti_status_t mine, b
     return lowest == group->rank ? tt_fail_again(mine, own.text)
                                  : TT_FAIL((tutti_status_t)failure.status, "rank %lld: %s",
                                            (long long)lowest, failure.text);
+}
+
+tutti_status_t tt_group_agree(tutti_group_t *group, tutti_status_t mine)
+{
+    bool again = false;
+    return agree_at(group, mine, &again, __builtin_return_address(0));
+}
+
+tutti_status_t tt_group_agree_again(tutti_group_t *group, tutti_status_t mine, bool *again)
+{
+    return agree_at(group, mine, again, __builtin_return_address(0));
+}
+
+tutti_status_t tt_group_agree_at(tutti_group_t *group, tutti_status_t mine, const void *site)
+{
+    bool again = false;
+    return agree_at(group, mine, &again, site);
 }
 
 static bool is_one_gone(tutti_group_t *group)

@@ -339,14 +339,15 @@ tutti_status_t tutti_group_split(tutti_group_t *parent, int colour, int key, tut
     TT_TRY(tt_group_check_free(parent, "group_split"));
     split_t *all = tt_alloc_array((size_t)parent->size, sizeof *all, "colours");
     int *ranks = tt_alloc_array((size_t)parent->size, sizeof *ranks, "ranks");
-    tutti_status_t status =
-        tt_group_agree(parent, all != NULL && ranks != NULL ? TUTTI_OK : TUTTI_ERR_NOMEM);
+    const void *site = __builtin_return_address(0);
+    const bool has_room = all != NULL && ranks != NULL;
+    tutti_status_t status = tt_group_agree_at(parent, has_room ? TUTTI_OK : TUTTI_ERR_NOMEM, site);
     if (status >= 0) {
         const split_t mine = {colour, key, parent->rank};
         const tt_call_t like = {.collective = TT_ALL_GATHER,
                                 .dtype = TUTTI_I64,
                                 .count = sizeof mine / sizeof(int64_t),
-                                .site = __builtin_return_address(0)};
+                                .site = site};
         status = tt_group_call_plain(parent, &like, tutti_bytes_of(&mine, sizeof mine),
                                      (tutti_buffer_t){all, (size_t)parent->size * sizeof mine});
         status = status < 0 ? fail_parent(parent, status) : status;

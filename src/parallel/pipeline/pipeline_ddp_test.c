@@ -428,6 +428,7 @@ static tutti_status_t train_half(tt_mesh_trainer_t *t, tutti_group_t *world, boo
     TT_TRY(tt_mesh_open_pipeline(t));
     TT_TRY(tutti_optim_create(t->ctx, &tutti_adamw, &adamw, &t->opt));
     TT_TRY(tutti_optim_add_module(t->opt, t->net, NULL, NULL));
+    TT_TRY(tt_mesh_open_average(t));
     return tt_mesh_train_on(t, out);
 }
 

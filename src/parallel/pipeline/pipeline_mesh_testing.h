@@ -213,6 +213,12 @@ static inline tutti_status_t tt_mesh_open_pipeline(tt_mesh_trainer_t *t)
     return tutti_pipeline_set_ddp(t->pipeline, t->ddp);
 }
 
+static inline tutti_status_t tt_mesh_open_average(tt_mesh_trainer_t *t)
+{
+    return tutti_averaged_create(t->ctx, t->net, &(tutti_averaged_options_t){.decay = 0.75},
+                                 &t->average);
+}
+
 static inline tutti_status_t tt_mesh_open(tt_mesh_trainer_t *t, const tt_mesh_training_t *training,
                                           tutti_group_t *world)
 {
@@ -227,8 +233,7 @@ static inline tutti_status_t tt_mesh_open(tt_mesh_trainer_t *t, const tt_mesh_tr
     TT_TRY(training->scales ? tutti_scaler_create(&scaling, &t->scaler) : TUTTI_OK);
     TT_TRY(tutti_optim_create(t->ctx, &tutti_adamw, &adamw, &t->opt));
     TT_TRY(tutti_optim_add_module(t->opt, t->net, NULL, NULL));
-    return tutti_averaged_create(t->ctx, t->net, &(tutti_averaged_options_t){.decay = 0.75},
-                                 &t->average);
+    return tt_mesh_open_average(t);
 }
 
 static inline void tt_mesh_close(tt_mesh_trainer_t *t)

@@ -547,7 +547,9 @@ static void give_up_on_the_way(tt_member_t *m)
     if (m->rank == 1) {
         TT_EXPECT(m, r.source.ops->start(&r.source, 1, TT_UNIT_FULL) == TUTTI_OK);
     }
-    TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_OK);
+    /* rank 2 may be through, and give up, while the others are in it */
+    const tutti_status_t status = tutti_barrier(m->group, NULL);
+    TT_EXPECT(m, status == TUTTI_OK || m->rank != 2);
     if (m->rank == 2) {
         tutti_group_abort(m->group);
     }

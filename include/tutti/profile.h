@@ -53,7 +53,7 @@ extern "C" {
 TUTTI_API tutti_status_t tutti_profile_start(const char *path);
 
 /** Stop, and write the file, which then is there as a whole. @thread while no other thread computes
- *  or communicates @errors STATE (it is off), IO, NOMEM */
+ *  or communicates @errors STATE (it is off, or a forked process's parent has it), IO, NOMEM */
 TUTTI_API tutti_status_t tutti_profile_stop(void);
 
 /** Whether this process records now. @thread any @errors none */

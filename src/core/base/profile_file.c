@@ -284,6 +284,10 @@ static bool end_records(void)
 
 tutti_status_t tutti_profile_stop(void)
 {
+    if (atomic_load(&tt_profile_records) && tt_profile.forks != tt_forks) {
+        return TT_FAIL(TUTTI_ERR_STATE, "profile_stop: the profile is that of the process which "
+                                        "this one was forked from; that stops it");
+    }
     pthread_mutex_lock(&tt_profile.lock);
     if (!end_records()) {
         pthread_mutex_unlock(&tt_profile.lock);

@@ -201,8 +201,9 @@ static tt_profile_lane_t *new_lane(void)
     return lane;
 }
 
-/* This thread's, locked; NULL: it is off, or there is no memory. A lane is not freed while its
- * thread is here: who stops takes each lane's lock once it is off (tt_profile_renew). */
+/* This thread's, locked; NULL: it is off, or there is no memory. Lanes are freed by
+ * tutti_profile_stop() alone, which is called while no other thread computes; at the end of the
+ * process threads may run, and what they record then waits for the lock (tt_profile_renew). */
 static tt_profile_lane_t *take_lane(void)
 {
     if (!atomic_load_explicit(&tt_profile_records, memory_order_acquire) ||

@@ -3,6 +3,7 @@
 #include "core/base/testing.h"
 
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <jansson.h>
@@ -225,6 +226,21 @@ static void nothing_is_recorded_when_it_is_off(void **state)
     tutti_profile_release(profile);
 }
 
+static void a_child_does_not_stop_its_parents(void **state)
+{
+    (void)state;
+    int ended;
+    assert_int_equal(tutti_profile_start(path), TUTTI_OK);
+    const pid_t child = fork();
+    if (child == 0) {
+        _exit(tutti_profile_stop() == TUTTI_ERR_STATE && access(path, F_OK) != 0 ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &ended, 0), child);
+    assert_true(WIFEXITED(ended) && WEXITSTATUS(ended) == 0);
+    assert_int_equal(tutti_profile_stop(), TUTTI_OK);
+    assert_int_equal(access(path, F_OK), 0);
+}
+
 static void memory_at_the_peak_is_named(void **state)
 {
     (void)state;
@@ -438,6 +454,7 @@ int main(void)
         TEST(the_table_has_rates_and_shares),
         TEST(bars_of_the_timeline_lie_where_they_were),
         TEST(nothing_is_recorded_when_it_is_off),
+        TEST(a_child_does_not_stop_its_parents),
         TEST(memory_at_the_peak_is_named),
         TEST(flops_can_be_counted_without_a_profile),
         TEST(clocks_of_hosts_are_set_by_calls),

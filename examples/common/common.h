@@ -1,5 +1,5 @@
-/* What whole programs have in common: outputs that are tried before a training begins, and an end
- * when a signal asks for one.
+/* What whole programs have in common: outputs that are tried before a training begins, what is told
+ * of a run beside its numbers, and an end when a signal asks for one.
  */
 #ifndef TT_COMMON_H
 #define TT_COMMON_H
@@ -43,5 +43,16 @@ tutti_status_t stopping_leave(tutti_group_t *world);
 
 /* "SIGINT". */
 const char *stopping_name(int number);
+
+/* ---- telling.c ----------------------------------------------------------------------------- */
+
+/* The command line, cut to its room. */
+void command_keep(char *text, size_t bytes, int argc, char **argv);
+
+/* Opens the metrics of a run that has made `step` steps, and writes what `tutti report` shows:
+ * command, ranks, version. A folder of NULL: nothing, *out stays. Errors: those of
+ * tutti_metrics_open(). */
+tutti_status_t metrics_begin(const char *folder, const char *command, int ranks, bool is_resumed,
+                             int64_t step, tutti_metrics_t **out);
 
 #endif

@@ -341,16 +341,6 @@ static tutti_status_t perform(session_t *session)
     return TUTTI_OK;
 }
 
-/* The command line, cut to its room. */
-static void keep_command(session_t *session, int argc, char **argv)
-{
-    size_t used = 0;
-    for (int i = 0; i < argc && used < sizeof session->command; i++) {
-        used += (size_t)snprintf(session->command + used, sizeof session->command - used, "%s%s",
-                                 i > 0 ? " " : "", argv[i]);
-    }
-}
-
 int main(int argc, char **argv)
 {
     session_t session = {.settings = defaults};
@@ -369,7 +359,7 @@ int main(int argc, char **argv)
                         "training's own\n");
         return EXIT_FAILURE;
     }
-    keep_command(&session, argc, argv);
+    command_keep(session.command, sizeof session.command, argc, argv);
     const tutti_status_t status = perform(&session);
     if (status < 0 && tutti_last_error()[0] != 0) { /* else it has been told */
         fprintf(stderr, "fashion: rank %d: %s\n", session.rank, tutti_last_error());

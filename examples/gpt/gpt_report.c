@@ -15,31 +15,6 @@ struct report {
     double val_loss; /* the newest; negative: none yet */
 };
 
-/* What `tutti report` shows beside the numbers. */
-static void tell_settings(const session_t *session, int64_t step, tutti_metrics_t *metrics)
-{
-    char ranks[16];
-    snprintf(ranks, sizeof ranks, "%d", session->ranks);
-    (void)tutti_metrics_text(metrics, "command", step, session->command);
-    (void)tutti_metrics_text(metrics, "ranks", step, ranks);
-    (void)tutti_metrics_text(metrics, "version", step, tutti_version());
-}
-
-/* A training that was stopped before its first checkpoint goes on from step 0. */
-static tutti_status_t open_metrics(const session_t *session, int64_t step, tutti_metrics_t **out)
-{
-    const settings_t *settings = &session->settings;
-    const bool is_continued = settings->resume || tutti_restart_count() > 0;
-    const tutti_metrics_options_t options = {.is_continued = is_continued,
-                                             .step = is_continued ? step + 1 : 0};
-    if (settings->metrics == NULL) {
-        return TUTTI_OK;
-    }
-    TUTTI_CHECK(tutti_metrics_open(settings->metrics, &options, out));
-    tell_settings(session, step, *out);
-    return TUTTI_OK;
-}
-
 tutti_status_t report_open(const session_t *session, bool is_continued, int64_t step,
                            report_t **out)
 {
@@ -60,7 +35,10 @@ tutti_status_t report_open(const session_t *session, bool is_continued, int64_t 
     *out = report;
     TUTTI_CHECK(tutti_progress_open(&(tutti_progress_options_t){.is_silent = session->rank != 0},
                                     &report->line));
-    return session->rank == 0 ? open_metrics(session, step, &report->metrics) : TUTTI_OK;
+    return session->rank == 0
+               ? metrics_begin(session->settings.metrics, session->command, session->ranks,
+                               session->settings.resume, step, &report->metrics)
+               : TUTTI_OK;
 }
 
 /* A failure is told when they are closed: nothing of them may stop a training. */

@@ -117,10 +117,5 @@ tutti_status_t tutti_profile_json(const tutti_profile_t *profile, tutti_buffer_t
 {
     TT_WANT("profile_json", profile);
     TT_WANT("profile_json", text);
-    tt_byte_row_t out = {0};
-    tt_lines_t lines[TT_LINES_KINDS];
-    TT_TRY(tt_lines_add_up_all(profile, lines));
-    const tutti_status_t status = print_all(&out, profile, lines);
-    tt_lines_free_all(lines);
-    return tt_row_hand_over(&out, status, text);
+    return tt_lines_print(profile, print_all, text);
 }

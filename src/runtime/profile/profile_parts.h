@@ -6,6 +6,7 @@
 
 #include "core/base/fail.h"
 #include "core/base/profiler.h"
+#include "runtime/metrics/byte_row.h"
 
 /* Numbers of a row, or of several together. */
 typedef struct {
@@ -122,10 +123,11 @@ double tt_profile_peak(const tutti_profile_t *profile);
 /* ns in what was measured, of all threads together. */
 int64_t tt_lines_measured(const tt_lines_t lines[TT_LINES_KINDS]);
 
-/* All kinds; on a failure none is left. */
-tutti_status_t tt_lines_add_up_all(const tutti_profile_t *profile,
-                                   tt_lines_t lines[TT_LINES_KINDS]);
-void tt_lines_free_all(tt_lines_t lines[TT_LINES_KINDS]);
+/* Adds up by all kinds, prints, and hands the text over. */
+typedef tutti_status_t (*tt_lines_print_fn_t)(tt_byte_row_t *out, const tutti_profile_t *profile,
+                                              const tt_lines_t lines[TT_LINES_KINDS]);
+tutti_status_t tt_lines_print(const tutti_profile_t *profile, tt_lines_print_fn_t print,
+                              tutti_buffer_t *text);
 
 /* ---- calls of a group put together ----------------------------------------------------------- */
 

@@ -5,6 +5,7 @@
 #include "core/base/alloc.h"
 #include "core/base/fnv.h"
 #include "runtime/profile/profile_parts.h"
+#include "runtime/profile/profile_text.h"
 
 /* ---- all files ------------------------------------------------------------------------------- */
 
@@ -270,7 +271,14 @@ static tutti_status_t add_up(const tutti_profile_t *profile, tt_lines_by_t by, t
     return TUTTI_OK;
 }
 
-tutti_status_t tt_lines_add_up_all(const tutti_profile_t *profile, tt_lines_t lines[TT_LINES_KINDS])
+static void free_all(tt_lines_t lines[TT_LINES_KINDS])
+{
+    for (int by = 0; by < TT_LINES_KINDS; by++) {
+        free_lines(&lines[by]);
+    }
+}
+
+static tutti_status_t add_up_all(const tutti_profile_t *profile, tt_lines_t lines[TT_LINES_KINDS])
 {
     tutti_status_t status = TUTTI_OK;
     for (int by = 0; by < TT_LINES_KINDS; by++) {
@@ -278,16 +286,20 @@ tutti_status_t tt_lines_add_up_all(const tutti_profile_t *profile, tt_lines_t li
         status = status < 0 ? status : add_up(profile, (tt_lines_by_t)by, &lines[by]);
     }
     if (status < 0) {
-        tt_lines_free_all(lines);
+        free_all(lines);
     }
     return status;
 }
 
-void tt_lines_free_all(tt_lines_t lines[TT_LINES_KINDS])
+tutti_status_t tt_lines_print(const tutti_profile_t *profile, tt_lines_print_fn_t print,
+                              tutti_buffer_t *text)
 {
-    for (int by = 0; by < TT_LINES_KINDS; by++) {
-        free_lines(&lines[by]);
-    }
+    tt_byte_row_t out = {0};
+    tt_lines_t lines[TT_LINES_KINDS];
+    TT_TRY(add_up_all(profile, lines));
+    const tutti_status_t status = print(&out, profile, lines);
+    free_all(lines);
+    return tt_row_hand_over(&out, status, text);
 }
 
 int64_t tt_lines_measured(const tt_lines_t lines[TT_LINES_KINDS])

@@ -306,10 +306,5 @@ tutti_status_t tutti_profile_table(const tutti_profile_t *profile, tutti_buffer_
 {
     TT_WANT("profile_table", profile);
     TT_WANT("profile_table", text);
-    tt_byte_row_t out = {0};
-    tt_lines_t lines[TT_LINES_KINDS];
-    TT_TRY(tt_lines_add_up_all(profile, lines));
-    const tutti_status_t status = print_all(&out, profile, lines);
-    tt_lines_free_all(lines);
-    return tt_row_hand_over(&out, status, text);
+    return tt_lines_print(profile, print_all, text);
 }

@@ -383,8 +383,9 @@ int tt_explain_sharded(int argc, char **argv)
         return tt_cli_fail("explain", TT_EXIT_USAGE);
     }
     if ((flags.units == NULL) == (flags.model == NULL)) {
-        return tt_cli_refuse("explain", "units", flags.units == NULL ? "" : flags.units,
-                             "either bytes of units, or --model");
+        fputs("tutti explain sharded: give either --units, the bytes of each, or --model\n",
+              stderr);
+        return TT_EXIT_USAGE;
     }
     model_t model = {0};
     int code = take(&flags, &model);

@@ -80,7 +80,8 @@ class Explain(unittest.TestCase):
             self.assertIn(part, self.explain(*args, code=2))
 
         refused("give either --units, the bytes of each, or --model")
-        refused("give either --units, the bytes of each, or --model", "--units", "1", "--model", "1x1")
+        refused("give either --units, the bytes of each, or --model", "--units", "1", "--model",
+                "1x1")
         refused("--units 1,x: want bytes of each unit", "--units", "1,x")
         refused("--model 6: want LAYERSxWIDTH", "--model", "6")
         refused("want 2 numbers of seconds", "--units", "1,2", "--forward", "1")

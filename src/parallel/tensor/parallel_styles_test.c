@@ -1,10 +1,8 @@
-/* Styles and their cost: rules over names, what they refuse, the calls that each makes, and what
- * becomes of the others when a rank fails. */
-#include "comm/group/group_team.h"
+/* Styles and their cost: rules over names, what they refuse, and the calls that each makes. */
+#include "parallel/tensor/parallel_trial_testing.h"
 
 #include <jansson.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -22,34 +20,6 @@
 
 #include "compute/nn/module_impl.h"
 #include "core/tensor/tensor_impl.h"
-
-enum { BATCH = 2, LENGTH = 8, WIDTH = 12, HIDDEN = 20, HEADS = 6, VOCAB = 10 };
-
-typedef struct {
-    tutti_context_t *ctx;
-    tutti_module_t *net;
-    tutti_scope_t *s;
-} place_t;
-
-static tutti_status_t open_place(place_t *p, const tutti_module_ops_t *kind, const void *options)
-{
-    const tutti_context_options_t context = {.threads = 1, .seed = 2};
-    TUTTI_CHECK(tutti_context_create(&context, &p->ctx));
-    TUTTI_CHECK(tutti_module_create(p->ctx, kind, options, &p->net));
-    return tutti_scope_open(p->ctx, &p->s);
-}
-
-static tutti_status_t close_place(place_t *p)
-{
-    const tutti_status_t status = tutti_scope_close(p->s);
-    tutti_module_release(p->net);
-    tutti_context_release(p->ctx);
-    return status;
-}
-
-static const tutti_transformer_block_options_t block_options = {
-    .width = WIDTH, .heads = HEADS, .hidden = HIDDEN, .causal = true};
-static const tutti_mlp_options_t mlp_options = {.width = WIDTH, .hidden = HIDDEN};
 
 /* ---- the calls of a layer and step ----------------------------------------------------------- */
 
@@ -99,7 +69,7 @@ typedef struct {
     const char *want; /* "F all_reduce 768 …", in order, both passes */
 } cost_t;
 
-static tutti_tensor_t *run_forward(place_t *p, const cost_t *cost, tt_member_t *m)
+static tutti_tensor_t *run_forward(tt_trial_t *p, const cost_t *cost, tt_member_t *m)
 {
     tutti_tensor_t *x = tutti_ones(p->s, TUTTI_F32, TUTTI_SHAPE(BATCH, LENGTH, WIDTH));
     if (cost->is_gpt) {
@@ -121,9 +91,9 @@ static void count_calls(tt_member_t *m)
     const cost_t *cost = m->user;
     const tutti_parallel_options_t options = {.shards = 2, .sequence = cost->sequence};
     call_t calls[CALLS_MAX];
-    place_t p = {0};
+    tt_trial_t p = {0};
     char got[1200] = "";
-    TT_EXPECT(m, open_place(&p, cost->kind, cost->options) == TUTTI_OK);
+    TT_EXPECT(m, tt_trial_open(&p, cost->kind, cost->options) == TUTTI_OK);
     TT_EXPECT(m, tutti_parallelize(p.net, m->group, &options) == TUTTI_OK);
     const int before = read_calls(m, 0, calls);
     tutti_tensor_t *loss = run_forward(&p, cost, m);
@@ -141,7 +111,7 @@ static void count_calls(tt_member_t *m)
     if (strcmp(got, cost->want) != 0 && m->failure[0] == 0) {
         snprintf(m->failure, sizeof m->failure, "got \"%s\", not \"%s\"", got, cost->want);
     }
-    TT_EXPECT(m, close_place(&p) == TUTTI_OK);
+    TT_EXPECT(m, tt_trial_close(&p) == TUTTI_OK);
 }
 
 /* s·b·h·e is 8 × 2 × 12 × 4 = 768 bytes: four all_reduces, or four all_gathers and four
@@ -152,12 +122,12 @@ static void each_style_sends_what_its_formula_says(void **state)
     static const tutti_gpt_options_t gpt = {
         .layers = 1, .width = WIDTH, .heads = HEADS, .context = LENGTH, .vocab = VOCAB};
     const cost_t costs[] = {
-        {&tutti_mlp_layer, &mlp_options, false, false, "all_reduce 768 | all_reduce 768"},
-        {&tutti_mlp_layer, &mlp_options, true, false,
+        {&tutti_mlp_layer, &tt_trial_mlp, false, false, "all_reduce 768 | all_reduce 768"},
+        {&tutti_mlp_layer, &tt_trial_mlp, true, false,
          "all_gather 768 reduce_scatter 768 | all_gather 768 reduce_scatter 768"},
-        {&tutti_transformer_block_layer, &block_options, false, false,
+        {&tutti_transformer_block_layer, &tt_trial_block, false, false,
          "all_reduce 768 all_reduce 768 | all_reduce 768 all_reduce 768"},
-        {&tutti_transformer_block_layer, &block_options, true, false,
+        {&tutti_transformer_block_layer, &tt_trial_block, true, false,
          "all_gather 768 reduce_scatter 768 all_gather 768 reduce_scatter 768 | "
          "all_gather 768 reduce_scatter 768 all_reduce 96 "
          "all_gather 768 reduce_scatter 768 all_reduce 96"},
@@ -184,12 +154,12 @@ typedef struct {
 static void expect_refused(tt_member_t *m, const refused_t *r,
                            const tutti_transformer_block_options_t *block)
 {
-    place_t p = {0};
+    tt_trial_t p = {0};
     char before[TUTTI_DIGEST_BYTES], after[TUTTI_DIGEST_BYTES];
     const tutti_parallel_options_t options = {.shards = r->shards,
                                               .rules = r->rule_count > 0 ? r->rules : NULL,
                                               .rule_count = r->rule_count};
-    TT_EXPECT(m, open_place(&p, &tutti_transformer_block_layer, block) == TUTTI_OK);
+    TT_EXPECT(m, tt_trial_open(&p, &tutti_transformer_block_layer, block) == TUTTI_OK);
     TT_EXPECT(m, tutti_module_digest(p.net, before) == TUTTI_OK);
     TT_EXPECT(m, tutti_parallelize(p.net, m->group, &options) == r->status);
     if (strstr(tutti_last_error(), r->text) == NULL) {
@@ -199,18 +169,18 @@ static void expect_refused(tt_member_t *m, const refused_t *r,
     tutti_tensor_t *x = tutti_ones(p.s, TUTTI_F32, TUTTI_SHAPE(BATCH, LENGTH, WIDTH));
     TT_EXPECT(m, tutti_tensor_status(tutti_forward(p.s, p.net, x)) == TUTTI_OK);
     TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_OK); /* the group is as it was, too */
-    TT_EXPECT(m, close_place(&p) == TUTTI_OK);
+    TT_EXPECT(m, tt_trial_close(&p) == TUTTI_OK);
 }
 
 static void try_rules(tt_member_t *m)
 {
-    expect_refused(m, m->user, &block_options);
+    expect_refused(m, m->user, &tt_trial_block);
 }
 
 /* Six heads, of which each two share keys: half a group is no shard. */
 static void try_groups(tt_member_t *m)
 {
-    tutti_transformer_block_options_t block = block_options;
+    tutti_transformer_block_options_t block = tt_trial_block;
     block.kv_heads = 3;
     expect_refused(m, m->user, &block);
 }
@@ -289,8 +259,8 @@ static void bad_plans_are_named_and_change_nothing(void **state)
 
 static void try_other_values(tt_member_t *m)
 {
-    place_t p = {0};
-    TT_EXPECT(m, open_place(&p, &tutti_mlp_layer, &mlp_options) == TUTTI_OK);
+    tt_trial_t p = {0};
+    TT_EXPECT(m, tt_trial_open(&p, &tutti_mlp_layer, &tt_trial_mlp) == TUTTI_OK);
     tutti_tensor_t *x = tutti_ones(p.s, TUTTI_F32, TUTTI_SHAPE(BATCH, LENGTH, WIDTH));
     TT_EXPECT(m, tutti_backward(p.s, tutti_sum(p.s, tutti_forward(p.s, p.net, x))) == TUTTI_OK);
     if (m->rank == 1) {
@@ -305,7 +275,7 @@ static void try_other_values(tt_member_t *m)
     const tutti_parallel_options_t options = {.rules = &again, .rule_count = 1};
     TT_EXPECT(m, tutti_parallelize(p.net, m->group, &options) == TUTTI_ERR_STATE);
     TT_EXPECT(m, strstr(tutti_last_error(), "up is cut already") != NULL);
-    TT_EXPECT(m, close_place(&p) == TUTTI_OK);
+    TT_EXPECT(m, tt_trial_close(&p) == TUTTI_OK);
 }
 
 static void ranks_with_other_values_are_told(void **state)
@@ -329,8 +299,8 @@ static void try_other_rules(tt_member_t *m)
         {.pattern = "", .style = TUTTI_PARALLEL_INPUT},
         {.pattern = "", .style = TUTTI_PARALLEL_OUTPUT},
     };
-    place_t p = {0};
-    TT_EXPECT(m, open_place(&p, &tutti_mlp_layer, &mlp_options) == TUTTI_OK);
+    tt_trial_t p = {0};
+    TT_EXPECT(m, tt_trial_open(&p, &tutti_mlp_layer, &tt_trial_mlp) == TUTTI_OK);
     for (size_t i = 1; i < sizeof others / sizeof *others; i++) {
         const tutti_parallel_options_t options = {.rules = &others[i - (size_t)m->rank],
                                                   .rule_count = 1};
@@ -338,7 +308,7 @@ static void try_other_rules(tt_member_t *m)
         TT_EXPECT(m, strstr(tutti_last_error(), m->rank == 0 ? "rank 1: " : "the rules cut other"));
     }
     TT_EXPECT(m, tutti_parallelize(p.net, m->group, NULL) == TUTTI_OK);
-    TT_EXPECT(m, close_place(&p) == TUTTI_OK);
+    TT_EXPECT(m, tt_trial_close(&p) == TUTTI_OK);
 }
 
 static void ranks_with_other_rules_are_told(void **state)
@@ -361,9 +331,9 @@ static void run_prepared(tt_member_t *m)
          .how = {.from = tutti_replicate(), .to = tutti_shard(-1)}},
     };
     const tutti_parallel_options_t options = {.rules = rules, .rule_count = 4};
-    place_t p = {0}, whole = {0};
-    TT_EXPECT(m, open_place(&p, &tutti_mlp_layer, &mlp_options) == TUTTI_OK);
-    TT_EXPECT(m, open_place(&whole, &tutti_mlp_layer, &mlp_options) == TUTTI_OK);
+    tt_trial_t p = {0}, whole = {0};
+    TT_EXPECT(m, tt_trial_open(&p, &tutti_mlp_layer, &tt_trial_mlp) == TUTTI_OK);
+    TT_EXPECT(m, tt_trial_open(&whole, &tutti_mlp_layer, &tt_trial_mlp) == TUTTI_OK);
     TT_EXPECT(m, tutti_parallelize(p.net, m->group, &options) == TUTTI_OK);
     tutti_tensor_t *x = tutti_sin(p.s, tutti_arange(p.s, TUTTI_F32, 0, 1, 4 * WIDTH));
     x = tutti_reshape(p.s, x, TUTTI_SHAPE(4, WIDTH));
@@ -376,8 +346,8 @@ static void run_prepared(tt_member_t *m)
         const double a = tutti_tensor_at(y, i), b = tutti_tensor_at(want, row * WIDTH + column);
         TT_EXPECT(m, a - b < 1e-5 && b - a < 1e-5);
     }
-    TT_EXPECT(m, close_place(&p) == TUTTI_OK);
-    TT_EXPECT(m, close_place(&whole) == TUTTI_OK);
+    TT_EXPECT(m, tt_trial_close(&p) == TUTTI_OK);
+    TT_EXPECT(m, tt_trial_close(&whole) == TUTTI_OK);
 }
 
 static void inputs_and_results_are_prepared(void **state)
@@ -393,8 +363,8 @@ static void look_up(tt_member_t *m)
     const tutti_parallel_rule_t rule = {.pattern = "", .style = TUTTI_PARALLEL_VOCABULARY};
     const tutti_parallel_options_t options = {.shards = 2, .rules = &rule, .rule_count = 1};
     const int64_t rows[] = {3, 0, 2, 1};
-    place_t p = {0};
-    TT_EXPECT(m, open_place(&p, &tutti_embedding_layer, &table) == TUTTI_OK);
+    tt_trial_t p = {0};
+    TT_EXPECT(m, tt_trial_open(&p, &tutti_embedding_layer, &table) == TUTTI_OK);
     TT_EXPECT(m, tutti_tensor_fill(tutti_module_find(p.net, "weight"), -0.0) == TUTTI_OK);
     TT_EXPECT(m, tutti_parallelize(p.net, m->group, &options) == TUTTI_OK);
     tutti_tensor_t *y =
@@ -402,7 +372,7 @@ static void look_up(tt_member_t *m)
     for (int64_t i = 0; i < 12 && m->failure[0] == 0; i++) {
         TT_EXPECT(m, tutti_tensor_at(y, i) == 0 && !signbit(tutti_tensor_at(y, i)));
     }
-    TT_EXPECT(m, close_place(&p) == TUTTI_OK);
+    TT_EXPECT(m, tt_trial_close(&p) == TUTTI_OK);
 }
 
 static void an_embedding_gives_no_negative_zero(void **state)
@@ -410,304 +380,6 @@ static void an_embedding_gives_no_negative_zero(void **state)
     (void)state;
     tt_team_expect(1, 20000, look_up, NULL);
     tt_team_expect(2, 20000, look_up, NULL);
-}
-
-/* ---- a rank that fails ----------------------------------------------------------------------- */
-
-static tutti_status_t fail_here(tutti_scope_t *s, tutti_module_call_t *call, void *user)
-{
-    (void)s, (void)call, (void)user;
-    return TT_FAIL(TUTTI_ERR_IO, "it fails here");
-}
-
-/* Rank 1 fails in a hook of "down", forward or backward; rank 0 hears of it. */
-static void fail_inside(tt_member_t *m)
-{
-    const bool in_backward = *(const bool *)m->user;
-    const tutti_module_hooks_t hooks = in_backward
-                                           ? (tutti_module_hooks_t){.before_backward = fail_here}
-                                           : (tutti_module_hooks_t){.before_forward = fail_here};
-    place_t p = {0};
-    TT_EXPECT(m, open_place(&p, &tutti_transformer_block_layer, &block_options) == TUTTI_OK);
-    TT_EXPECT(m, tutti_parallelize(p.net, m->group, NULL) == TUTTI_OK);
-    tutti_tensor_t *x = tutti_ones(p.s, TUTTI_F32, TUTTI_SHAPE(BATCH, LENGTH, WIDTH));
-    tutti_module_t *down = NULL;
-    for (size_t i = 0; i < p.net->child_count; i++) { /* the mlp is the last one, "down" in it */
-        down = p.net->children[i].module;
-    }
-    down = down->children[1].module;
-    if (m->rank == 1) {
-        TT_EXPECT(m, tutti_module_add_hooks(down, &hooks, m) == TUTTI_OK);
-    }
-    tutti_tensor_t *loss = tutti_sum(p.s, tutti_forward(p.s, p.net, x));
-    const tutti_status_t status =
-        in_backward ? tutti_backward(p.s, loss) : tutti_tensor_status(loss);
-    TT_EXPECT(m, status == (m->rank == 1 ? TUTTI_ERR_IO : TUTTI_ERR_ABORTED));
-    TT_EXPECT(m, close_place(&p) == status);
-}
-
-static void nobody_waits_for_a_rank_that_failed(void **state)
-{
-    (void)state;
-    bool in_backward = false;
-    tt_team_expect_quietly(2, 100000, fail_inside, &in_backward);
-    in_backward = true;
-    tt_team_expect_quietly(2, 100000, fail_inside, &in_backward);
-}
-
-static void fail_leaf(tutti_scope_t *s, tutti_tensor_t *leaf, void *user)
-{
-    (void)leaf, (void)user;
-    (void)tutti_scope_fail(s, TT_FAIL(TUTTI_ERR_IO, "it fails here"));
-}
-
-/* Rank 1 fails when it takes the gradients of the weights, in a turn of their own. */
-static void fail_in_second_turn(tt_member_t *m)
-{
-    place_t p = {0};
-    tutti_backward_run_t *run;
-    TT_EXPECT(m, open_place(&p, &tutti_transformer_block_layer, &block_options) == TUTTI_OK);
-    TT_EXPECT(m, tutti_parallelize(p.net, m->group, NULL) == TUTTI_OK);
-    tutti_tensor_t *x = tutti_ones(p.s, TUTTI_F32, TUTTI_SHAPE(BATCH, LENGTH, WIDTH)), *grad;
-    TT_EXPECT(m, tutti_tensor_set_requires_grad(x, true) == TUTTI_OK);
-    for (int i = 0; i < 2; i++) { /* the first run is given up, and ends nothing */
-        const tutti_root_t root = {.tensor = tutti_sum(p.s, tutti_forward(p.s, p.net, x))};
-        TT_EXPECT(m, tutti_backward_inputs(p.s, &root, 1, NULL, &x, 1, &grad, &run) == TUTTI_OK);
-        if (i == 0) {
-            tutti_backward_release(run);
-        }
-    }
-    tutti_tensor_t *weight = tutti_module_find(p.net, "ln1.weight");
-    TT_EXPECT(m, weight != NULL);
-    if (m->rank == 1) {
-        TT_EXPECT(m, tutti_tensor_on_accumulate(weight, fail_leaf, m) == TUTTI_OK);
-    }
-    tutti_status_t status = tutti_backward_weights(run);
-    if (m->rank == 0 && status >= 0) { /* perhaps it needed nothing of rank 1 */
-        status = tutti_barrier(m->group, NULL);
-    }
-    TT_EXPECT(m, status == (m->rank == 1 ? TUTTI_ERR_IO : TUTTI_ERR_ABORTED));
-    tutti_tensor_remove_hooks(weight, m);
-    (void)close_place(&p);
-}
-
-static void nobody_waits_for_a_second_turn_that_failed(void **state)
-{
-    (void)state;
-    tt_team_expect_quietly(2, 100000, fail_in_second_turn, NULL);
-}
-
-/* Rank 1 has nothing to give to the module: what made its input has failed. It stays until rank 0
- * has heard of it. */
-static void pass_a_failure(tt_member_t *m)
-{
-    place_t p = {0};
-    TT_EXPECT(m, open_place(&p, &tutti_transformer_block_layer, &block_options) == TUTTI_OK);
-    TT_EXPECT(m, tutti_parallelize(p.net, m->group, NULL) == TUTTI_OK);
-    tutti_tensor_t *x = tutti_ones(p.s, TUTTI_F32, TUTTI_SHAPE(BATCH, LENGTH, WIDTH));
-    if (m->rank == 1) {
-        x = tutti_reshape(p.s, x, TUTTI_SHAPE(BATCH, LENGTH));
-    }
-    const tutti_status_t status = tutti_tensor_status(tutti_forward(p.s, p.net, x));
-    TT_EXPECT(m, status == (m->rank == 1 ? TUTTI_ERR_SHAPE : TUTTI_ERR_ABORTED));
-    (void)pthread_barrier_wait(m->user);
-    TT_EXPECT(m, close_place(&p) == status);
-}
-
-static void nobody_waits_for_a_rank_without_an_input(void **state)
-{
-    (void)state;
-    pthread_barrier_t both;
-    assert_int_equal(pthread_barrier_init(&both, NULL, 2), 0);
-    tt_team_expect_quietly(2, 5000, pass_a_failure, &both);
-    pthread_barrier_destroy(&both);
-}
-
-/* Rank 1 cannot look at the whole: it has no gradient, or no memory. Rank 0, which comes later so
- * that it takes no memory meanwhile, hears of it. */
-typedef enum { WHOLE_GRAD, WHOLE, DIGEST, LOOKS } look_t;
-
-typedef struct {
-    look_t what;
-    pthread_barrier_t both;
-} looks_t;
-
-static tutti_status_t look(const place_t *p, look_t what)
-{
-    char text[TUTTI_DIGEST_BYTES];
-    tutti_tensor_t *weight = tutti_module_find(p->net, "up.weight");
-    return what == DIGEST  ? tutti_parallel_digest(p->net, text)
-           : what == WHOLE ? tutti_tensor_status(tutti_parallel_whole(p->s, weight))
-                           : tutti_tensor_status(tutti_parallel_whole_grad(p->s, weight));
-}
-
-static tutti_status_t look_without(const place_t *p, look_t what)
-{
-    if (what == WHOLE_GRAD) {
-        (void)tutti_tensor_set_grad(tutti_module_find(p->net, "up.weight"), NULL);
-    }
-    tt_alloc_fail_at(what == WHOLE_GRAD ? 0 : 1);
-    const tutti_status_t status = look(p, what);
-    tt_alloc_fail_at(0);
-    return status;
-}
-
-static void look_in_vain(tt_member_t *m)
-{
-    looks_t *looks = m->user;
-    place_t p = {0};
-    tutti_status_t status = TUTTI_OK;
-    TT_EXPECT(m, open_place(&p, &tutti_mlp_layer, &mlp_options) == TUTTI_OK);
-    TT_EXPECT(m, tutti_parallelize(p.net, m->group, NULL) == TUTTI_OK);
-    tutti_tensor_t *x = tutti_ones(p.s, TUTTI_F32, TUTTI_SHAPE(BATCH, LENGTH, WIDTH));
-    TT_EXPECT(m, tutti_backward(p.s, tutti_sum(p.s, tutti_forward(p.s, p.net, x))) == TUTTI_OK);
-    (void)pthread_barrier_wait(&looks->both);
-    if (m->rank == 1) {
-        status = look_without(&p, looks->what);
-        TT_EXPECT(m, status == (looks->what == WHOLE_GRAD ? TUTTI_ERR_STATE : TUTTI_ERR_NOMEM));
-    }
-    (void)pthread_barrier_wait(&looks->both);
-    if (m->rank == 0) {
-        TT_EXPECT(m, look(&p, looks->what) == TUTTI_ERR_ABORTED);
-    }
-    (void)close_place(&p);
-}
-
-static void nobody_waits_for_a_rank_that_cannot_look(void **state)
-{
-    (void)state;
-    for (int what = WHOLE_GRAD; what < LOOKS; what++) {
-        looks_t looks = {.what = (look_t)what};
-        assert_int_equal(pthread_barrier_init(&looks.both, NULL, 2), 0);
-        tt_team_expect_quietly(2, 100000, look_in_vain, &looks);
-        pthread_barrier_destroy(&looks.both);
-    }
-}
-
-/* Every allocation of a step on one rank, and of cutting the module, fails once. */
-static void fail_allocations_of(tt_member_t *m, const tutti_module_ops_t *kind, const void *with)
-{
-    bool has_failed = true;
-    for (size_t n = 1; has_failed && m->failure[0] == 0; n++) {
-        const tutti_parallel_options_t options = {.shards = 3, .sequence = n % 2 == 0};
-        place_t p = {0};
-        TT_EXPECT(m, open_place(&p, kind, with) == TUTTI_OK);
-        tutti_tensor_t *x = tutti_ones(p.s, TUTTI_F32, TUTTI_SHAPE(BATCH, 6, WIDTH));
-        (void)tutti_tensor_set_requires_grad(x, true);
-        tt_alloc_fail_at(n);
-        tutti_status_t status = tutti_parallelize(p.net, m->group, &options);
-        if (status >= 0) {
-            status = tutti_backward(p.s, tutti_sum(p.s, tutti_forward(p.s, p.net, x)));
-        }
-        has_failed = tt_alloc_has_failed();
-        tt_alloc_fail_at(0);
-        /* memory that is kept for later is given back first: the second try may go well */
-        TT_EXPECT(m, status == TUTTI_OK || (has_failed && status == TUTTI_ERR_NOMEM));
-        (void)close_place(&p);
-    }
-}
-
-static void fail_allocations(tt_member_t *m)
-{
-    fail_allocations_of(m, &tutti_mlp_layer, &mlp_options);
-    fail_allocations_of(m, &tutti_transformer_block_layer, &block_options);
-}
-
-static void no_allocation_that_fails_is_lost(void **state)
-{
-    (void)state;
-    tt_team_expect(1, 20000, fail_allocations, NULL);
-}
-
-/* ---- memory that is missing on one rank ----------------------------------------------------- */
-
-typedef enum { CUT, SCALE, LACKS } lack_t;
-
-typedef struct {
-    lack_t what;
-    size_t nth;
-    pthread_barrier_t both;
-    tutti_status_t statuses[2];
-} torture_t;
-
-typedef struct {
-    place_t place;
-    tutti_optim_t *opt;
-    tutti_scaler_t *scaler;
-} trainer_t;
-
-static tutti_status_t open_trainer(trainer_t *t, tt_member_t *m, lack_t what)
-{
-    place_t *p = &t->place;
-    const tutti_scaler_options_t options = {.group = m->group};
-    TUTTI_CHECK(open_place(p, &tutti_mlp_layer, &mlp_options));
-    TUTTI_CHECK(tutti_scaler_create(&options, &t->scaler));
-    TUTTI_CHECK(tutti_optim_create(p->ctx, &tutti_sgd, NULL, &t->opt));
-    TUTTI_CHECK(tutti_optim_add_module(t->opt, p->net, NULL, NULL));
-    if (what == CUT) {
-        return TUTTI_OK;
-    }
-    TUTTI_CHECK(tutti_parallelize(p->net, m->group, NULL));
-    tutti_tensor_t *x = tutti_ones(p->s, TUTTI_F32, TUTTI_SHAPE(BATCH, LENGTH, WIDTH));
-    return tutti_backward(p->s, tutti_sum(p->s, tutti_forward(p->s, p->net, x)));
-}
-
-static tutti_status_t act(trainer_t *t, tt_member_t *m, lack_t what)
-{
-    if (what == CUT) {
-        return tutti_parallelize(t->place.net, m->group, NULL);
-    }
-    TUTTI_CHECK(tutti_clip_grad_norm(t->opt, 1, 2, NULL));
-    return tutti_scaler_unscale(t->scaler, t->opt);
-}
-
-static void act_without_memory(tt_member_t *m)
-{
-    trainer_t t = {0};
-    torture_t *torture = m->user;
-    TT_EXPECT(m, open_trainer(&t, m, torture->what) == TUTTI_OK);
-    (void)pthread_barrier_wait(&torture->both);
-    if (m->rank == 0) {
-        tt_alloc_fail_at(torture->nth);
-    }
-    (void)pthread_barrier_wait(&torture->both);
-    const tutti_status_t status = act(&t, m, torture->what);
-    torture->statuses[m->rank] = status;
-    TT_EXPECT(m, status < 0 || tutti_barrier(m->group, NULL) == TUTTI_OK); /* as it was */
-    (void)pthread_barrier_wait(&torture->both); /* nobody leaves the group before */
-    tutti_optim_release(t.opt);
-    tutti_scaler_release(t.scaler);
-    TT_EXPECT(m, close_place(&t.place) == TUTTI_OK);
-}
-
-/* All ranks say so, none takes it for a difference between ranks. */
-static void lack_each_allocation(lack_t what)
-{
-    bool has_failed = true;
-    torture_t torture = {.what = what};
-    assert_int_equal(pthread_barrier_init(&torture.both, NULL, 2), 0);
-    while (has_failed) {
-        torture.nth++;
-        tt_team_expect_quietly(2, 20000, act_without_memory, &torture);
-        has_failed = tt_alloc_has_failed();
-        tt_alloc_fail_at(0);
-        const tutti_status_t *got = torture.statuses;
-        const bool one_lacks = got[0] == TUTTI_ERR_NOMEM || got[1] == TUTTI_ERR_NOMEM;
-        if ((got[0] < 0 || got[1] < 0) && (got[0] >= 0 || got[1] >= 0 || !one_lacks)) {
-            fail_msg("%d, allocation %zu: %d and %d", (int)what, torture.nth, (int)got[0],
-                     (int)got[1]);
-        }
-    }
-    assert_true(torture.nth > 20);
-    pthread_barrier_destroy(&torture.both);
-}
-
-static void memory_that_one_rank_lacks_is_told_on_all(void **state)
-{
-    (void)state;
-    for (int what = CUT; what < LACKS; what++) {
-        lack_each_allocation((lack_t)what);
-    }
 }
 
 int main(void)
@@ -720,12 +392,6 @@ int main(void)
         cmocka_unit_test(ranks_with_other_rules_are_told),
         cmocka_unit_test(inputs_and_results_are_prepared),
         cmocka_unit_test(an_embedding_gives_no_negative_zero),
-        cmocka_unit_test(nobody_waits_for_a_rank_that_failed),
-        cmocka_unit_test(nobody_waits_for_a_second_turn_that_failed),
-        cmocka_unit_test(nobody_waits_for_a_rank_without_an_input),
-        cmocka_unit_test(nobody_waits_for_a_rank_that_cannot_look),
-        cmocka_unit_test(no_allocation_that_fails_is_lost),
-        cmocka_unit_test(memory_that_one_rank_lacks_is_told_on_all),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

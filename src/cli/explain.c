@@ -17,11 +17,6 @@ typedef struct {
     bool is_foreign;
 } flags_t;
 
-#define FIELD(name) .offset = offsetof(flags_t, name)
-#define NUMBER(field, word, least, most, help)                                                     \
-    .kind = TUTTI_OPTION_INT, FIELD(field), .argument = (word), .min = (least), .max = (most),     \
-    .about = (help)
-
 static const tutti_option_t table[] = {
     {.name = "algo",
      .kind = TUTTI_OPTION_TEXT,

@@ -19,8 +19,6 @@ typedef struct {
     bool replicate, is_json;
 } flags_t;
 
-#define FIELD(name) .offset = offsetof(flags_t, name)
-
 static const tutti_option_t table[] = {
     {.name = "layers",
      .kind = TUTTI_OPTION_TEXT,

@@ -2,11 +2,21 @@
 #ifndef TT_EXPLAIN_PARTS_H
 #define TT_EXPLAIN_PARTS_H
 
+#include <stddef.h>
+
 #include <jansson.h>
 
 #include <tutti/objects.h>
 
 #include "cli/cli.h"
+
+/* Rows of a table of options whose values are fields of a flags_t of the file's own. */
+#define FIELD(name) .offset = offsetof(flags_t, name)
+#define NUMBER(field, word, least, most, help)                                                     \
+    .kind = TUTTI_OPTION_INT, FIELD(field), .argument = (word), .min = (least), .max = (most),     \
+    .about = (help)
+#define TEXT(field, word, help)                                                                    \
+    .kind = TUTTI_OPTION_TEXT, FIELD(field), .argument = (word), .about = (help)
 
 /* argv[0] is "pipeline", "partition", "sharded"; the result is the exit code. */
 int tt_explain_pipeline(int argc, char **argv);

@@ -16,12 +16,6 @@ typedef struct {
     tutti_pipeline_costs_t costs;
 } flags_t;
 
-#define FIELD(name) .offset = offsetof(flags_t, name)
-#define NUMBER(field, word, least, most, help)                                                     \
-    .kind = TUTTI_OPTION_INT, FIELD(field), .argument = (word), .min = (least), .max = (most),     \
-    .about = (help)
-#define TEXT(field, word, help)                                                                    \
-    .kind = TUTTI_OPTION_TEXT, FIELD(field), .argument = (word), .about = (help)
 #define COST(field, help)                                                                          \
     .kind = TUTTI_OPTION_REAL, FIELD(costs.field), .argument = "T", .min = 0, .max = 1e12,         \
     .about = (help)

@@ -21,12 +21,6 @@ typedef struct {
     tutti_sharded_costs_t costs;
 } flags_t;
 
-#define FIELD(name) .offset = offsetof(flags_t, name)
-#define NUMBER(field, word, least, most, help)                                                     \
-    .kind = TUTTI_OPTION_INT, FIELD(field), .argument = (word), .min = (least), .max = (most),     \
-    .about = (help)
-#define TEXT(field, word, help)                                                                    \
-    .kind = TUTTI_OPTION_TEXT, FIELD(field), .argument = (word), .about = (help)
 #define COST(field, word, help)                                                                    \
     .kind = TUTTI_OPTION_REAL, FIELD(field), .argument = (word), .min = 0, .max = 1e18,            \
     .about = (help)

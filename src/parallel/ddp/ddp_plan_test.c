@@ -14,39 +14,11 @@
 #include "comm/group/group_team.h"
 #include "core/base/alloc.h"
 #include "parallel/ddp/ddp_impl.h"
+#include "parallel/ddp/ddp_layers_testing.h"
 
-enum { LAYERS = 4, SIDE = 256, WHOLE = SIDE * SIDE * (int)sizeof(float), STEPS = 4, RANKS = 2 };
+enum { WHOLE = SIDE * SIDE * (int)sizeof(float), STEPS = 4, RANKS = 2 };
 
-typedef struct {
-    tutti_context_t *ctx;
-    tutti_module_t *net;
-    tutti_optim_t *opt;
-    tutti_ddp_t *ddp;
-} job_t;
-
-static void open_job(tt_member_t *m, const tutti_ddp_options_t *options, bool has_bias, job_t *job)
-{
-    const tutti_context_options_t context = {.threads = 1, .seed = 5};
-    const tutti_linear_options_t layer = {.in = SIDE, .out = SIDE, .no_bias = !has_bias};
-    TT_EXPECT(m, tutti_context_create(&context, &job->ctx) == TUTTI_OK);
-    TT_EXPECT(m, tutti_module_create(job->ctx, &tutti_sequential_layer, NULL, &job->net) == 0);
-    for (int i = 0; i < LAYERS; i++) {
-        TT_EXPECT(m, tutti_sequential_add(job->net, &tutti_linear_layer, &layer, NULL) == TUTTI_OK);
-    }
-    TT_EXPECT(m, tutti_optim_create(job->ctx, &tutti_sgd, NULL, &job->opt) == TUTTI_OK);
-    TT_EXPECT(m, tutti_optim_add_module(job->opt, job->net, NULL, NULL) == TUTTI_OK);
-    TT_EXPECT(m, tutti_ddp_create(job->ctx, job->net, m->group, options, &job->ddp) == TUTTI_OK);
-}
-
-static void close_job(job_t *job)
-{
-    tutti_ddp_release(job->ddp);
-    tutti_optim_release(job->opt);
-    tutti_module_release(job->net);
-    tutti_context_release(job->ctx);
-}
-
-static tutti_status_t step(const job_t *job)
+static tutti_status_t step(const tt_layers_job_t *job)
 {
     while (tutti_ddp_next_shard(job->ddp, job->ctx)) {
         tutti_scope_t *s;
@@ -74,7 +46,8 @@ static int gathers_of(const tutti_sharded_row_t *row, int *units)
     return count;
 }
 
-static void expect_starts(tt_member_t *m, const job_t *job, const tutti_sharded_plan_t *plan)
+static void expect_starts(tt_member_t *m, const tt_layers_job_t *job,
+                          const tutti_sharded_plan_t *plan)
 {
     int units[256];
     const tt_sharded_list_t *starts = &job->ddp->order.turns.now;
@@ -86,7 +59,8 @@ static void expect_starts(tt_member_t *m, const job_t *job, const tutti_sharded_
 }
 
 /* Calls of the last shard, buckets among them. */
-static void expect_calls(tt_member_t *m, const job_t *job, const tutti_sharded_plan_t *plan)
+static void expect_calls(tt_member_t *m, const tt_layers_job_t *job,
+                         const tutti_sharded_plan_t *plan)
 {
     const tutti_sharded_row_t *row = &plan->rows[m->rank];
     const tt_sharded_list_t *calls = &job->ddp->order.before;
@@ -136,10 +110,10 @@ static int early_of(const tutti_sharded_row_t *row)
 static void step_as_planned(tt_member_t *m)
 {
     const case_t *c = m->user;
-    job_t job;
+    tt_layers_job_t job;
     tutti_sharded_plan_t plan;
     size_t peak = 0;
-    open_job(m, &c->options, c->has_bias, &job);
+    tt_layers_open(m, &c->options, (tutti_linear_options_t){.no_bias = !c->has_bias}, &job);
     TT_EXPECT(m, tutti_ddp_plan(job.ddp, &plan) == TUTTI_ERR_STATE);
     TT_EXPECT(m, step(&job) == TUTTI_OK);
     for (int i = 1; i < STEPS; i++) {
@@ -159,7 +133,7 @@ static void step_as_planned(tt_member_t *m)
         tutti_sharded_simulation_release(&s);
         tutti_sharded_plan_release(&plan);
     }
-    close_job(&job);
+    tt_layers_close(&job);
 }
 
 static void run(void (*body)(tt_member_t *m), void *user)
@@ -199,10 +173,10 @@ static void a_step_does_what_its_plan_says(void **state)
 static void follow_as_planned(tt_member_t *m)
 {
     const tutti_ddp_options_t options = {.stage = 3, .units = {.kind = "linear"}, .shards = 3};
-    job_t job;
+    tt_layers_job_t job;
     tutti_sharded_plan_t plan;
     tutti_sharded_simulation_t s;
-    open_job(m, &options, false, &job);
+    tt_layers_open(m, &options, (tutti_linear_options_t){.no_bias = true}, &job);
     TT_EXPECT(m, step(&job) == TUTTI_OK);
     TT_EXPECT(m, tutti_ddp_plan(job.ddp, &plan) == TUTTI_OK);
     TT_EXPECT(m, tutti_sharded_check(&plan) == TUTTI_OK);
@@ -212,7 +186,7 @@ static void follow_as_planned(tt_member_t *m)
     TT_EXPECT(m, tutti_ddp_memory(job.ddp, NULL).peak_unit_bytes == s.peak_unit_bytes);
     tutti_sharded_simulation_release(&s);
     tutti_sharded_plan_release(&plan);
-    close_job(&job);
+    tt_layers_close(&job);
 }
 
 static void who_follows_does_what_the_plan_says(void **state)
@@ -240,13 +214,13 @@ static void trace_steps(tt_member_t *m)
 {
     const log_t *log = m->user;
     tutti_trace_t *trace = NULL;
-    job_t job;
+    tt_layers_job_t job;
     TT_EXPECT(m, m->rank > 0 || tutti_trace_create(log->path, 0, &trace) == TUTTI_OK);
     const tutti_ddp_options_t options = {.stage = 3, .units = {.kind = "linear"}, .trace = trace};
-    open_job(m, &options, false, &job);
+    tt_layers_open(m, &options, (tutti_linear_options_t){.no_bias = true}, &job);
     TT_EXPECT(m, tutti_trace_release(trace) == TUTTI_OK);
     TT_EXPECT(m, step(&job) == TUTTI_OK && step(&job) == TUTTI_OK);
-    close_job(&job);
+    tt_layers_close(&job);
 }
 
 /* Names of events, each as far as its last digit, in the order in which they ended. */

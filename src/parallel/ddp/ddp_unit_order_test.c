@@ -11,42 +11,14 @@
 #include "comm/group/group_team.h"
 #include "core/base/alloc.h"
 #include "parallel/ddp/ddp_impl.h"
+#include "parallel/ddp/ddp_layers_testing.h"
 
-/* A weight has 4 sections: each of two ranks has a half of it. */
-enum { LAYERS = 4, SIDE = 256, HALF = SIDE * SIDE * (int)sizeof(float) / 2, STEPS = 3, RANKS = 2 };
+enum { HALF = SIDE * SIDE * (int)sizeof(float) / 2, STEPS = 3, RANKS = 2 };
 
-typedef struct {
-    tutti_context_t *ctx;
-    tutti_module_t *net, *layers[LAYERS];
-    tutti_optim_t *opt;
-    tutti_ddp_t *ddp;
-} job_t;
-
-static void open_job(tt_member_t *m, const tutti_ddp_options_t *options, job_t *job)
-{
-    const tutti_context_options_t context = {.threads = 1, .seed = 5};
-    const tutti_linear_options_t layer = {.in = SIDE, .out = SIDE, .no_bias = true};
-    TT_EXPECT(m, tutti_context_create(&context, &job->ctx) == TUTTI_OK);
-    TT_EXPECT(m, tutti_module_create(job->ctx, &tutti_sequential_layer, NULL, &job->net) == 0);
-    for (int i = 0; i < LAYERS; i++) {
-        TT_EXPECT(m, tutti_sequential_add(job->net, &tutti_linear_layer, &layer, &job->layers[i]) ==
-                         TUTTI_OK);
-    }
-    TT_EXPECT(m, tutti_optim_create(job->ctx, &tutti_sgd, NULL, &job->opt) == TUTTI_OK);
-    TT_EXPECT(m, tutti_optim_add_module(job->opt, job->net, NULL, NULL) == TUTTI_OK);
-    TT_EXPECT(m, tutti_ddp_create(job->ctx, job->net, m->group, options, &job->ddp) == TUTTI_OK);
-}
-
-static void close_job(job_t *job)
-{
-    tutti_ddp_release(job->ddp);
-    tutti_optim_release(job->opt);
-    tutti_module_release(job->net);
-    tutti_context_release(job->ctx);
-}
+static const tutti_linear_options_t LAYER = {.no_bias = true};
 
 /* Forward through some layers, in an order, and back. */
-static tutti_status_t compute(const job_t *job, const int *order, int count)
+static tutti_status_t compute(const tt_layers_job_t *job, const int *order, int count)
 {
     tutti_scope_t *s;
     TUTTI_CHECK(tutti_scope_open(job->ctx, &s));
@@ -60,7 +32,7 @@ static tutti_status_t compute(const job_t *job, const int *order, int count)
 
 static const int all[LAYERS] = {0, 1, 2, 3}, other_way[LAYERS] = {0, 2, 1, 3};
 
-static tutti_status_t step(const job_t *job, const int *order, int count)
+static tutti_status_t step(const tt_layers_job_t *job, const int *order, int count)
 {
     while (tutti_ddp_next_shard(job->ddp, job->ctx)) {
         TUTTI_CHECK(compute(job, order, count));
@@ -102,8 +74,8 @@ static void step_without_data(tt_member_t *m)
     uneven_t *u = m->user;
     tutti_ddp_options_t options = {.stage = u->stage, .uneven = u->uneven};
     options.units.kind = u->stage == 3 ? "linear" : NULL;
-    job_t job;
-    open_job(m, &options, &job);
+    tt_layers_job_t job;
+    tt_layers_open(m, &options, LAYER, &job);
     for (int i = 0; i < STEPS; i++) {
         const bool is_empty = m->rank == 1 && i == 1;
         tutti_context_set_step(job.ctx, i);
@@ -115,7 +87,7 @@ static void step_without_data(tt_member_t *m)
         TT_EXPECT(m, tutti_optim_step(job.opt) == TUTTI_OK);
     }
     TT_EXPECT(m, tutti_ddp_digest(job.ddp, u->digests[m->rank]) == TUTTI_OK);
-    close_job(&job);
+    tt_layers_close(&job);
 }
 
 static void a_rank_without_data_follows(void **state)
@@ -134,8 +106,8 @@ static void go_other_ways(tt_member_t *m)
 {
     tutti_ddp_options_t options = by_layer;
     options.uneven = TUTTI_DDP_WEIGHTED;
-    job_t job;
-    open_job(m, &options, &job);
+    tt_layers_job_t job;
+    tt_layers_open(m, &options, LAYER, &job);
     TT_EXPECT(m, tutti_ddp_next_shard(job.ddp, job.ctx));
     (void)compute(&job, m->rank == 0 ? all : other_way, LAYERS);
     const tutti_status_t status = tutti_ddp_finish(job.ddp);
@@ -143,7 +115,7 @@ static void go_other_ways(tt_member_t *m)
     TT_EXPECT(m, status == TUTTI_ERR_ABORTED ||
                      strstr(tutti_last_error(),
                             "to 1 and to 2: every rank must call them in one") != NULL);
-    close_job(&job);
+    tt_layers_close(&job);
 }
 
 static void ranks_that_announce_other_units_are_told(void **state)
@@ -154,7 +126,7 @@ static void ranks_that_announce_other_units_are_told(void **state)
 
 /* ---- what is started early ------------------------------------------------------------------- */
 
-static int64_t gathered(const job_t *job)
+static int64_t gathered(const tt_layers_job_t *job)
 {
     return tutti_ddp_memory(job->ddp, NULL).gathered_bytes / HALF;
 }
@@ -165,8 +137,8 @@ static void change_the_way(tt_member_t *m)
 {
     static const int short_way[] = {0, LAYERS - 1};
     const tutti_ddp_options_t *options = m->user;
-    job_t job;
-    open_job(m, options, &job);
+    tt_layers_job_t job;
+    tt_layers_open(m, options, LAYER, &job);
     const tt_unit_turns_t *order = &job.ddp->order.turns;
     TT_EXPECT(m, step(&job, all, LAYERS) == TUTTI_OK);
     TT_EXPECT(m, gathered(&job) == 2 * LAYERS && order->now.count == 2 * LAYERS);
@@ -175,7 +147,7 @@ static void change_the_way(tt_member_t *m)
     TT_EXPECT(m, order->has_changed && order->now.count == 0);
     TT_EXPECT(m, step(&job, all, LAYERS) == TUTTI_OK);
     TT_EXPECT(m, !order->has_changed && order->now.count == 2 * LAYERS);
-    close_job(&job);
+    tt_layers_close(&job);
 }
 
 static void what_was_gathered_in_vain_ends_the_order(void **state)
@@ -189,7 +161,7 @@ static void what_was_gathered_in_vain_ends_the_order(void **state)
 
 /* ---- between steps --------------------------------------------------------------------------- */
 
-static int count_there(const job_t *job)
+static int count_there(const tt_layers_job_t *job)
 {
     int count = 0;
     for (int u = 0; u < job->ddp->units.count; u++) {
@@ -203,9 +175,9 @@ static void forward_between_steps(tt_member_t *m)
 {
     tutti_ddp_options_t options = by_layer;
     options.keep_after_forward = true;
-    job_t job;
+    tt_layers_job_t job;
     tutti_scope_t *s;
-    open_job(m, &options, &job);
+    tt_layers_open(m, &options, LAYER, &job);
     TT_EXPECT(m, tutti_scope_open(job.ctx, &s) == TUTTI_OK);
     tutti_tensor_t *x = tutti_uniform(s, TUTTI_F32, TUTTI_SHAPE(2, SIDE), -1, 1);
     (void)tutti_forward(s, job.net, x);
@@ -215,7 +187,7 @@ static void forward_between_steps(tt_member_t *m)
     TT_EXPECT(m, count_there(&job) == 0);
     TT_EXPECT(m, compute(&job, all, LAYERS) == TUTTI_OK);
     TT_EXPECT(m, tutti_ddp_finish(job.ddp) == TUTTI_OK);
-    close_job(&job);
+    tt_layers_close(&job);
 }
 
 static void a_step_begins_without_units_of_before(void **state)
@@ -229,10 +201,10 @@ static void a_step_begins_without_units_of_before(void **state)
 /* The other rank's failure may come first. */
 static void go_on_behind_a_failure(tt_member_t *m)
 {
-    job_t job;
+    tt_layers_job_t job;
     tutti_scope_t *s;
     char text[TT_ERROR_TEXT_BYTES];
-    open_job(m, &by_layer, &job);
+    tt_layers_open(m, &by_layer, LAYER, &job);
     TT_EXPECT(m, tutti_ddp_next_shard(job.ddp, job.ctx));
     TT_EXPECT(m, compute(&job, all, LAYERS) == TUTTI_OK);
     pthread_barrier_wait(m->start);
@@ -243,7 +215,7 @@ static void go_on_behind_a_failure(tt_member_t *m)
     tutti_tensor_t *x = tutti_uniform(s, TUTTI_F32, TUTTI_SHAPE(2, SIDE), -1, 1);
     (void)tutti_forward(s, job.layers[0], x);
     TT_EXPECT(m, tutti_scope_close(s) == status && strncmp(tutti_last_error(), text, 40) == 0);
-    close_job(&job);
+    tt_layers_close(&job);
 }
 
 /* No unit comes any more, whether it would be gathered or lies there. */

@@ -9,47 +9,18 @@
 #include "comm/group/group_impl.h"
 #include "core/base/alloc.h"
 #include "parallel/ddp/ddp_impl.h"
+#include "parallel/ddp/ddp_layers_testing.h"
 
-enum { LAYERS = 4, SIDE = 256, BATCH = 2, RANKS_MAX = 4 };
+enum { BATCH = 2, RANKS_MAX = 4 };
 
-/* Layers whose weights have SIDE × SIDE = 4 sections: they are cut evenly on 1, 2 and 4 ranks. */
-typedef struct {
-    tutti_context_t *ctx;
-    tutti_module_t *net, *layers[LAYERS];
-    tutti_optim_t *opt;
-    tutti_ddp_t *ddp;
-} job_t;
-
-static void open_job(tt_member_t *m, const tutti_ddp_options_t *options, job_t *job)
-{
-    const tutti_context_options_t context = {.threads = 1, .seed = 5};
-    const tutti_linear_options_t layer = {
-        .in = SIDE, .out = SIDE, .no_bias = true, .activation = TUTTI_ACTIVATION_TANH};
-    TT_EXPECT(m, tutti_context_create(&context, &job->ctx) == TUTTI_OK);
-    TT_EXPECT(m, tutti_module_create(job->ctx, &tutti_sequential_layer, NULL, &job->net) == 0);
-    for (int i = 0; i < LAYERS; i++) {
-        TT_EXPECT(m, tutti_sequential_add(job->net, &tutti_linear_layer, &layer, &job->layers[i]) ==
-                         TUTTI_OK);
-    }
-    TT_EXPECT(m, tutti_optim_create(job->ctx, &tutti_sgd, NULL, &job->opt) == TUTTI_OK);
-    TT_EXPECT(m, tutti_optim_add_module(job->opt, job->net, NULL, NULL) == TUTTI_OK);
-    TT_EXPECT(m, tutti_ddp_create(job->ctx, job->net, m->group, options, &job->ddp) == TUTTI_OK);
-}
-
-static void close_job(job_t *job)
-{
-    tutti_ddp_release(job->ddp);
-    tutti_optim_release(job->opt);
-    tutti_module_release(job->net);
-    tutti_context_release(job->ctx);
-}
+static const tutti_linear_options_t LAYER = {.no_bias = true, .activation = TUTTI_ACTIVATION_TANH};
 
 static tutti_tensor_t *input_of(tutti_scope_t *s)
 {
     return tutti_uniform(s, TUTTI_F32, TUTTI_SHAPE(BATCH, SIDE), -1, 1);
 }
 
-static tutti_status_t compute(job_t *job, tutti_module_t *net)
+static tutti_status_t compute(tt_layers_job_t *job, tutti_module_t *net)
 {
     tutti_scope_t *s;
     TUTTI_CHECK(tutti_scope_open(job->ctx, &s));
@@ -58,7 +29,7 @@ static tutti_status_t compute(job_t *job, tutti_module_t *net)
     return tutti_scope_close(s);
 }
 
-static tutti_status_t step(job_t *job)
+static tutti_status_t step(tt_layers_job_t *job)
 {
     while (tutti_ddp_next_shard(job->ddp, job->ctx)) {
         TUTTI_CHECK(compute(job, job->net));
@@ -87,7 +58,7 @@ typedef struct {
     int gathers; /* of each parameter in a step */
 } cost_t;
 
-static int64_t sent(const job_t *job, const char *call)
+static int64_t sent(const tt_layers_job_t *job, const char *call)
 {
     return tutti_group_sent_bytes(job->ddp->group, call) +
            tutti_group_sent_bytes(job->ddp->units.group, call);
@@ -96,8 +67,8 @@ static int64_t sent(const job_t *job, const char *call)
 static void count_bytes(tt_member_t *m)
 {
     const cost_t *cost = m->user;
-    job_t job;
-    open_job(m, &cost->options, &job);
+    tt_layers_job_t job;
+    tt_layers_open(m, &cost->options, LAYER, &job);
     const int64_t share = (int64_t)PSI * (m->size - 1) / m->size;
     for (int i = 0; i < 4; i++) {
         const int64_t gathered = sent(&job, "all_gather"), scattered = sent(&job, "reduce_scatter");
@@ -108,7 +79,7 @@ static void count_bytes(tt_member_t *m)
         TT_EXPECT(m, tutti_ddp_memory(job.ddp, NULL).gathered_bytes - brought ==
                          (cost->options.stage == 3 ? cost->gathers * share : 0));
     }
-    close_job(&job);
+    tt_layers_close(&job);
 }
 
 /* V = W, every rank a host of its own: 2Ψ(W − 1)/W at stages 1 and 2, 3Ψ(W − 1)/W at stage 3; units
@@ -139,7 +110,7 @@ static void a_step_sends_what_the_formula_says(void **state)
 
 typedef struct {
     tt_member_t *m;
-    job_t *job;
+    tt_layers_job_t *job;
     int most; /* units that are there or coming */
 } watch_t;
 
@@ -164,12 +135,12 @@ static tutti_status_t watch(tutti_scope_t *s, tutti_module_call_t *call, void *u
 static void count_units_at_once(tt_member_t *m)
 {
     const int *prefetch = m->user;
-    job_t job;
+    tt_layers_job_t job;
     watch_t w = {.m = m, .job = &job};
     const tutti_module_hooks_t hooks = {.before_forward = watch, .before_backward = watch};
     const tutti_ddp_options_t options = {
         .stage = 3, .units = {.kind = "linear"}, .prefetch = *prefetch};
-    open_job(m, &options, &job);
+    tt_layers_open(m, &options, LAYER, &job);
     for (int i = 0; i < LAYERS; i++) { /* behind those of units */
         TT_EXPECT(m, tutti_module_add_hooks(job.layers[i], &hooks, &w) == TUTTI_OK);
     }
@@ -186,7 +157,7 @@ static void count_units_at_once(tt_member_t *m)
     TT_EXPECT(m, memory.peak_unit_bytes == (size_t)w.most * (PSI / LAYERS));
     TT_EXPECT(m, memory.parameter_bytes == (size_t)PSI / (size_t)m->size);
     TT_EXPECT(m, memory.gradient_bytes == (size_t)PSI / (size_t)m->size);
-    close_job(&job);
+    tt_layers_close(&job);
 }
 
 static void no_more_units_are_there_than_asked_for(void **state)
@@ -211,10 +182,10 @@ static const tutti_ddp_options_t by_layer = {.stage = 3, .units = {.kind = "line
 
 static void read_and_write(tt_member_t *m)
 {
-    job_t job, whole;
+    tt_layers_job_t job, whole;
     char digest[TUTTI_DIGEST_BYTES], want[TUTTI_DIGEST_BYTES];
-    open_job(m, &by_layer, &job);
-    open_job(m, NULL, &whole);
+    tt_layers_open(m, &by_layer, LAYER, &job);
+    tt_layers_open(m, NULL, LAYER, &whole);
     tutti_tensor_t *x = tutti_module_find(job.net, "1.weight");
     expect_text(
         m, tutti_module_digest(job.net, digest), TUTTI_ERR_STATE,
@@ -250,8 +221,8 @@ static void read_and_write(tt_member_t *m)
     job.ddp = NULL;
     expect_text(m, tutti_module_digest(job.net, digest), TUTTI_ERR_STATE,
                 "was released while it was sharded");
-    close_job(&whole);
-    close_job(&job);
+    tt_layers_close(&whole);
+    tt_layers_close(&job);
 }
 
 static void parameters_are_read_and_written_as_a_whole(void **state)
@@ -266,10 +237,10 @@ static void parameters_are_read_and_written_as_a_whole(void **state)
 /* What is held over a step is not held behind it, for it would be what the parameters were. */
 static void hold_over_a_step(tt_member_t *m)
 {
-    job_t job, whole;
+    tt_layers_job_t job, whole;
     char digest[TUTTI_DIGEST_BYTES], want[TUTTI_DIGEST_BYTES];
-    open_job(m, &by_layer, &job);
-    open_job(m, NULL, &whole);
+    tt_layers_open(m, &by_layer, LAYER, &job);
+    tt_layers_open(m, NULL, LAYER, &whole);
     TT_EXPECT(m, tutti_ddp_unshard(job.ddp, NULL) == TUTTI_OK);
     for (int i = 0; i < 2; i++) {
         TT_EXPECT(m, step(&job) == TUTTI_OK && step(&whole) == TUTTI_OK);
@@ -279,8 +250,8 @@ static void hold_over_a_step(tt_member_t *m)
     TT_EXPECT(m, tutti_ddp_unshard(job.ddp, NULL) == TUTTI_OK);
     TT_EXPECT(m, tutti_module_digest(job.net, digest) == TUTTI_OK);
     TT_EXPECT(m, tutti_module_digest(whole.net, want) == TUTTI_OK && strcmp(digest, want) == 0);
-    close_job(&whole);
-    close_job(&job);
+    tt_layers_close(&whole);
+    tt_layers_close(&job);
 }
 
 static void a_step_ends_what_is_held(void **state)
@@ -291,7 +262,7 @@ static void a_step_ends_what_is_held(void **state)
 
 /* ---- evaluation ------------------------------------------------------------------------------ */
 
-static tutti_status_t evaluate(job_t *job, double *result)
+static tutti_status_t evaluate(tt_layers_job_t *job, double *result)
 {
     tutti_scope_t *s;
     const bool was = tutti_context_set_grad_enabled(job->ctx, false);
@@ -304,9 +275,9 @@ static tutti_status_t evaluate(job_t *job, double *result)
 
 static void evaluate_between_steps(tt_member_t *m)
 {
-    job_t job, whole;
-    open_job(m, &by_layer, &job);
-    open_job(m, NULL, &whole);
+    tt_layers_job_t job, whole;
+    tt_layers_open(m, &by_layer, LAYER, &job);
+    tt_layers_open(m, NULL, LAYER, &whole);
     for (int i = 0; i < 3; i++) {
         double got = 0, want = 1;
         TT_EXPECT(m, evaluate(&job, &got) == TUTTI_OK && evaluate(&whole, &want) == TUTTI_OK);
@@ -314,8 +285,8 @@ static void evaluate_between_steps(tt_member_t *m)
         TT_EXPECT(m, count_units(job.ddp) == 0);
         TT_EXPECT(m, step(&job) == TUTTI_OK && step(&whole) == TUTTI_OK);
     }
-    close_job(&whole);
-    close_job(&job);
+    tt_layers_close(&whole);
+    tt_layers_close(&job);
 }
 
 /* That ranks differ; or, on a rank that hears of it from another one, that this one gave up, or
@@ -328,13 +299,13 @@ static bool is_told(tutti_status_t status)
 /* Rank 0 evaluates, the others go on: all are told. */
 static void evaluate_alone(tt_member_t *m)
 {
-    job_t job;
+    tt_layers_job_t job;
     double result;
-    open_job(m, &by_layer, &job);
+    tt_layers_open(m, &by_layer, LAYER, &job);
     const tutti_status_t status = m->rank == 0 ? evaluate(&job, &result) : step(&job);
     TT_EXPECT(m, is_told(status));
     TT_EXPECT(m, strstr(tutti_last_error(), "rank ") != NULL);
-    close_job(&job);
+    tt_layers_close(&job);
 }
 
 static void evaluation_is_all_ranks(void **state)
@@ -350,8 +321,8 @@ static void evaluation_is_all_ranks(void **state)
 static void turn_around(tt_member_t *m)
 {
     const tutti_ddp_options_t *options = m->user;
-    job_t job;
-    open_job(m, options, &job);
+    tt_layers_job_t job;
+    tt_layers_open(m, options, LAYER, &job);
     TT_EXPECT(m, step(&job) == TUTTI_OK);
     tutti_status_t status = TUTTI_OK;
     while (status >= 0 && tutti_ddp_next_shard(job.ddp, job.ctx)) {
@@ -366,7 +337,7 @@ static void turn_around(tt_member_t *m)
     status = status < 0 ? status : end;
     TT_EXPECT(m, is_told(status));
     TT_EXPECT(m, strstr(tutti_last_error(), "rank") != NULL);
-    close_job(&job);
+    tt_layers_close(&job);
 }
 
 static void ranks_in_other_orders_are_told(void **state)
@@ -384,9 +355,9 @@ static void misuse(tt_member_t *m)
 {
     static const char *const names[] = {"0", "7"};
     tutti_ddp_t *ddp;
-    job_t job;
+    tt_layers_job_t job;
     char text[2000];
-    open_job(m, &by_layer, &job);
+    tt_layers_open(m, &by_layer, LAYER, &job);
     const char *const described = tutti_ddp_describe(job.ddp, text, sizeof text);
     TT_EXPECT(m, strstr(described, "the root unit: 0 parameters, 0 bytes\n"
                                    "unit 0: 1 parameters, 262144 bytes\n") != NULL);
@@ -394,8 +365,8 @@ static void misuse(tt_member_t *m)
     TT_EXPECT(m, tutti_ddp_dismiss(job.ddp) == TUTTI_OK);
     tutti_ddp_release(job.ddp);
     job.ddp = NULL;
-    close_job(&job);
-    open_job(m, NULL, &job);
+    tt_layers_close(&job);
+    tt_layers_open(m, NULL, LAYER, &job);
     tutti_ddp_release(job.ddp);
     job.ddp = NULL;
     tutti_ddp_options_t options = {.stage = 3, .units = {.kind = "conv9d"}};
@@ -404,7 +375,7 @@ static void misuse(tt_member_t *m)
     options.units = (tutti_ddp_units_t){.names = names, .name_count = 2};
     expect_text(m, tutti_ddp_create(job.ctx, job.net, m->group, &options, &ddp), TUTTI_ERR_ARG,
                 "no module called 7");
-    close_job(&job);
+    tt_layers_close(&job);
 }
 
 static void misuse_is_refused(void **state)
@@ -419,11 +390,11 @@ static void misuse_is_refused(void **state)
 static void move_and_back(tt_member_t *m)
 {
     const tutti_ddp_options_t *options = m->user;
-    job_t job;
+    tt_layers_job_t job;
     tutti_device_t *device;
     char name[32];
     snprintf(name, sizeof name, "strict:%d", m->rank);
-    open_job(m, options, &job);
+    tt_layers_open(m, options, LAYER, &job);
     TT_EXPECT(m, step(&job) == TUTTI_OK);
     TT_EXPECT(m, tutti_device_open(name, NULL, &device) == TUTTI_OK);
     tutti_status_t status = tutti_module_to(job.net, device);
@@ -434,7 +405,7 @@ static void move_and_back(tt_member_t *m)
     expect_text(m, status, TUTTI_ERR_STATE,
                 options->stage == 3 ? "is not in memory"
                                     : "has other memory than when ddp was made");
-    close_job(&job);
+    tt_layers_close(&job);
     tutti_device_release(device);
 }
 
@@ -461,8 +432,8 @@ typedef struct {
 static void step_without_memory(tt_member_t *m)
 {
     lack_t *lack = m->user;
-    job_t job;
-    open_job(m, &by_layer, &job);
+    tt_layers_job_t job;
+    tt_layers_open(m, &by_layer, LAYER, &job);
     pthread_barrier_wait(m->start);
     if (m->rank == 0) {
         tt_alloc_fail_at(lack->nth);
@@ -483,7 +454,7 @@ static void step_without_memory(tt_member_t *m)
         tt_alloc_fail_at(0);
     }
     pthread_barrier_wait(m->start);
-    close_job(&job);
+    tt_layers_close(&job);
 }
 
 static void a_rank_without_memory_for_a_unit_stops_all(void **state)
@@ -507,9 +478,9 @@ enum { LONG_MS = 30000 };
 
 static void release_while_one_comes(tt_member_t *m)
 {
-    job_t job;
+    tt_layers_job_t job;
     const tutti_ddp_options_t options = {.stage = 3, .units = {.kind = "linear"}};
-    open_job(m, &options, &job);
+    tt_layers_open(m, &options, LAYER, &job);
     TT_EXPECT(m, tutti_ddp_next_shard(job.ddp, job.ctx));
     if (m->rank == 1) {
         tt_member_await(m, 1);
@@ -521,7 +492,7 @@ static void release_while_one_comes(tt_member_t *m)
     TT_EXPECT(m, tt_clock_ns() - begin < LONG_MS / 2 * TT_NS_PER_MS);
     tt_member_tell(m);
     job.ddp = NULL;
-    close_job(&job);
+    tt_layers_close(&job);
 }
 
 /* A unit is coming, and its other rank does something else. */

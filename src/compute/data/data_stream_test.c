@@ -8,6 +8,7 @@
 #include <tutti/dataloader.h>
 
 #include "core/base/folder.h"
+#include "core/kernel/reduce/tree.h"
 #include "core/tensor/scope_testing.h"
 
 enum { SHARDS = 3, STEPS_MAX = 64, BATCH = 2 };
@@ -140,12 +141,12 @@ static void read_epoch(tt_fixture_t *f, numbers_t *numbers, tutti_dataloader_opt
     tutti_dataset_t *d = make(numbers);
     for (o.rank = 0; o.rank < o.ranks; o.rank++) {
         tutti_dataloader_t *loader = load(d, o);
-        const int first = SHARDS * o.rank / o.ranks, end = SHARDS * (o.rank + 1) / o.ranks;
+        const tt_hosted_t hosted = tt_tree_hosted(SHARDS, o.ranks, o.rank, o.shards_in_turn);
         assert_int_equal(tutti_dataloader_set_epoch(loader, epoch), 0);
         tutti_status_t status = TUTTI_OK;
         for (int64_t i = 0; status == TUTTI_OK; i++) {
             tutti_batch_t batch;
-            if (i == resume * (end - first)) {
+            if (i == resume * hosted.count) {
                 tutti_buffer_t place;
                 assert_int_equal(tutti_dataloader_save_state(loader, &place), 0);
                 tutti_dataloader_release(loader);
@@ -156,7 +157,7 @@ static void read_epoch(tt_fixture_t *f, numbers_t *numbers, tutti_dataloader_opt
                 }
                 tutti_buffer_release(&place);
             }
-            tutti_context_set_shard(f->ctx, first + i % (end - first));
+            tutti_context_set_shard(f->ctx, hosted.first + i % hosted.count * hosted.stride);
             status = tutti_dataloader_next(loader, f->s, &batch);
             if (status == TUTTI_OK) {
                 keep(&batch, seen);
@@ -164,8 +165,8 @@ static void read_epoch(tt_fixture_t *f, numbers_t *numbers, tutti_dataloader_opt
             }
         }
         assert_int_equal(status, TUTTI_END);
-        for (int shard = first; shard < end; shard++) {
-            seen->steps[shard] = tutti_dataloader_step(loader);
+        for (int i = 0; i < hosted.count; i++) {
+            seen->steps[hosted.first + i * hosted.stride] = tutti_dataloader_step(loader);
         }
         tutti_dataloader_release(loader);
     }
@@ -204,9 +205,12 @@ static void workers_ranks_and_a_resume_change_no_batch(void **state)
                 assert_memory_equal(&alone, &other, sizeof alone);
             }
             for (o.ranks = 2; o.ranks <= 3; o.ranks++) {
-                read_epoch(*state, &numbers, o, 1, 3, &other);
-                assert_memory_equal(alone.samples, other.samples, sizeof alone.samples);
-                assert_memory_equal(alone.sizes, other.sizes, sizeof alone.sizes);
+                for (int in_turn = 0; in_turn < 2; in_turn++) {
+                    o.shards_in_turn = in_turn != 0;
+                    read_epoch(*state, &numbers, o, 1, 3, &other);
+                    assert_memory_equal(alone.samples, other.samples, sizeof alone.samples);
+                    assert_memory_equal(alone.sizes, other.sizes, sizeof alone.sizes);
+                }
             }
         }
     }

@@ -58,6 +58,31 @@ static void a_summary_counts_what_modules_do(void **state)
     }
 }
 
+/* A layer that is called twice makes 2 · 4 · 8 numbers. */
+static void calls_add_up(void **state)
+{
+    (void)state;
+    tutti_context_t *ctx;
+    tutti_scope_t *s;
+    tutti_module_t *twice, *linear;
+    tutti_buffer_t text = {0};
+    const tutti_linear_options_t square = {.in = 8, .out = 8};
+    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx), 0);
+    assert_int_equal(tutti_module_create(ctx, &tutti_sequential_layer, NULL, &twice), 0);
+    assert_int_equal(tutti_sequential_add(twice, &tutti_linear_layer, &square, &linear), 0);
+    assert_int_equal(tutti_module_add_child(twice, "again", linear), 0);
+    assert_int_equal(tutti_scope_open(ctx, &s), TUTTI_OK);
+    tutti_tensor_t *x = tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(4, 8));
+    const tutti_summary_options_t forward = {.inputs = &x, .input_count = 1};
+    assert_int_equal(tutti_module_summary(twice, &forward, &text), TUTTI_OK);
+    assert_non_null(strstr(strstr(text.data, "0: linear"), " 1.0 k "));
+    assert_non_null(strstr(strstr(text.data, "0: linear"), "256 B"));
+    tutti_buffer_release(&text);
+    assert_int_equal(tutti_scope_close(s), TUTTI_OK);
+    tutti_module_release(twice);
+    tutti_context_release(ctx);
+}
+
 static void a_failed_forward_leaves_no_hook(void **state)
 {
     (void)state;
@@ -70,6 +95,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_summary_counts_what_modules_do),
+        cmocka_unit_test(calls_add_up),
         cmocka_unit_test(a_failed_forward_leaves_no_hook),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

@@ -2,6 +2,9 @@
  * after the other, whether steps are undone always, sometimes or never; and what is refused. */
 #include "parallel/pipeline/pipeline_testing.h"
 
+#include <stdio.h>
+#include <unistd.h>
+
 #include <math.h>
 #include <tutti/averaged.h>
 #include <tutti/ddp.h>
@@ -304,6 +307,8 @@ static void read_too_early(tt_member_t *m)
     tutti_averaged_t *average;
     tutti_pipeline_verdict_t verdicts[STEPS];
     static const char text[] = "undone yet: tutti_pipeline_validate() comes first";
+    char path[64];
+    snprintf(path, sizeof path, "/tmp/tutti_validate_%d_%d", (int)getpid(), m->rank);
     const job_t job = {.model = "mlp",
                        .kind = &tutti_adamw,
                        .max_norm = 1e-3,
@@ -318,8 +323,13 @@ static void read_too_early(tt_member_t *m)
     TT_EXPECT(m, m->rank == 0 || tutti_averaged_update(average) == TUTTI_OK);
     EXPECT_TEXT(m, tutti_optim_offload(set.t.opt, "/tmp"), TUTTI_ERR_UNSUPPORTED,
                 "take it away first");
+    const bool has_file = tutti_group_size(m->group) == 1; /* of slices there is none */
+    TT_EXPECT(m, !has_file || tutti_optim_save(set.t.opt, path) == TUTTI_OK);
     TT_EXPECT(m, step(&set, &job, 0, verdicts) == TUTTI_OK);
     EXPECT_TEXT(m, tutti_optim_each_state(set.t.opt, see, NULL), TUTTI_ERR_STATE, text);
+    if (has_file) {
+        EXPECT_TEXT(m, tutti_optim_load(set.t.opt, path), TUTTI_ERR_STATE, text);
+    }
     if (tutti_group_size(m->group) > 1) {
         EXPECT_TEXT(m, tutti_averaged_swap_in(average), TUTTI_ERR_STATE, text);
     }
@@ -328,6 +338,8 @@ static void read_too_early(tt_member_t *m)
     TT_EXPECT(m, tutti_optim_each_state(set.t.opt, see, NULL) == TUTTI_OK);
     TT_EXPECT(m, tutti_averaged_swap_in(average) == TUTTI_OK);
     TT_EXPECT(m, tutti_averaged_swap_out(average) == TUTTI_OK);
+    TT_EXPECT(m, !has_file || tutti_optim_load(set.t.opt, path) == TUTTI_OK);
+    (void)unlink(path);
     tutti_averaged_release(average);
     close_set(&set);
 }

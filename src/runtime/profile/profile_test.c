@@ -344,6 +344,24 @@ static int count_phase(const json_t *events, char phase)
     return count;
 }
 
+static bool is_phase(const json_t *event, const char *phases)
+{
+    return strchr(phases, json_string_value(json_object_get(event, "ph"))[0]) != NULL;
+}
+
+/* An arrow begins and ends where a bar of its lane begins. */
+static bool is_at_a_bar(const json_t *events, const json_t *arrow)
+{
+    bool is_there = false;
+    for (size_t i = 0; i < json_array_size(events); i++) {
+        const json_t *bar = json_array_get(events, i);
+        is_there = is_there || (is_phase(bar, "X") && number(bar, "ts") == number(arrow, "ts") &&
+                                number(bar, "pid") == number(arrow, "pid") &&
+                                number(bar, "tid") == number(arrow, "tid"));
+    }
+    return is_there;
+}
+
 /* An all_reduce of both, and two messages with one tag, each to its receive. */
 static void arrows_lead_from_call_to_call(void **state)
 {
@@ -363,6 +381,10 @@ static void arrows_lead_from_call_to_call(void **state)
     assert_int_equal(count_phase(events, 'f'), 3);
     assert_int_equal(count_phase(events, 't'), 0);
     assert_int_equal(count_phase(events, 'X'), 6);
+    for (size_t i = 0; i < json_array_size(events); i++) {
+        const json_t *event = json_array_get(events, i);
+        assert_true(!is_phase(event, "sf") || is_at_a_bar(events, event));
+    }
     json_decref(all);
     tutti_profile_release(profile);
 }

@@ -348,11 +348,37 @@ TUTTI_API tutti_status_t tutti_pipeline_step_shards(tutti_pipeline_t *pipeline,
                                                     double *losses);
 
 /** The loss of a batch, by forward alone, in evaluation mode and without a graph. Nothing of a
- *  training changes. With a ddp at stage 3 all of its ranks call it. @param batch borrowed @param
- * loss out, on every rank; NULL: not wanted @thread as tutti_pipeline_step @errors as
- * tutti_pipeline_step */
+ *  training changes. With a ddp at stage 3 all of its ranks call it. The batch is cut into
+ *  micro-batches, as in a step. @param batch borrowed @param loss out, on every rank; NULL: not
+ *  wanted @thread as tutti_pipeline_step @errors as tutti_pipeline_step */
 TUTTI_API tutti_status_t tutti_pipeline_evaluate(tutti_pipeline_t *pipeline,
                                                  const tutti_pipeline_batch_t *batch, double *loss);
+
+/**
+ * The same for many batches, none of which is cut: each goes through the stages as one micro-batch,
+ * one behind the other. So a batch may have one row, and its loss has the bits that one rank
+ * without a pipeline computes, whatever the cut, the schedule and the number of micro-batches are:
+ * what is made of losses in a fixed order, such as their mean, is the same on every layout.
+ *
+ *     tutti_pipeline_evaluate_batches(pipeline, windows, 64, losses);
+ *
+ * Losses of the loss function alone come to all ranks. What else it finds out, such as how many
+ * predictions are right, it adds up through its user's pointer on the rank of the last stage.
+ *
+ * @param batches  [count] borrowed; of any shapes
+ * @param count    at least 1, the same on all ranks of the pipeline; more than the schedule has
+ *                 micro-batches (of all shards) go through it in rounds
+ * @param losses   [count] out, on every rank; NULL: not wanted
+ * @thread         as tutti_pipeline_step; with a ddp at stage 3 all of its ranks call it, each with
+ *                 batches of its own
+ * @cost           a forward for each batch; for each round the schedule's bubble, and an all_reduce
+ *                 of 8 bytes a batch. At DDP's stage 3 parameters are gathered once for all batches
+ * @errors         as tutti_pipeline_step; ARG (count), MISMATCH (a rank has another count, or is in
+ *                 another call)
+ */
+TUTTI_API tutti_status_t tutti_pipeline_evaluate_batches(tutti_pipeline_t *pipeline,
+                                                         const tutti_pipeline_batch_t *batches,
+                                                         int count, double *losses);
 
 /** Digest of all parameters of the whole module, the same on every rank: what
  *  tutti_module_digest() gives where all stages are on one.

@@ -41,6 +41,7 @@ static tutti_status_t plan_row(tutti_pipeline_t *p)
                                                   : plan->micro_batches;
     p->shards = plan->own != NULL ? plan->own->shards : plan->shards == 0 ? 1 : plan->shards;
     p->slots = p->shards * p->micro_batches;
+    p->cut_into = p->micro_batches;
     p->rank_of_stage = tt_alloc_array((size_t)p->stages, sizeof(int), "ranks of stages");
     TT_TRY_ALLOC(p->rank_of_stage);
     for (int s = 0; s < p->stages; s++) {

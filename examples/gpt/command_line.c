@@ -126,7 +126,7 @@ static const tutti_option_t table[] = {
     FLAG(evaluate, "evaluate", "only print the loss over --data, in windows of T"),
     FLAG(modules, "modules", "print the model's parts, with what a batch of them takes, and end"),
     FLAG(digest, "digest", "print a digest of the weights at the end"),
-    FLAG(bench, "bench", "train on random tokens and print the time of a step"),
+    FLAG(bench, "bench", "train on random tokens and print the time of a step of all ranks"),
     {0},
 };
 
@@ -308,9 +308,13 @@ tutti_status_t gpt_open_text(const session_t *session, double from, double to, i
 static tutti_status_t evaluate_only(session_t *session)
 {
     tutti_dataset_t *text;
+    tutti_pipeline_t *pipeline = NULL;
     double loss = 0;
     TUTTI_CHECK(gpt_open_text(session, 0, 1, session->settings.context, &text));
-    const tutti_status_t status = gpt_evaluate(session, text, 0, &loss);
+    tutti_status_t status =
+        gpt_is_pipeline(&session->settings) ? gpt_open_pipeline(session, &pipeline) : TUTTI_OK;
+    status = status < 0 ? status : gpt_evaluate(session, pipeline, text, 0, &loss);
+    tutti_pipeline_release(pipeline);
     tutti_dataset_release(text);
     if (status >= 0 && session->rank == 0) {
         printf("{\"loss\":%.6f}\n", loss);

@@ -4,6 +4,7 @@ import math
 import os
 import re
 import resource
+import shutil
 import signal
 import socket
 import struct
@@ -225,6 +226,70 @@ class Pipelines(unittest.TestCase):
         self.assertEqual(train(*still), said[1])  # without a pipeline
         self.assertEqual(self.digest(*cut, *still, "--mesh", "pp=2", ranks=2), said[1])
 
+    def validations(self, *options, ranks=1):
+        """All bits of the losses that a training validates with, and what it says at the end."""
+        metrics, summary = path("metrics"), path("summary.json")
+        shutil.rmtree(metrics, ignore_errors=True)
+        done = run("--data", text, *ODD, *self.STAGES, "--steps", "2", "--threads", "1",
+                   "--validate-every", "1", "--metrics", metrics, "--summary", summary, *options,
+                   ranks=ranks)
+        with open(os.path.join(metrics, "metrics.jsonl"), encoding="utf-8") as file:
+            losses = [row["value"] for row in map(json.loads, file)
+                      if row["name"] == "loss/validation"]
+        with open(summary, encoding="utf-8") as file:
+            told = json.load(file)
+        self.assertEqual(len(losses), 3)  # two on the way, and all of the text at the end
+        self.assertIn("validation loss %.4f nats per byte" % losses[2], done.stdout)
+        self.assertEqual((told["val_loss"], told["ranks"]), (round(losses[2], 6), ranks))
+        return losses, told["train_loss"], told["digest"]
+
+    def test_validation_and_evaluation_have_one_process_bits(self):
+        cut = ("--shards", "2", "--tp-shards", "2", "--context", "32", "--ema", "0.5")
+        file = path("evaluated")
+        expected = self.validations(*cut, "--save", file)
+        plain = ("--load", file, "--data", text, *ODD, *self.STAGES[:-2], "--threads", "1", *cut,
+                 "--evaluate")
+        still = (*plain, *self.STAGES[-2:])
+        loss = run(*still).stdout
+        self.assertRegex(loss, r'^\{"loss":\d\.\d{6}\}\n$')
+        for ranks, *layout in ((4, "--mesh", "tp=2,pp=2", "--pipeline", "zb-h1"),
+                               (4, "--mesh", "dp=2,pp=2", "--stage", "3", "--unit", "block"),
+                               (3, "--mesh", "pp=3", "--stage", "1")):
+            self.assertEqual(self.validations(*cut, *layout, ranks=ranks), expected, layout)
+            self.assertEqual(run(*still, *layout, ranks=ranks).stdout, "[rank 0] " + loss, layout)
+        self.assertEqual(run(*plain).stdout, loss)  # without a pipeline
+
+    def test_stages_that_step_by_themselves_validate_like_one_process(self):
+        alone = self.validations("--clip", "0.5")
+        self.assertEqual(self.validations("--clip", "0.5", "--mesh", "pp=2", "--post-validate",
+                                          ranks=2), alone)
+        inside = ("--clip", "0", "--dropout", "0", "--ema", "0.5")
+        once = self.validations(*inside, "--mesh", "pp=2", "--pipeline", "pipedream", ranks=2)
+        self.assertEqual(once, self.validations(*inside, "--mesh", "pp=2", "--pipeline",
+                                                "pipedream", "--recompute", ranks=2))
+
+    def test_a_pipeline_is_measured_like_one_process(self):
+        for ranks, shards, *more in ((1, 1), (2, 1, "--mesh", "pp=2", "--pipeline", "zb-h1"),
+                                     (2, 1, "--mesh", "pp=2", "--pipeline", "pipedream"),
+                                     (2, 1, "--mesh", "pp=2", "--post-validate", "--clip", "0.1"),
+                                     (4, 2, "--mesh", "dp=2,pp=2", "--stage", "3"),
+                                     (4, 3, "--mesh", "tp=2,pp=2", "--shards", "3")):
+            done = run("--bench", *ODD, *self.STAGES, "--context", "32", "--steps", "3",
+                       "--threads", "1", *more, ranks=ranks)
+            found = json.loads(done.stdout.removeprefix("[rank 0] "))
+            self.assertEqual(list(found), ["params", "ranks", "threads", "dtype", "step_ms",
+                                           "tokens_per_second", "gflops", "peak_rss_mib"])
+            self.assertEqual((found["params"], found["ranks"]), (81000, ranks), more)
+            tokens = shards * 7 * 32
+            self.assertAlmostEqual(found["tokens_per_second"] * found["step_ms"] / 1e3 / tokens,
+                                   1, delta=0.01, msg=more)
+
+    def test_the_parts_are_those_of_the_whole_model(self):
+        alone = run("--modules", *ODD, *self.STAGES).stdout
+        self.assertIn("    2: transformer_block", alone)
+        done = run("--modules", *ODD, *self.STAGES, "--mesh", "pp=2", ranks=2)
+        self.assertEqual(done.stdout.replace("[rank 0] ", ""), alone)
+
     def test_what_a_pipeline_cannot_do_is_told(self):
         for options, said in (
                 (("--mesh", "pp=2"), "--mesh pp=2: want sizes such as dp=2,tp=2, pp=4"),
@@ -241,7 +306,6 @@ class Pipelines(unittest.TestCase):
                 (("--micro-batches", "2", "--sequence-parallel"), "--sequence-parallel cuts"),
                 (("--sequence-parallel",), "--sequence-parallel cuts"),
                 (("--micro-batches", "2", "--hook", "bf16"), "no --hook"),
-                (("--micro-batches", "2", "--evaluate"), "no --summary"),
                 (("--micro-batches", "2"), "input 0 has 1 rows, which are no 2 micro-batches"),
                 (("--micro-batches", "1", "--stages-per-rank", "5", "--pipeline", "interleaved"),
                  "5 stages, and the module has 4 parts"),

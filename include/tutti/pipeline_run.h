@@ -242,19 +242,25 @@ typedef struct tutti_pipeline_verdict {
  * Its next forward waits for the verdict, so that nothing is computed with weights that are undone:
  * schedules whose first stage is done last ("1f1b", "zb-h1") lose nothing; "zb-h2" and "zb-v" wait
  * for the last stage at that place. Evaluation and digests validate what is under way; so must the
- * caller, by tutti_pipeline_validate(), before it reads or saves weights.
+ * caller, by tutti_pipeline_validate(), before it reads weights. What would keep or replace weights
+ * that may be undone yet is refused until then (STATE): averages (tutti_averaged_update(),
+ * _swap_in()), saving and loading the module, alone or in a checkpoint, its tutti_module_digest(),
+ * and the optimizer's state.
  *
  * @param optimizer  borrowed, until it is taken away; of this module's parameters. Steps, clipping
  *                   and unscaling by the caller are refused, and gradients are gone when a step has
- *                   been validated. NULL: takes it away, when what is under way is validated
- * @param options    copied; NULL: nothing is clipped or scaled
+ *                   been validated. NULL: takes it away, when what is under way is validated; also
+ *                   from a pipeline that has failed, which waits for nobody
+ * @param options    copied, the same on every rank; NULL: nothing is clipped or scaled
  * @thread           the context's; blocks until every rank has called it
  * @cost             memory: a copy of this rank's parameters and of the optimizer's state of them;
  *                   a pass over those at each step, and one over gradients
  * @errors           on every rank: STATE (it has one; somebody steps the optimizer already), ARG (a
  *                   parameter that is none of the module; a norm), UNSUPPORTED (an asynchronous
  *                   schedule; a ddp; layers cut by tensor parallelism; 16-bit parameters; state on
- *                   a disk), NOMEM; what failed before
+ *                   a disk), MISMATCH (a rank gives other options, another scaler, or NULL for the
+ *                   optimizer: it is named, what is under way is validated, and no rank has one
+ *                   then), NOMEM; what failed before
  * @source           Qi et al., "Zero Bubble Pipeline Parallelism" (2024), section 4
  */
 TUTTI_API tutti_status_t tutti_pipeline_post_validate(tutti_pipeline_t *pipeline,

@@ -195,35 +195,21 @@ static uint64_t fingerprint(const tutti_pipeline_t *p)
     uint64_t hash = mix(0, numbers, sizeof numbers);
     hash = mix(hash, p->rank_of_stage, (size_t)p->stages * sizeof(int));
     hash = mix_module(p, hash);
-    return mix_plan(&p->options.plan, hash) >> 2; /* a positive i64 */
+    return mix_plan(&p->options.plan, hash);
 }
 
 static tutti_status_t compare_ranks(tutti_pipeline_t *p)
 {
-    tutti_tensor_t *x = NULL;
-    if (p->ranks == 1) {
-        return TUTTI_OK;
-    }
-    const int64_t mine = (int64_t)fingerprint(p);
-    const tutti_status_t made =
-        tt_group_agree(p->group, tutti_tensor_create(TUTTI_I64, TUTTI_SHAPE(2), &x));
-    if (made < 0) {
-        tutti_tensor_release(x);
-        return made;
-    }
-    int64_t *numbers = tutti_tensor_data(x);
-    numbers[0] = mine;
-    numbers[1] = -mine;
-    const tutti_status_t status = tutti_all_reduce(p->group, x, TUTTI_MAX, NULL);
-    const bool is_same = numbers[0] == mine && numbers[1] == -mine;
-    tutti_tensor_release(x);
-    TT_TRY(status < 0 ? tt_group_give_up(p->group, status) : TUTTI_OK);
-    return tt_group_agree(p->group, is_same
-                                        ? TUTTI_OK
-                                        : TT_FAIL(TUTTI_ERR_MISMATCH,
-                                                  "pipeline: ranks have different modules, parts "
-                                                  "of layers, cuts, schedules or numbers of "
-                                                  "micro-batches"));
+    uint64_t first;
+    const uint64_t mine = fingerprint(p);
+    TT_TRY(tt_group_hear_first(p->group, &mine, sizeof mine, &first));
+    return tt_group_agree(p->group,
+                          mine == first
+                              ? TUTTI_OK
+                              : TT_FAIL(TUTTI_ERR_MISMATCH,
+                                        "pipeline: ranks have different modules, parts of layers, "
+                                        "cuts, schedules or numbers of micro-batches: this one and "
+                                        "rank 0"));
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */

@@ -23,31 +23,13 @@
 #include "core/kernel/optim/flat.h"
 #include "core/tensor/tensor_impl.h"
 #include "parallel/pipeline/pipeline_impl.h"
+#include "parallel/pipeline/pipeline_validate.h"
 #include "parallel/scaler_impl.h"
 
 /* What travels: the loss, how many ranks have an overflow, the numbers of gradients. */
 enum { LOSS, OVERFLOWS, FIRST };
 
-/* Of a slot of the optimizer, before the step. */
-typedef struct {
-    tutti_tensor_t *values, *moments[TT_MOMENTS_MAX]; /* owned; NULL: there was none */
-    int64_t step;
-    bool is_kept;
-} kept_t;
-
-typedef struct tt_validation {
-    tutti_pipeline_validation_t options; /* with the defaults put in */
-    tutti_optim_t *opt;
-    kept_t *kept; /* [slot_count] */
-    size_t slot_count;
-    tutti_tensor_t *numbers; /* NULL: none has been asked */
-    tutti_work_t *work;
-    double lr; /* of the step under way */
-    bool has_stepped;
-    tutti_pipeline_verdict_t verdict;
-} tt_validation_t;
-
-static const char driver[] = "a pipeline that validates its steps behind them";
+const char tt_validation_driver[] = "a pipeline that validates its steps behind them";
 
 /* ---- questions ------------------------------------------------------------------------------- */
 
@@ -110,7 +92,7 @@ static void enter_alone(tutti_pipeline_t *p)
 
 static void leave_alone(tutti_pipeline_t *p)
 {
-    p->validation->opt->driver = driver;
+    p->validation->opt->driver = tt_validation_driver;
     p->steps_alone = false;
 }
 
@@ -168,7 +150,7 @@ static tutti_status_t keep(tt_validation_t *v)
 {
     for (size_t i = 0; i < v->slot_count; i++) {
         const tt_optim_slot_t *slot = &v->opt->slots[i];
-        kept_t *kept = &v->kept[i];
+        tt_kept_t *kept = &v->kept[i];
         const tutti_tensor_t *grad = tt_optim_grad(slot);
         kept->is_kept = grad != NULL;
         if (kept->is_kept) {
@@ -186,7 +168,7 @@ static tutti_status_t undo(tt_validation_t *v)
 {
     for (size_t i = 0; i < v->slot_count; i++) {
         tt_optim_slot_t *slot = &v->opt->slots[i];
-        const kept_t *kept = &v->kept[i];
+        const tt_kept_t *kept = &v->kept[i];
         if (kept->is_kept) {
             slot->step = kept->step;
             TT_TRY(tutti_tensor_copy(slot->tensor, kept->values));
@@ -196,6 +178,17 @@ static tutti_status_t undo(tt_validation_t *v)
         }
     }
     return TUTTI_OK;
+}
+
+/* ---- what may be undone ---------------------------------------------------------------------- */
+
+/* On every rank, of all stages: ranks refuse alike. */
+void tt_validation_mark(tutti_pipeline_t *p, const char *decides)
+{
+    p->is_undecided = decides != NULL;
+    for (int i = 0; i < p->param_count; i++) {
+        p->params[i].tensor->decides = decides;
+    }
 }
 
 /* ---- a step ---------------------------------------------------------------------------------- */
@@ -238,7 +231,8 @@ tutti_status_t tt_validation_step(tutti_pipeline_t *p)
     TT_TRY(unscale(p, &has_overflow));
     TT_TRY(tell(p, has_overflow));
     v->lr = tutti_optim_lr(v->opt, 0);
-    p->is_undecided = v->opt->is_undecided = true;
+    tt_validation_mark(p, v->opt->decides);
+    v->opt->is_undecided = true;
     v->has_stepped = !has_overflow; /* then nobody steps */
     if (has_overflow) {
         return TUTTI_OK;
@@ -315,7 +309,8 @@ tutti_status_t tt_validation_settle(tutti_pipeline_t *p)
     if (!p->is_undecided) {
         return TUTTI_OK;
     }
-    p->is_undecided = v->opt->is_undecided = false;
+    tt_validation_mark(p, NULL);
+    v->opt->is_undecided = false;
     p->place = (tt_pipeline_place_t){.peer = -1};
     const tutti_status_t status = judge(p);
     tutti_work_release(v->work);
@@ -338,123 +333,4 @@ tutti_status_t tutti_pipeline_validate(tutti_pipeline_t *p, tutti_pipeline_verdi
         *verdict = p->validation->verdict;
     }
     return TUTTI_OK;
-}
-
-/* ---- life ------------------------------------------------------------------------------------ */
-
-static bool has_param(const tutti_pipeline_t *p, const tutti_tensor_t *x)
-{
-    int i = 0;
-    while (i < p->param_count && p->params[i].tensor != x) {
-        i++;
-    }
-    return i < p->param_count;
-}
-
-static tutti_status_t check_slots(const tutti_pipeline_t *p, const tutti_optim_t *opt)
-{
-    for (size_t i = 0; i < opt->slot_count; i++) {
-        const tt_optim_slot_t *slot = &opt->slots[i];
-        if (!has_param(p, slot->tensor)) {
-            return TT_FAIL(TUTTI_ERR_ARG,
-                           "pipeline: the optimizer has a parameter \"%s\" that is none of the "
-                           "module: nobody would step it",
-                           slot->name);
-        }
-        if (slot->tensor->spread != NULL || tutti_dtype_bytes(slot->tensor->dtype) < 4) {
-            return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
-                           "pipeline_post_validate: \"%s\" is %s: unscale, clip and step behind "
-                           "each tutti_pipeline_step()",
-                           slot->name,
-                           slot->tensor->spread != NULL ? "a part by tensor parallelism"
-                                                        : "of 16 bits, with a master elsewhere");
-        }
-    }
-    return TUTTI_OK;
-}
-
-static tutti_status_t check(const tutti_pipeline_t *p, const tutti_optim_t *opt,
-                            const tutti_pipeline_validation_t *o)
-{
-    if (p->validation != NULL || opt->driver != NULL) {
-        return TT_FAIL(TUTTI_ERR_STATE, "pipeline_post_validate: the optimizer is stepped by %s",
-                       p->validation != NULL ? "this already: take it away first" : opt->driver);
-    }
-    if (p->versions != NULL || p->ddp != NULL || opt->offload != NULL) {
-        return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
-                       "pipeline_post_validate: %s: step behind each "
-                       "tutti_pipeline_step()",
-                       p->versions != NULL ? "stages of this schedule step inside a batch"
-                       : p->ddp != NULL    ? "a ddp averages gradients behind the row"
-                                           : "the optimizer's state is on a disk");
-    }
-    if (!(o->max_norm >= 0) || (o->norm_type != 2 && o->norm_type != INFINITY)) {
-        return TT_FAIL(TUTTI_ERR_ARG,
-                       "pipeline_post_validate: max_norm is %g, norm_type %g: want at least 0, and "
-                       "2 or infinity",
-                       o->max_norm, o->norm_type);
-    }
-    return check_slots(p, opt);
-}
-
-static tutti_status_t open(tutti_pipeline_t *p, tutti_optim_t *opt,
-                           const tutti_pipeline_validation_t *options)
-{
-    tutti_pipeline_validation_t o = options == NULL ? (tutti_pipeline_validation_t){0} : *options;
-    o.norm_type = tt_or_default(o.norm_type, 2);
-    o.max_norm = tt_or_default(o.max_norm, INFINITY);
-    TT_TRY(check(p, opt, &o));
-    tt_validation_t *v = tt_alloc(sizeof *v, "pipeline validation");
-    TT_TRY_ALLOC(v);
-    *v = (tt_validation_t){.options = o, .opt = opt, .slot_count = opt->slot_count};
-    p->validation = v;
-    opt->driver = driver;
-    opt->decides = "tutti_pipeline_validate";
-    v->kept = tt_alloc_array(v->slot_count, sizeof *v->kept, "pipeline validation");
-    TT_TRY_ALLOC(v->kept);
-    return TUTTI_OK;
-}
-
-void tt_validation_close(tutti_pipeline_t *p)
-{
-    tt_validation_t *v = p->validation;
-    if (v == NULL) {
-        return;
-    }
-    for (size_t i = 0; v->kept != NULL && i < v->slot_count; i++) {
-        tutti_tensor_release(v->kept[i].values);
-        tt_tensors_release(v->kept[i].moments, TT_MOMENTS_MAX);
-    }
-    tutti_work_release(v->work);
-    tutti_tensor_release(v->numbers);
-    tt_free(v->kept);
-    tt_free(v);
-    p->validation = NULL;
-}
-
-static void take_away(tutti_pipeline_t *p)
-{
-    if (p->validation != NULL) {
-        p->validation->opt->driver = p->validation->opt->decides = NULL;
-        p->is_undecided = p->validation->opt->is_undecided = false; /* it failed */
-        tt_validation_close(p);
-    }
-}
-
-tutti_status_t tutti_pipeline_post_validate(tutti_pipeline_t *p, tutti_optim_t *opt,
-                                            const tutti_pipeline_validation_t *options)
-{
-    TT_WANT("pipeline_post_validate", p);
-    if (opt == NULL) { /* whatever has become of the others */
-        const tutti_status_t status = p->status < 0 ? TUTTI_OK : tt_validation_settle(p);
-        take_away(p);
-        return status;
-    }
-    TT_TRY(tt_pipeline_fail(p, TUTTI_OK)); /* what failed before */
-    const bool is_new = p->validation == NULL;
-    const tutti_status_t status = tt_group_agree(p->group, open(p, opt, options));
-    if (status < 0 && is_new) {
-        take_away(p);
-    }
-    return status;
 }

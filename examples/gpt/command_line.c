@@ -60,7 +60,7 @@ static const tutti_option_t table[] = {
     REAL(dropout, "dropout", 0, 0.99, "share of activations that are dropped while training"),
     INT(accumulate, "accumulate", "A", 1, 65536, "micro-batches of B sequences per shard and step"),
     REAL(clip, "clip", -1, 1e9,
-         "largest norm of the gradient; 0: any; -1: 1, and none with pipedream and 2bw"),
+         "largest norm of the gradient; 0: any; -1: 1, and any with pipedream, 2bw and --bench"),
     REAL(ema, "ema", 0, 0.999999999,
          "decay of averages of the weights, which are validated, saved and sampled; 0: none"),
     CHOICE(on_nan, "on-nan", policies,

@@ -94,6 +94,21 @@ static bool grow_places(uint32_t **places, uint32_t *count, uint32_t entries,
 
 /* ---- modules --------------------------------------------------------------------------------- */
 
+/* A module's number is its place, and which run it is of: a graph keeps one longer than a run. */
+enum { PLACE_BITS = 20, PLACES_MAX = 1 << PLACE_BITS };
+
+static uint32_t number_of(uint32_t place)
+{
+    return place == 0 ? 0 : atomic_load(&run_number) << PLACE_BITS | place;
+}
+
+/* 0: none, or of another run. */
+static uint32_t place_of(uint32_t module)
+{
+    const uint32_t place = module % PLACES_MAX;
+    return module == number_of(place) ? place : 0;
+}
+
 static uint64_t hash_text(const char *text)
 {
     return tt_fnv(TT_FNV_BEGIN, text, strlen(text));
@@ -111,6 +126,7 @@ static uint32_t add_module(const char *path)
     tt_profile_t *p = &tt_profile;
     size_t capacity = p->module_capacity;
     const bool has_memory =
+        p->module_count < PLACES_MAX - 1 &&
         has_room((void **)&p->modules, sizeof *p->modules, p->module_count, &capacity) &&
         grow_places(&p->places, &p->place_count, p->module_count, hash_module, NULL);
     p->module_capacity = (uint32_t)capacity;
@@ -138,8 +154,9 @@ uint32_t tt_profile_module(const char *path)
         }
     }
     found = found == 0 && atomic_load(&tt_profile_records) ? add_module(path) : found;
+    const uint32_t number = number_of(found);
     pthread_mutex_unlock(&p->lock);
-    return found;
+    return number;
 }
 
 /* ---- lanes ----------------------------------------------------------------------------------- */
@@ -332,8 +349,8 @@ bool tt_profile_begin_on(tt_profile_kind_t kind, const char *name, uint32_t modu
         return true;
     }
     if (lane->depth < TT_PROFILE_DEPTH) {
-        lane->frames[lane->depth] = (tt_profile_frame_t){.row = row_of(lane, name, kind, module),
-                                                         .begin_ns = tt_clock_ns()};
+        lane->frames[lane->depth] = (tt_profile_frame_t){
+            .row = row_of(lane, name, kind, place_of(module)), .begin_ns = tt_clock_ns()};
     }
     lane->depth++;
     pthread_mutex_unlock(&lane->lock);
@@ -431,19 +448,24 @@ void tt_profile_end_counting(void)
     atomic_fetch_sub(&tt_profile_users, 1);
 }
 
+/* Of one that began in an earlier run, the part that lies in this one. */
 static void add_call(tt_profile_lane_t *lane, const tt_profile_call_t *call, int64_t now)
 {
+    const int64_t zero = tt_profile.begin_ns;
+    const int64_t begin_ns = call->begin_ns < zero ? zero : call->begin_ns;
     const uint32_t row = row_of(lane, call->name, TT_PROFILE_CALL, 0);
     if (row == 0 || lane->call_count >= TT_PROFILE_CALLS_MAX ||
         !has_room((void **)&lane->calls, sizeof *lane->calls, lane->call_count,
                   &lane->call_capacity)) {
         lane->lost++;
     } else {
-        lane->calls[lane->call_count++] = (tt_profile_ended_t){*call, now, row - 1};
+        tt_profile_ended_t *ended = &lane->calls[lane->call_count++];
+        *ended = (tt_profile_ended_t){*call, now, row - 1};
+        ended->call.begin_ns = begin_ns;
     }
     if (row > 0) {
         const tt_profile_frame_t frame = {0};
-        add_up(&lane->rows[row - 1], &frame, now - call->begin_ns,
+        add_up(&lane->rows[row - 1], &frame, now - begin_ns,
                (tt_profile_end_t){.bytes = call->bytes});
     }
 }

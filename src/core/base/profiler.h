@@ -64,7 +64,7 @@ void tt_profile_name_thread(const char *name);
 
 /* ---- what runs ------------------------------------------------------------------------------- */
 
-/* The number of a module's path; 0: no module. */
+/* The number of a module's path; 0: no module. In a later run it is that of none. */
 uint32_t tt_profile_module(const char *path);
 
 /* False: it is off, and nothing is to be ended. */

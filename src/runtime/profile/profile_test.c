@@ -320,6 +320,20 @@ static void clocks_of_hosts_are_set_by_calls(void **state)
     tutti_profile_release(profile);
 }
 
+/* A call that failed on a rank may have ended there before others began it. */
+static void a_failed_call_sets_no_clock(void **state)
+{
+    (void)state;
+    write_rank(0, "a", 1000, 900000,
+               "c 0 100 200 2 8 0 2 -1 1 \"world\"\nc 0 300 900 3 8 0 2 -1 1 \"world\"\n", 2);
+    write_rank(1, "b", 1000, 900000,
+               "c 0 150 190 2 8 1 2 -1 1 \"world\"\nc 0 10 20 3 8 1 2 -1 0 \"world\"\n", 2);
+    tutti_profile_t *profile = load(2);
+    assert_true(llabs(profile->processes[1].offset_ns) <= 20);
+    assert_int_equal(profile->doubt_ns, 50 + 90);
+    tutti_profile_release(profile);
+}
+
 static void who_comes_last_keeps_the_others(void **state)
 {
     (void)state;
@@ -546,6 +560,7 @@ int main(void)
         TEST(memory_at_the_peak_is_named),
         TEST(flops_can_be_counted_without_a_profile),
         TEST(clocks_of_hosts_are_set_by_calls),
+        TEST(a_failed_call_sets_no_clock),
         TEST(who_comes_last_keeps_the_others),
         TEST(arrows_lead_from_call_to_call),
         TEST(damaged_files_are_refused),

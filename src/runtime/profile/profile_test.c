@@ -2,6 +2,7 @@
  * timeline say; clocks of hosts are brought together; files that are damaged are refused. */
 #include "core/base/testing.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -276,6 +277,10 @@ static void flops_can_be_counted_without_a_profile(void **state)
     end(3, 0, 0);
     begin(TT_PROFILE_FORWARD, "add", 0, 0);
     end(7, 0, 0);
+    assert_true(tt_profile_flops() - before == 507);
+    tutti_profile_count(NAN); /* what is no number is not counted, and spoils nothing */
+    tutti_profile_count(INFINITY);
+    tutti_profile_count(-1);
     assert_true(tt_profile_flops() - before == 507);
     tt_profile_end_counting();
     assert_false(tt_profile_is_on());

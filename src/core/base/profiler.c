@@ -159,6 +159,11 @@ uint32_t tt_profile_module(const char *path)
     return number;
 }
 
+bool tt_profile_has_module(uint32_t module)
+{
+    return place_of(module) != 0;
+}
+
 /* ---- lanes ----------------------------------------------------------------------------------- */
 
 void tt_profile_name_thread(const char *name)
@@ -271,15 +276,15 @@ void tt_profile_free(void)
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-static uint64_t hash_key(const char *name, tt_profile_kind_t kind, uint32_t module)
+static uint64_t hash_key(uint64_t name, tt_profile_kind_t kind, uint32_t module)
 {
-    return hash_text(name) ^ ((uint64_t)kind << 32 | module) * UINT64_C(0x9e3779b97f4a7c15);
+    return name ^ ((uint64_t)kind << 32 | module) * UINT64_C(0x9e3779b97f4a7c15);
 }
 
 static uint64_t hash_row(const void *user, uint32_t entry)
 {
     const tt_profile_row_t *row = &((const tt_profile_lane_t *)user)->rows[entry];
-    return hash_key(row->name, row->kind, row->module);
+    return hash_key(hash_text(row->name), row->kind, row->module);
 }
 
 static bool is_row(const tt_profile_row_t *row, const char *name, tt_profile_kind_t kind,
@@ -292,9 +297,10 @@ static bool is_row(const tt_profile_row_t *row, const char *name, tt_profile_kin
 static uint32_t row_of(tt_profile_lane_t *lane, const char *text, tt_profile_kind_t kind,
                        uint32_t module)
 {
-    char name[TT_PROFILE_NAME_BYTES];
-    snprintf(name, sizeof name, "%s", text);
-    const uint64_t hash = hash_key(name, kind, module);
+    char name[TT_PROFILE_NAME_BYTES] = "";
+    const size_t length = strnlen(text, sizeof name - 1);
+    memcpy(name, text, length);
+    const uint64_t hash = hash_key(tt_fnv(TT_FNV_BEGIN, name, length), kind, module);
     for (uint64_t at = hash; lane->place_count > 0; at++) {
         const uint32_t found = lane->places[at % lane->place_count];
         if (found == 0) {

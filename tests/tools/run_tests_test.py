@@ -125,7 +125,8 @@ class CheckAll(unittest.TestCase):
             for name in ("check_all", "count_tests"):
                 shutil.copy(os.path.join(SOURCE, "tools", name), os.path.join(place, "tools"))
             closing = f"echo '9% tests passed, {counts}'; exit {counts[0]}"
-            for name, text in (("tools/draw_tests", "exit 1"), ("tools/run_tests", closing),
+            draw = '[ "$1" = build ] && echo x >build/drawn_tests'  # others break
+            for name, text in (("tools/draw_tests", draw), ("tools/run_tests", closing),
                                ("bin/cmake", "exit 0"), ("bin/ninja", "exit 0")):
                 path = os.path.join(place, name)
                 os.makedirs(os.path.dirname(path), exist_ok=True)

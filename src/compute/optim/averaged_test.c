@@ -373,14 +373,10 @@ static void any_allocation_may_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(averages_are_those_of_a_plain_loop),
-        TEST(swapping_changes_no_bit_of_a_training),
-        TEST(buffers_are_the_last_ones_or_averages),
-        TEST(statistics_are_made_again),
-        TEST(rates_go_over_to_a_constant_one),
-        TEST(what_is_wrong_is_said),
-        TEST(shared_norms_are_begun_once),
-        TEST(any_allocation_may_fail),
+        TEST(averages_are_those_of_a_plain_loop),    TEST(swapping_changes_no_bit_of_a_training),
+        TEST(buffers_are_the_last_ones_or_averages), TEST(statistics_are_made_again),
+        TEST(rates_go_over_to_a_constant_one),       TEST(what_is_wrong_is_said),
+        TEST(shared_norms_are_begun_once),           TEST(any_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

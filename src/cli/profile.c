@@ -197,29 +197,28 @@ static void execute(char **command, const char *path)
     _exit(errno == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE);
 }
 
-enum { SIGNALS = 4 };
-
-static const int signals[SIGNALS] = {SIGINT, SIGQUIT, SIGTERM, SIGHUP};
+static const int handled[] = {SIGINT, SIGQUIT, SIGTERM, SIGHUP};
+enum { HANDLED = sizeof handled / sizeof handled[0] };
 
 /* What a terminal's keys say goes to all processes of the foreground; the command decides, and we
- * wait for it. What whoever started us ignores stays ignored. */
-static void take_signals(struct sigaction before[SIGNALS])
+ * wait for it. What was ignored stays so, as under nohup. */
+static void set_signals(struct sigaction before[HANDLED])
 {
-    for (int i = 0; i < SIGNALS; i++) {
-        const bool is_key = signals[i] == SIGINT || signals[i] == SIGQUIT;
+    for (int i = 0; i < HANDLED; i++) {
+        const bool is_key = handled[i] == SIGINT || handled[i] == SIGQUIT;
         struct sigaction action = {.sa_handler = is_key ? SIG_IGN : pass_on};
         sigemptyset(&action.sa_mask);
-        sigaction(signals[i], NULL, &before[i]);
+        sigaction(handled[i], NULL, &before[i]);
         if (before[i].sa_handler != SIG_IGN) {
-            sigaction(signals[i], &action, NULL);
+            sigaction(handled[i], &action, NULL);
         }
     }
 }
 
-static void give_signals_back(const struct sigaction before[SIGNALS])
+static void reset_signals(const struct sigaction before[HANDLED])
 {
-    for (int i = 0; i < SIGNALS; i++) {
-        sigaction(signals[i], &before[i], NULL);
+    for (int i = 0; i < HANDLED; i++) {
+        sigaction(handled[i], &before[i], NULL);
     }
 }
 
@@ -234,14 +233,14 @@ static int run_command(char **command, const char *path)
     if (pid == 0) {
         execute(command, path);
     }
+    struct sigaction before[HANDLED];
     child = pid;
-    struct sigaction before[SIGNALS];
-    take_signals(before);
+    set_signals(before);
     int state;
     while (waitpid(pid, &state, 0) < 0 && errno == EINTR) {
     }
     child = 0;
-    give_signals_back(before);
+    reset_signals(before);
     return WIFEXITED(state) ? WEXITSTATUS(state) : EXIT_SIGNAL + WTERMSIG(state);
 }
 

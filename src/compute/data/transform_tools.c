@@ -62,6 +62,15 @@ void tt_picture_value(tutti_dtype_t dtype, double value, void *element)
     }
 }
 
+void tt_picture_outside(const tutti_picture_t *picture, double value, void *element)
+{
+    if (picture->is_mask) {
+        *(unsigned char *)element = picture->mask_fill;
+    } else {
+        tt_picture_value(picture->dtype, value, element);
+    }
+}
+
 tutti_status_t tt_picture_like(const tutti_picture_t *from, tutti_dtype_t dtype,
                                tutti_picture_t *to)
 {

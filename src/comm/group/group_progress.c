@@ -70,7 +70,10 @@ static bool let_stream_abort(tutti_group_t *group, const char *cause)
     if (stream == NULL) {
         return false;
     }
-    snprintf(group->abort_cause, sizeof group->abort_cause, "%s", cause);
+    if (!group->has_abort_cause) {
+        group->has_abort_cause = true;
+        snprintf(group->abort_cause, sizeof group->abort_cause, "%s", cause);
+    }
     atomic_store(&group->is_abort_asked, true);
     while (!tt_stream_pass(stream, tt_clock_ns() + HEED_NS) &&
            atomic_load(&group->is_abort_asked)) {
@@ -97,7 +100,7 @@ void tutti_group_abort(tutti_group_t *group)
 
 tutti_status_t tt_group_give_up(tutti_group_t *group, tutti_status_t status)
 {
-    if (tutti_group_size(group) > 1) { /* else nobody waits */
+    if (group != NULL && group->size > 1) { /* else nobody waits */
         abort_group(group, true);
     }
     return status;

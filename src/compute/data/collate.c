@@ -109,8 +109,8 @@ static tutti_status_t pad_sizes(const tutti_pad_options_t *o, const tutti_collat
             }
             sizes->dims[k] = size > sizes->dims[k] ? size : sizes->dims[k];
         }
-        TT_TRY(round_up(o, call->index, o->length > 0 ? o->length : sizes->dims[k],
-                        &sizes->dims[k]));
+        TT_TRY(
+            round_up(o, call->index, o->length > 0 ? o->length : sizes->dims[k], &sizes->dims[k]));
     }
     return TUTTI_OK;
 }

@@ -52,7 +52,8 @@ tutti_status_t tutti_picture_resize(tutti_picture_t *picture, tutti_dtype_t dtyp
     return TUTTI_OK;
 }
 
-void tt_picture_value(tutti_dtype_t dtype, double value, void *element)
+/* A value of 0 … 1 as one of a dtype. */
+static void write_value(tutti_dtype_t dtype, double value, void *element)
 {
     if (dtype == TUTTI_U8) {
         const double byte = rint(255 * value);
@@ -67,7 +68,7 @@ void tt_picture_outside(const tutti_picture_t *picture, double value, void *elem
     if (picture->is_mask) {
         *(unsigned char *)element = picture->mask_fill;
     } else {
-        tt_picture_value(picture->dtype, value, element);
+        write_value(picture->dtype, value, element);
     }
 }
 

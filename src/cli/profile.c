@@ -197,17 +197,30 @@ static void execute(char **command, const char *path)
     _exit(errno == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE);
 }
 
+enum { SIGNALS = 4 };
+
+static const int signals[SIGNALS] = {SIGINT, SIGQUIT, SIGTERM, SIGHUP};
+
 /* What a terminal's keys say goes to all processes of the foreground; the command decides, and we
- * wait for it. */
-static void set_signals(void (*interrupt)(int), void (*term)(int))
+ * wait for it. What whoever started us ignores stays ignored. */
+static void take_signals(struct sigaction before[SIGNALS])
 {
-    struct sigaction action = {.sa_handler = interrupt};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGQUIT, &action, NULL);
-    action.sa_handler = term;
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGHUP, &action, NULL);
+    for (int i = 0; i < SIGNALS; i++) {
+        const bool is_key = signals[i] == SIGINT || signals[i] == SIGQUIT;
+        struct sigaction action = {.sa_handler = is_key ? SIG_IGN : pass_on};
+        sigemptyset(&action.sa_mask);
+        sigaction(signals[i], NULL, &before[i]);
+        if (before[i].sa_handler != SIG_IGN) {
+            sigaction(signals[i], &action, NULL);
+        }
+    }
+}
+
+static void give_signals_back(const struct sigaction before[SIGNALS])
+{
+    for (int i = 0; i < SIGNALS; i++) {
+        sigaction(signals[i], &before[i], NULL);
+    }
 }
 
 static int run_command(char **command, const char *path)
@@ -222,12 +235,13 @@ static int run_command(char **command, const char *path)
         execute(command, path);
     }
     child = pid;
-    set_signals(SIG_IGN, pass_on);
+    struct sigaction before[SIGNALS];
+    take_signals(before);
     int state;
     while (waitpid(pid, &state, 0) < 0 && errno == EINTR) {
     }
     child = 0;
-    set_signals(SIG_DFL, SIG_DFL);
+    give_signals_back(before);
     return WIFEXITED(state) ? WEXITSTATUS(state) : EXIT_SIGNAL + WTERMSIG(state);
 }
 

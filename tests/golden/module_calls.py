@@ -150,15 +150,9 @@ for theirs, kind in (('Softmax', 'softmax'), ('Softmax2d', 'softmax'), ('Softmin
 
 # ---- norms, tables ------------------------------------------------------------------------------
 
-def affine(a):
-    if a['affine'] and not a.get('bias', True):
-        raise Skip('a weight without a bias')
-    return a['affine']
-
-
 @layer('BatchNorm1d', 'BatchNorm2d', 'BatchNorm3d')
 def batch_norm(a):
-    return 'batch_norm', {'width': a['num_features'], 'eps': a['eps'], 'no_affine': not affine(a),
+    return 'batch_norm', {'width': a['num_features'], 'eps': a['eps'], 'no_affine': not a['affine'], 'no_bias': not a['bias'],
                           'momentum': a['momentum'] or 0, 'cumulative': a['momentum'] is None,
                           'no_running': not a['track_running_stats']}
 
@@ -166,14 +160,15 @@ def batch_norm(a):
 @layer('GroupNorm')
 def group_norm(a):
     return 'group_norm', {'width': a['num_channels'], 'groups': a['num_groups'], 'eps': a['eps'],
-                          'no_affine': not affine(a)}
+                          'no_affine': not a['affine'], 'no_bias': not a['bias']}
 
 
 @layer('InstanceNorm1d', 'InstanceNorm2d', 'InstanceNorm3d')
 def instance_norm(a):
     if a['track_running_stats']:
         raise Skip('running statistics')
-    return 'instance_norm', {'width': a['num_features'], 'eps': a['eps'], 'affine': affine(a)}
+    return 'instance_norm', {'width': a['num_features'], 'eps': a['eps'], 'affine': a['affine'],
+                             'no_bias': not a['bias']}
 
 
 @layer('LayerNorm', 'RMSNorm')
@@ -222,12 +217,11 @@ for theirs in ('RNN', 'LSTM', 'GRU'):
 
 @layer('MultiheadAttention')
 def multihead_attention(a):
-    if a['add_bias_kv'] or a['add_zero_attn']:
-        raise Skip('add_bias_kv, add_zero_attn')
     return 'multihead_attention', {
         'width': a['embed_dim'], 'heads': a['num_heads'], 'dropout': a['dropout'],
         'key_width': a['kdim'] or 0, 'value_width': a['vdim'] or 0, 'no_bias': not a['bias'],
-        'batch_first': a['batch_first']}
+        'batch_first': a['batch_first'], 'bias_kv': a['add_bias_kv'],
+        'zero_attention': a['add_zero_attn']}
 
 
 def transformer_options(a):
@@ -278,10 +272,7 @@ INPUTS = {**{'ConvTranspose%dd' % dims: ('input',) for dims in (1, 2, 3)},
                           'src_key_padding_mask', 'tgt_key_padding_mask',
                           'memory_key_padding_mask')}
 FIXED = {'MultiheadAttention': {'need_weights': True, 'average_attn_weights': False}}
-BATCHED = {'RNN': 3, 'LSTM': 3, 'GRU': 3, 'RNNCell': 2, 'LSTMCell': 2, 'GRUCell': 2,
-           'MultiheadAttention': 3, 'TransformerEncoderLayer': 3, 'TransformerDecoderLayer': 3,
-           'TransformerEncoder': 3, 'Transformer': 3, 'InstanceNorm1d': 3, 'InstanceNorm2d': 4,
-           'InstanceNorm3d': 5}  # dimensions, for those that refuse a sample without a batch
+BATCHED = {'InstanceNorm1d': 3, 'InstanceNorm2d': 4, 'InstanceNorm3d': 5}  # dimensions
 
 
 # ---- a sample -----------------------------------------------------------------------------------
@@ -312,7 +303,7 @@ def refill(value, xs):
 
 def check_input(name, x, training):
     if name in BATCHED and x.ndim != BATCHED[name]:
-        raise Skip('without a batch')
+        raise Skip('without a batch: [N, C] here')
     if name.startswith('BatchNorm') and training and x.shape[0] == 0:
         raise Skip('a batch without samples: not counted here')
 

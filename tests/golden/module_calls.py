@@ -1,6 +1,6 @@
 """How PyTorch's samples of modules become cases of golden_samples_test.c: for each class a function
-of its constructor's arguments that gives (kind of ours, its options), or raises Skip(reason). A loss
-is a function here: its sample becomes one of sample_calls.py.
+of its constructor's arguments that gives (kind of ours, its options), or raises Skip(reason). A
+loss is a function here: its sample becomes one of sample_calls.py.
 
 Inputs of a case are those of the module, then its state, by PyTorch's names; outputs are those of
 the module, then its buffers. Options have the names of nn_layers.h and its neighbours."""
@@ -152,7 +152,8 @@ for theirs, kind in (('Softmax', 'softmax'), ('Softmax2d', 'softmax'), ('Softmin
 
 @layer('BatchNorm1d', 'BatchNorm2d', 'BatchNorm3d')
 def batch_norm(a):
-    return 'batch_norm', {'width': a['num_features'], 'eps': a['eps'], 'no_affine': not a['affine'], 'no_bias': not a['bias'],
+    return 'batch_norm', {'width': a['num_features'], 'eps': a['eps'],
+                          'no_affine': not a['affine'], 'no_bias': not a['bias'],
                           'momentum': a['momentum'] or 0, 'cumulative': a['momentum'] is None,
                           'no_running': not a['track_running_stats']}
 

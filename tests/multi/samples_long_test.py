@@ -1,7 +1,8 @@
-"""PyTorch's own samples of the operations and modules that we have, from the databases that its tests
-walk: forward and backward in f64, f32 and bf16, against PyTorch's values in f64 (make_samples.py).
+"""PyTorch's own samples of the operations and modules that we have, from the databases that its
+tests walk: forward and backward in f64, f32 and bf16, against PyTorch's values in f64
+(make_samples.py).
 
-Prints for each of them how many passed, failed and were left out, with the reasons, and the sums. Runs itself
+Prints for each how many passed, failed and were left out, with the reasons, and sums. Runs itself
 again under the Python of build/peers/torch, as peers_long_test.py; where that cannot be had the
 test is left out and says why. Minutes."""
 import collections

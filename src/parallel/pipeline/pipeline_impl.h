@@ -12,6 +12,7 @@
  *     norms    running statistics that move once for a batch     pipeline_norms.c
  *     shards   several in one row: what waits for DDP            pipeline_shards.c
  *     validate steps before all gradients are known              pipeline_validate.c
+ *     undo     what they change, as it was before                pipeline_undo.c
  *     ddp      replicas whose gradients are averaged             pipeline_ddp.c
  */
 #ifndef TT_PIPELINE_IMPL_H
@@ -194,7 +195,7 @@ struct tutti_pipeline {
     tutti_status_t (*answer)(tutti_pipeline_t *p, double *numbers, size_t count);
     struct tt_deferred_norm *norms; /* a list; NULL: running statistics move in forward */
     bool is_undecided;              /* the last step may be undone yet, and nobody else steps */
-    bool steps_alone;               /* this rank's optimizer steps now, with no others */
+    bool steps_alone;               /* this stage steps now, with no others */
     tutti_idle_t idle;
     bool has_idle;
     tutti_ddp_t *ddp; /* averages over replicas, borrowed; NULL: there is one */
@@ -324,6 +325,13 @@ void tt_slices_close(tutti_pipeline_t *p);
 void tt_slices_begin_step(tutti_pipeline_t *p);
 /* The optimizer sees a gradient of the parameter: this rank's, or another's as an empty slice. */
 tutti_status_t tt_slices_show(tutti_pipeline_t *p, tt_pipeline_param_t *param);
+/* Whether this rank's stage has a gradient of it, of which this rank may have a slice. */
+bool tt_slices_has_grad(const tutti_pipeline_t *p, const tt_pipeline_param_t *param);
+/* The same as show, and where there is none the optimizer sees nothing of one, as other ranks do.
+ */
+tutti_status_t tt_slices_count(tutti_pipeline_t *p, tt_pipeline_param_t *param);
+/* How this rank has fared, and its replicas: the same failure on all of them. */
+tutti_status_t tt_slices_agree_with_replicas(const tutti_pipeline_t *p, tutti_status_t status);
 /* The parameter has another storage: so has its slice. */
 tutti_status_t tt_slices_follow(tutti_pipeline_t *p, tt_pipeline_param_t *param);
 
@@ -367,7 +375,10 @@ double tt_slices_loss(const tutti_pipeline_t *p, int shard);
 /* ---- pipeline_validate.c --------------------------------------------------------------------- */
 
 void tt_validation_close(tutti_pipeline_t *p);
-/* Behind the row of a step: this rank steps, and tells the others its numbers. */
+/* Behind each row of a step: its losses are told with the verdict; the step is none. */
+tutti_status_t tt_validation_note_losses(tutti_pipeline_t *p);
+void tt_validation_drop(tutti_pipeline_t *p);
+/* Behind all rows, and averages: this rank steps, and tells the others its numbers. */
 tutti_status_t tt_validation_step(tutti_pipeline_t *p);
 /* The step under way is what it should be from here on; nothing without one. */
 tutti_status_t tt_validation_settle(tutti_pipeline_t *p);

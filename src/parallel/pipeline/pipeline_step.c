@@ -216,9 +216,11 @@ static tutti_status_t finish(tutti_pipeline_t *p, double *losses)
     TT_TRY(p->trains ? tt_shards_end_step(p) : TUTTI_OK);
     TT_TRY(p->trains ? tt_norms_end_step(p) : TUTTI_OK);
     tt_versions_end_step(p);
-    return p->trains && p->validation != NULL
-               ? tt_validation_step(p)
-               : tt_slices_end_step(p, p->trains && p->ddp == NULL, losses);
+    if (!p->trains || p->validation == NULL) {
+        return tt_slices_end_step(p, p->trains && p->ddp == NULL, losses);
+    }
+    TT_TRY(tt_validation_note_losses(p));
+    return p->ddp == NULL ? tt_validation_step(p) : TUTTI_OK;
 }
 
 /* Cells are open behind a failure alone. */
@@ -282,6 +284,17 @@ static tutti_status_t train(tutti_pipeline_t *p, const tutti_pipeline_shard_t *s
     return TUTTI_OK;
 }
 
+static tutti_status_t check_losses(const tutti_pipeline_t *p, const char *call,
+                                   const double *losses)
+{
+    return p->validation == NULL || losses == NULL
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_ARG,
+                         "%s: the loss is known when the step has been validated: "
+                         "tutti_pipeline_validate() tells it",
+                         call);
+}
+
 tutti_status_t tutti_pipeline_step(tutti_pipeline_t *p, const tutti_pipeline_batch_t *batch,
                                    double *loss)
 {
@@ -294,11 +307,8 @@ tutti_status_t tutti_pipeline_step(tutti_pipeline_t *p, const tutti_pipeline_bat
                        "pipeline_step: the plan has %d shards: call tutti_pipeline_step_shards()",
                        p->shards);
     }
-    if (p->validation != NULL && loss != NULL) {
-        return TT_FAIL(TUTTI_ERR_ARG, "pipeline_step: the loss is known when the step has been "
-                                      "validated: tutti_pipeline_validate() tells it");
-    }
-    TT_TRY(tt_validation_settle(p));
+    TT_TRY(check_losses(p, "pipeline_step", loss));
+    TT_TRY(p->ddp == NULL ? tt_validation_settle(p) : TUTTI_OK);
     return train(p, &(tutti_pipeline_shard_t){.batch = *batch}, 1, loss);
 }
 
@@ -349,6 +359,7 @@ tutti_status_t tutti_pipeline_step_shards(tutti_pipeline_t *p, const tutti_pipel
     TT_WANT("pipeline_step_shards", p);
     TT_TRY(check_usable(p));
     TT_TRY(check_shards(p, shards, count));
+    TT_TRY(check_losses(p, "pipeline_step_shards", losses));
     if (count == 0) {
         return TUTTI_OK;
     }

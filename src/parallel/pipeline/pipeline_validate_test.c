@@ -200,6 +200,32 @@ static void every_optimizer_is_undone(void **state)
     }
 }
 
+/* Buffers, random numbers and the scale are what they would have been: forwards of a step come
+ * before the verdict on the one before. */
+static void forwards_ahead_leave_nothing_behind(void **state)
+{
+    (void)state;
+    static const char *const models[] = {"norm", "dropout", "gpt"};
+    static const char *const schedules[] = {"zb-h2", "zb-v", "gpipe", "interleaved"};
+    uint64_t number = 0;
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        for (size_t k = 0; k < sizeof schedules / sizeof *schedules; k++, number++) {
+            job_t job = {.model = models[i],
+                         .schedule = schedules[k],
+                         .kind = &tutti_adamw,
+                         .norm_type = 2,
+                         .scales = number % 3 == 1,
+                         .scale = 0x1p120};
+            if (tt_test_takes(number) || number % 5 == 0) {
+                job = expect_plain_bits(job, 2);
+                assert_int_equal(job.clipped, 0);
+                job.max_norm = 1e-3;
+                assert_true(expect_plain_bits(job, 2).clipped > 0);
+            }
+        }
+    }
+}
+
 static void overflows_are_undone(void **state)
 {
     (void)state;
@@ -249,12 +275,14 @@ static void be_refused(tt_member_t *m)
     EXPECT_TEXT(m, tutti_pipeline_step(p, &batch, &loss), TUTTI_ERR_ARG,
                 "the loss is known when the step has been validated");
     TT_EXPECT(m, tutti_ddp_create(set.t.ctx, set.t.net, m->group, NULL, &ddp) == TUTTI_OK);
-    EXPECT_TEXT(m, tutti_pipeline_set_ddp(p, ddp), TUTTI_ERR_UNSUPPORTED,
-                "take tutti_pipeline_post_validate() away");
+    EXPECT_TEXT(m, tutti_pipeline_set_ddp(p, ddp), TUTTI_ERR_STATE,
+                "take tutti_pipeline_post_validate() away, and call it behind this");
     TT_EXPECT(m, tutti_pipeline_post_validate(p, NULL, NULL) == TUTTI_OK);
     TT_EXPECT(m, tutti_pipeline_set_ddp(p, ddp) == TUTTI_OK);
-    EXPECT_TEXT(m, tutti_pipeline_post_validate(p, set.t.opt, NULL), TUTTI_ERR_UNSUPPORTED,
-                "a ddp averages gradients behind the row");
+    TT_EXPECT(m, tutti_pipeline_post_validate(p, set.t.opt, NULL) == TUTTI_OK);
+    const tutti_pipeline_shard_t shard = {.batch = batch};
+    EXPECT_TEXT(m, tutti_pipeline_step_shards(p, &shard, 1, &loss), TUTTI_ERR_ARG,
+                "pipeline_step_shards: the loss is known when");
     tutti_ddp_release(ddp);
     close_set(&set);
     job.schedule = "pipedream";
@@ -356,6 +384,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_are_undone_never_sometimes_and_always),
         cmocka_unit_test(every_optimizer_is_undone),
+        cmocka_unit_test(forwards_ahead_leave_nothing_behind),
         cmocka_unit_test(overflows_are_undone),
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(forgotten_gradients_are_told),

@@ -243,8 +243,13 @@ typedef struct tutti_pipeline_verdict {
  *     }
  *     tutti_pipeline_validate(pipeline, &verdict);          // of the last one
  *
- * Its next forward waits for the verdict. Evaluation and digests validate what is under way; so must
- * the caller, by tutti_pipeline_validate(), before it reads or saves weights.
+ * The next step begins with the forwards ahead of its first backward, while the verdict is on its
+ * way. If it is a bad one, or changes the scale of losses, these forwards are made again: buffers
+ * and random numbers are what they were, hooks of modules are called again. Where it comes first:
+ * with a ddp, whose next step forgets gradients that a step made again needs; and where a weight is
+ * of several parts of the module, which is passed on with the verdict. Evaluation and digests
+ * validate what is under way; so must the caller, by tutti_pipeline_validate(), before it reads or
+ * saves weights.
  *
  * With a ddp (tutti_pipeline_set_ddp() first) the ranks that have the same stage step together, at
  * any of ZeRO's stages; so do those that have parts of its layers.
@@ -397,6 +402,8 @@ typedef struct tutti_pipeline_statistics {
                                        as tutti_pipeline_load_t counts them, where no ties wait */
     int64_t waiting_bytes_max;    /**< of gradients that wait for their shard's turn, the same */
     int64_t messages, sent_bytes; /**< tensors sent to other ranks, and their bytes, in all */
+    int64_t forwards_ahead;       /**< F that ran before the verdict on the step before came */
+    int64_t forwards_repeated;    /**< of those, that were made again */
 } tutti_pipeline_stats_t;
 
 /** What a pipeline knows of itself. @thread the context's @errors none */

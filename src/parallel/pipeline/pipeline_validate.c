@@ -41,6 +41,7 @@ typedef struct tt_validation {
     tutti_work_t *work;                   /* NULL: there are no others */
     double lr;                            /* of the step under way */
     bool has_stepped;
+    bool has_changed; /* forwards behind the step saw other weights, or another scale */
     tutti_pipeline_verdict_t verdict;
     double *losses; /* the verdict's */
 } tt_validation_t;
@@ -357,16 +358,28 @@ static tutti_status_t follow_verdict(tutti_pipeline_t *p)
     return tt_ties_share(p);
 }
 
+static double scale_of(const tt_validation_t *v)
+{
+    return v->options.scaler == NULL ? 1 : tutti_scaler_get_state(v->options.scaler).scale;
+}
+
 static tutti_status_t judge(tutti_pipeline_t *p)
 {
     tt_validation_t *v = p->validation;
     TT_TRY(take_verdict(p));
     TT_TRY(check_gradients(p));
     TT_TRY(follow_verdict(p));
+    const double scale = scale_of(v);
     if (v->options.scaler != NULL) {
         tt_scaler_end_step(v->options.scaler, v->verdict.was_skipped);
     }
+    v->has_changed = v->verdict.was_clipped || v->verdict.was_skipped || scale_of(v) != scale;
     return TUTTI_OK;
+}
+
+bool tt_validation_has_changed(const tutti_pipeline_t *p)
+{
+    return p->validation->has_changed;
 }
 
 tutti_status_t tt_validation_settle(tutti_pipeline_t *p)
@@ -465,6 +478,7 @@ static tutti_status_t open(tutti_pipeline_t *p, tutti_optim_t *opt,
     p->validation = v;
     opt->driver = driver;
     opt->decides = "tutti_pipeline_validate";
+    TT_TRY(tt_ahead_open(p));
     return tt_undo_open(opt, &v->undo);
 }
 

@@ -129,10 +129,11 @@ tutti_status_t tt_ahead_open(tutti_pipeline_t *p)
     return status;
 }
 
-/* Ties are passed on, and gradients that a ddp forgets are needed, with the verdict. */
+/* One rank waits for nobody. Ties are passed on, and gradients that a ddp forgets are needed, with
+ * the verdict. */
 bool tt_ahead_is_due(const tutti_pipeline_t *p)
 {
-    return p->is_undecided && p->ddp == NULL && p->tie_count == 0;
+    return p->is_undecided && p->ranks > 1 && p->ddp == NULL && p->tie_count == 0;
 }
 
 /* ---- in a step ------------------------------------------------------------------------------- */

@@ -191,7 +191,7 @@ static void forwards_and_messages_are_counted(void **state)
     static const struct {
         int ranks;
         plan_t plan;
-    } cases[] = {{1, {.model = "mlp", .schedule = "1f1b", .ahead = 1, .of_last = 1}},
+    } cases[] = {{1, {.model = "mlp", .schedule = "1f1b"}},
                  {2, {.model = "mlp", .schedule = "1f1b", .ahead = 2, .of_last = 1}},
                  {3, {.model = "mlp", .schedule = "1f1b", .ahead = 3, .of_last = 1}},
                  {2, {.model = "mlp", .schedule = "zb-h2", .ahead = 3, .of_last = 1}},

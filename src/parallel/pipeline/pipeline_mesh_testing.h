@@ -42,6 +42,8 @@ typedef struct {
     const tutti_optim_ops_t *kind;        /* NULL: AdamW */
     double max_norm;                      /* of clips; 0: 0.5 */
     bool is_frozen;                       /* a weight in the middle is */
+    bool is_spoiled; /* of scales: a gradient of the last block alone overflows,
+                        in the second step */
 
     int dp, tp, pp; /* 0: 1 */
     const char *schedule;
@@ -120,6 +122,27 @@ static inline tutti_status_t tt_mesh_make(tutti_context_t *ctx, const tt_mesh_tr
                                    .dropout = 0.1F};
     return training->is_tied ? tt_mesh_make_tied(ctx, out)
                              : tutti_module_create(ctx, &tutti_gpt_layer, &o, out);
+}
+
+static inline tutti_tensor_t *tt_mesh_spoil(tutti_scope_t *s, tutti_tensor_t *grad, void *user)
+{
+    (void)user;
+    return tutti_context_step(tutti_scope_context(s)) == 1 ? tutti_mul_scalar(s, grad, INFINITY)
+                                                           : NULL;
+}
+
+/* Some gradients are none, or no numbers. */
+static inline tutti_status_t tt_mesh_mark(const tt_mesh_trainer_t *t)
+{
+    const tt_mesh_training_t *training = t->training;
+    const char *frozen = training->is_tied ? "2.up.weight" : "blocks.1.up.weight",
+               *spoiled = training->is_tied ? "3.up.weight" : "blocks.3.up.weight";
+    TT_TRY(training->is_frozen
+               ? tutti_tensor_set_requires_grad(tutti_module_find(t->net, frozen), false)
+               : TUTTI_OK);
+    return training->is_spoiled
+               ? tutti_tensor_on_grad(tutti_module_find(t->net, spoiled), tt_mesh_spoil, NULL)
+               : TUTTI_OK;
 }
 
 static inline tutti_status_t tt_mesh_cut(tt_mesh_trainer_t *t)
@@ -246,14 +269,12 @@ static inline tutti_status_t tt_mesh_open(tt_mesh_trainer_t *t, const tt_mesh_tr
     *t = (tt_mesh_trainer_t){.training = training};
     TT_TRY(tt_mesh_open_ranks(t, world));
     TT_TRY(tt_mesh_make(t->ctx, training, &t->net));
-    if (training->is_frozen) {
-        const char *name = training->is_tied ? "2.up.weight" : "blocks.1.up.weight";
-        TT_TRY(tutti_tensor_set_requires_grad(tutti_module_find(t->net, name), false));
-    }
+    TT_TRY(tt_mesh_mark(t));
     TT_TRY(tt_mesh_cut(t));
     TT_TRY(tt_mesh_open_pipeline(t));
-    const tutti_scaler_options_t scaling = {
-        .group = world, .init_scale = 0x1p126, .backoff_factor = 0x1p-20};
+    const tutti_scaler_options_t scaling = {.group = world,
+                                            .init_scale = training->is_spoiled ? 0x1p16 : 0x1p126,
+                                            .backoff_factor = 0x1p-20};
     TT_TRY(training->scales ? tutti_scaler_create(&scaling, &t->scaler) : TUTTI_OK);
     TT_TRY(tutti_optim_create(t->ctx, training->kind != NULL ? training->kind : &tutti_adamw,
                               training->kind != NULL ? NULL : &adamw, &t->opt));

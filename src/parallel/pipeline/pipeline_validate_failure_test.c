@@ -9,19 +9,15 @@ typedef struct {
     tt_mesh_training_t training;
     size_t fails; /* the how manyeth behind its backwards */
     bool has_failed;
-    _Atomic int memory, causes, failed; /* ranks that say so */
+    _Atomic int memory, failed; /* ranks that say so */
 } case_t;
 
 /* The victim's last row is behind it, as is everybody's; nobody has asked for the verdict. */
 static tutti_status_t step_once(tt_member_t *m, tt_mesh_trainer_t *t, bool is_victim)
 {
     case_t *c = m->user;
-    double losses[TT_MESH_SHARDS_MAX] = {0};
-    TT_TRY(tt_mesh_average(t, 0, losses)); /* moments are there from now on */
-    TT_TRY(tutti_pipeline_validate(t->pipeline, NULL));
-    tutti_context_set_step(t->ctx, 1);
-    while (tutti_ddp_next_shard(t->ddp, t->ctx)) {
-        TT_TRY(tt_mesh_run_shard(t, 1, NULL));
+    while (tutti_ddp_next_shard(t->ddp, t->ctx)) { /* the first step makes the copy */
+        TT_TRY(tt_mesh_run_shard(t, 0, NULL));
     }
     tt_member_tell(m);
     tt_member_await(m, (uint32_t)m->size);
@@ -41,17 +37,14 @@ static void step(tt_member_t *m)
     const bool is_victim = m->rank == m->size - 1;
     TT_EXPECT(m, tt_mesh_open(&t, &c->training, m->group) == TUTTI_OK);
     const tutti_status_t status = step_once(m, &t, is_victim);
-    const char *said = tutti_last_error();
     atomic_fetch_add(&c->failed, status < 0);
     atomic_fetch_add(&c->memory, status == TUTTI_ERR_NOMEM);
-    atomic_fetch_add(&c->causes, status < 0 && strstr(said, "rank ") != NULL &&
-                                     strstr(said, "out of memory") != NULL);
     TT_EXPECT(m, status != TUTTI_ERR_TIMEOUT);
     tt_mesh_close(&t);
 }
 
 /* Any of those that all ranks make meanwhile. */
-static void expect_all_told(tt_mesh_training_t training, size_t every)
+static void expect_all_told(tt_mesh_training_t training, size_t every, int causes)
 {
     int with_cause = 0, told = 0;
     const int ranks = tt_mesh_ranks(&training);
@@ -73,14 +66,14 @@ static void expect_all_told(tt_mesh_training_t training, size_t every)
         with_cause += c.memory == ranks;
     }
     assert_true(told > 0);
-    assert_true(with_cause > 0);
+    assert_true(with_cause >= causes); /* those of the copies are */
 }
 
 static void stages_tell_each_other(void **state)
 {
     (void)state;
     expect_all_told(
-        (tt_mesh_training_t){.shards = 1, .micro_batches = 2, .pp = 2, .schedule = "1f1b"}, 3);
+        (tt_mesh_training_t){.shards = 1, .micro_batches = 2, .pp = 2, .schedule = "1f1b"}, 3, 8);
 }
 
 static void a_mesh_tells_all(void **state)
@@ -94,7 +87,7 @@ static void a_mesh_tells_all(void **state)
                                          .pp = 2,
                                          .stage = 1,
                                          .schedule = "zb-h1"},
-                    61);
+                    61, 1);
 }
 
 int main(void)

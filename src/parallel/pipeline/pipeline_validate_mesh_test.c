@@ -218,6 +218,27 @@ static void slices_step_optimistically(void **state)
     }
 }
 
+/* The first stage has stepped by then, and undoes it. */
+static void an_overflow_of_the_other_stage_is_undone(void **state)
+{
+    (void)state;
+    for (int number = 0; number < 5; number++) {
+        const result_t got = expect_plain_bits((tt_mesh_training_t){.shards = 2,
+                                                                    .tp_shards = 2,
+                                                                    .micro_batches = 2,
+                                                                    .dp = number < 4 ? 2 : 1,
+                                                                    .tp = number < 4 ? 1 : 2,
+                                                                    .pp = 2,
+                                                                    .stage = number % 4,
+                                                                    .clips = true,
+                                                                    .scales = true,
+                                                                    .is_spoiled = true,
+                                                                    .schedule = "zb-h1"});
+        assert_int_equal(got.skipped, 1);
+        assert_true(got.was_skipped[1]);
+    }
+}
+
 static void all_of_them_step_optimistically(void **state)
 {
     (void)state;
@@ -276,6 +297,7 @@ static void every_mesh_has_plain_bits(void **state)
                                              .clips = k > 0,
                                              .max_norm = k == 1 ? 1e-3 : 0,
                                              .scales = (k + stage) % 2 == 1,
+                                             .is_spoiled = (k + stage) % 4 == 1,
                                              .accumulates = number % 7 == 0,
                                              .is_uneven = number % 5 == 2,
                                              .dp = meshes[i][0],
@@ -297,6 +319,7 @@ int main(void)
         cmocka_unit_test(replicas_step_optimistically),
         cmocka_unit_test(parts_of_layers_step_optimistically),
         cmocka_unit_test(slices_step_optimistically),
+        cmocka_unit_test(an_overflow_of_the_other_stage_is_undone),
         cmocka_unit_test(all_of_them_step_optimistically),
         cmocka_unit_test(every_optimizer_is_undone),
         cmocka_unit_test(every_mesh_has_plain_bits),

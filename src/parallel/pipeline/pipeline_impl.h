@@ -372,10 +372,6 @@ tutti_status_t tt_shards_leave_end(tutti_pipeline_t *p);
 /* The step has failed. */
 void tt_shards_forget(tutti_pipeline_t *p);
 
-/* All of x, or nothing of it, in a row: what optimizers see of a parameter. */
-tutti_status_t tt_slices_open_row(const tutti_pipeline_t *p, const tutti_tensor_t *whole,
-                                  const tutti_tensor_t *x, bool is_owner, tutti_tensor_t **out);
-
 /* Losses of a shard on this rank. */
 double tt_slices_loss(const tutti_pipeline_t *p, int shard);
 

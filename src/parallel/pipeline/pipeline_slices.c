@@ -244,8 +244,9 @@ static tutti_status_t stepped(tt_slicer_t *slicer, tutti_status_t status)
 
 /* ---- slices ---------------------------------------------------------------------------------- */
 
-tutti_status_t tt_slices_open_row(const tutti_pipeline_t *p, const tutti_tensor_t *whole,
-                                  const tutti_tensor_t *x, bool is_owner, tutti_tensor_t **out)
+/* All of x, or nothing of it, in a row: what optimizers see of a parameter. */
+static tutti_status_t open_row(const tutti_pipeline_t *p, const tutti_tensor_t *whole,
+                               const tutti_tensor_t *x, bool is_owner, tutti_tensor_t **out)
 {
     if (is_owner) {
         TT_TRY(tt_tensor_over(whole->storage, whole->dtype, TUTTI_SHAPE(whole->numel), NULL,
@@ -269,7 +270,7 @@ static tutti_status_t open_slice(tutti_pipeline_t *p, tt_pipeline_param_t *param
     if (!tutti_tensor_is_contiguous(x)) {
         return TT_FAIL(TUTTI_ERR_ARG, "pipeline: %s is not contiguous", param->name);
     }
-    TT_TRY(tt_slices_open_row(p, x, x, param->owner == p->rank, &param->seen.values));
+    TT_TRY(open_row(p, x, x, param->owner == p->rank, &param->seen.values));
     TT_TRY(tt_slice_hang(x, &param->seen, &p->slicer));
     param->is_sliced = true;
     return TUTTI_OK;
@@ -281,7 +282,7 @@ tutti_status_t tt_slices_follow(tutti_pipeline_t *p, tt_pipeline_param_t *param)
     if (!param->is_sliced) {
         return TUTTI_OK;
     }
-    TT_TRY(tt_slices_open_row(p, param->tensor, param->tensor, param->owner == p->rank, &row));
+    TT_TRY(open_row(p, param->tensor, param->tensor, param->owner == p->rank, &row));
     tutti_tensor_release(param->seen.values);
     param->seen.values = row;
     return TUTTI_OK;
@@ -352,7 +353,7 @@ tutti_status_t tt_slices_show(tutti_pipeline_t *p, tt_pipeline_param_t *param)
         return TUTTI_OK;
     }
     tutti_tensor_t *grad = tutti_tensor_grad(param->tensor);
-    TT_TRY(tt_slices_open_row(p, grad, param->tensor, param->owner == p->rank, &param->grad));
+    TT_TRY(open_row(p, grad, param->tensor, param->owner == p->rank, &param->grad));
     param->seen.grad = param->grad;
     return TUTTI_OK;
 }
@@ -363,7 +364,7 @@ tutti_status_t tt_slices_count(tutti_pipeline_t *p, tt_pipeline_param_t *param)
         return tt_slices_show(p, param);
     }
     forget_grad(param);
-    TT_TRY(tt_slices_open_row(p, NULL, param->tensor, false, &param->grad));
+    TT_TRY(open_row(p, NULL, param->tensor, false, &param->grad));
     param->tensor->slice->grad = param->grad;
     return TUTTI_OK;
 }

@@ -9,7 +9,7 @@ typedef struct {
     tt_mesh_training_t training;
     size_t fails; /* the how manyeth behind its backwards */
     bool has_failed;
-    _Atomic int memory, failed; /* ranks that say so */
+    _Atomic int memory, failed; /* ranks that say so; memory: with the verdict */
 } case_t;
 
 /* The victim's last row is behind it, as is everybody's; nobody has asked for the verdict. */
@@ -25,8 +25,10 @@ static tutti_status_t step_once(tt_member_t *m, tt_mesh_trainer_t *t, bool is_vi
         tt_alloc_fail_at(c->fails);
     }
     char digest[TUTTI_DIGEST_BYTES];
-    TT_TRY(tutti_ddp_finish(t->ddp));
-    TT_TRY(tutti_pipeline_validate(t->pipeline, NULL));
+    tutti_status_t status = tutti_ddp_finish(t->ddp);
+    status = status < 0 ? status : tutti_pipeline_validate(t->pipeline, NULL);
+    atomic_fetch_add(&c->memory, status == TUTTI_ERR_NOMEM);
+    TT_TRY(status);
     return tutti_pipeline_digest(t->pipeline, digest); /* of all: a rank that failed is missed */
 }
 
@@ -38,7 +40,6 @@ static void step(tt_member_t *m)
     TT_EXPECT(m, tt_mesh_open(&t, &c->training, m->group) == TUTTI_OK);
     const tutti_status_t status = step_once(m, &t, is_victim);
     atomic_fetch_add(&c->failed, status < 0);
-    atomic_fetch_add(&c->memory, status == TUTTI_ERR_NOMEM);
     TT_EXPECT(m, status != TUTTI_ERR_TIMEOUT);
     tt_mesh_close(&t);
 }

@@ -78,12 +78,12 @@ static tutti_status_t train_on(tt_mesh_trainer_t *t, result_t *out)
         out->clipped += out->was_clipped[i];
         out->skipped += out->was_skipped[i];
     }
-    tt_mesh_trained_t all = {0};
+    tutti_context_set_step(t->ctx, 77);
+    TT_TRY(tt_mesh_run(t, false, &out->evaluated));
+    tt_mesh_trained_t all = {0}; /* all replicas are there; behind it one may be gone */
     memcpy(all.losses, out->losses, sizeof all.losses);
     TT_TRY(tt_mesh_gather(t, &all));
     memcpy(out->losses, all.losses, sizeof all.losses);
-    tutti_context_set_step(t->ctx, 77);
-    TT_TRY(tt_mesh_run(t, false, &out->evaluated));
     out->scale = t->scaler == NULL ? 0 : tutti_scaler_get_state(t->scaler).scale;
     TT_TRY(tutti_pipeline_digest(t->pipeline, out->digest));
     return tt_mesh_collect(t, out->collected);

@@ -227,6 +227,10 @@ foreach(script ${scripts})
   tutti_test(${name} sh ${script})
 endforeach()
 
+# Of the MPIs that are installed each quick test takes one.
+set_property(TEST mpi_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=2")
+tutti_test(mpi_each_full Python3::Interpreter ${PROJECT_SOURCE_DIR}/tests/multi/mpi_test.py)
+
 # Moments of killing: a random share is quick, all of them are full.
 set_property(TEST checkpoint_kill_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=32")
 tutti_test(checkpoint_kill_full Python3::Interpreter

@@ -260,12 +260,14 @@ tutti_status_t tt_group_settle_by(tutti_group_t *group, tt_deadline_t deadline);
 
 /* ---- group_works.c ---- */
 
-/* Of a work that is done, if its beginning was profiled. */
-static inline void tt_work_end_profile(tutti_work_t *work)
+/* Of a work that is done, with its outcome. */
+void tt_work_tell_profile(tutti_work_t *work, tutti_status_t outcome);
+
+/* If its beginning was profiled. */
+static inline void tt_work_end_profile(tutti_work_t *work, tutti_status_t outcome)
 {
     if (work->profiled.begin_ns != 0) {
-        tt_profile_end_call(&work->profiled);
-        work->profiled.begin_ns = 0;
+        tt_work_tell_profile(work, outcome);
     }
 }
 

@@ -157,17 +157,6 @@ static void write_key(const members_t *members, uint64_t turn, char key[KEY_BYTE
              (unsigned long long)turn);
 }
 
-/* The parent's name, as far as there is room. The name makes the group's id: where a part of it is
- * left out, a hash of the whole stands for that part. */
-static void write_parent(const char *name, char text[PARENT_BYTES])
-{
-    const int length = snprintf(text, PARENT_BYTES, "%s", name);
-    if (length >= PARENT_BYTES) {
-        snprintf(text + PARENT_BYTES - 18, 18, "~%016llx",
-                 (unsigned long long)tt_fnv(TT_FNV_BEGIN, name, (size_t)length));
-    }
-}
-
 static void write_name(const tutti_group_t *parent, const members_t *members, const char *own,
                        uint64_t turn, char name[NAME_BYTES])
 {
@@ -176,7 +165,7 @@ static void write_name(const tutti_group_t *parent, const members_t *members, co
     if (turn > 1) {
         snprintf(again, sizeof again, "#%llu", (unsigned long long)turn);
     }
-    write_parent(parent->name, from);
+    tt_fnv_shorten(parent->name, from, sizeof from); /* the name makes the group's id */
     snprintf(name, NAME_BYTES, "%s%s%.30s%s%s", from, own != NULL ? "/" : "",
              own != NULL ? own : "", list, again);
 }

@@ -66,7 +66,7 @@ file(WRITE ${CMAKE_BINARY_DIR}/tests.key
 file(CHMOD ${CMAKE_BINARY_DIR}/tests.key PERMISSIONS OWNER_READ OWNER_WRITE)
 foreach(name group_test group_calls_test group_fault_test group_hang_test group_new_test
     group_overlap_test group_shrink_test message_test message_fault_test family_stream_test
-    group_stream_test stream_work_test)
+    group_stream_test stream_work_test group_cause_test)
   tutti_test(${name}_over_tcp ${name})
   set_property(TEST ${name}_over_tcp APPEND PROPERTY ENVIRONMENT
     "TUTTI_WIRES=tcp" "TUTTI_KEY_FILE=${CMAKE_BINARY_DIR}/tests.key")

@@ -121,8 +121,10 @@ struct tutti_group {
     tt_pack_t *free_packs;
     size_t *counts;             /* [2 size] of the call that is being started; NULL until needed */
     atomic_bool is_abort_asked; /* of the family's stream, which is in a call */
-    bool is_coalescing;         /* between coalesce_begin and _end */
-    tt_coalesced_t *coalesce;   /* the same; or of several calls that the family's stream makes */
+    bool has_abort_cause;       /* the first one that asked has said why */
+    char abort_cause[TT_ERROR_TEXT_BYTES]; /* which the stream reads */
+    bool is_coalescing;                    /* between coalesce_begin and _end */
+    tt_coalesced_t *coalesce; /* the same; or of several calls that the family's stream makes */
     LIST_HEAD(, tt_prepared_entry) prepared; /* all there are */
     const tt_backend_ops_t *backend;
     _Alignas(16) unsigned char state[];

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "comm/group/agree.h"
 #include "comm/group/coalesced.h"
 #include "comm/group/group_works.h"
 #include "core/base/clock.h"
@@ -319,9 +320,10 @@ static tutti_status_t call_on_copies(tutti_group_t *group, tt_start_t *start, tu
     const size_t begin = piece.data != out.data ? (out.bytes + 63) / 64 * 64 : 0;
     if (tutti_group_tensor(group, TUTTI_U8, TUTTI_SHAPE((int64_t)(begin + piece.bytes)), &copies) <
         0) {
-        tutti_group_abort(group); /* the others are on their way into the call */
-        return TT_FAIL(TUTTI_ERR_NOMEM, "%s: no memory for copies of %zu bytes",
-                       tt_collective_name(start->call.collective), begin + piece.bytes);
+        /* the others are on their way into the call */
+        return tt_group_give_up(
+            group, TT_FAIL(TUTTI_ERR_NOMEM, "%s: no memory for copies of %zu bytes",
+                           tt_collective_name(start->call.collective), begin + piece.bytes));
     }
     char *memory = tutti_tensor_data(copies);
     if (piece.bytes > 0) {

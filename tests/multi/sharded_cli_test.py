@@ -39,7 +39,7 @@ class Explain(unittest.TestCase):
         rows = got.pop("rows")
         self.assertEqual(got, {
             "stage": 3, "ranks": 2, "shards": 2, "units": 3, "buckets": 2, "time": 19.5,
-            "compute": 15.0, "exposed": 4.5, "wire": 9.0, "sent_bytes": 120,
+            "compute": 15.0, "exposed": 4.5, "wire": 9.0, "sent_bytes": 120, "near_bytes": 0,
             "peak_unit_bytes": 80, "peak_gradient_bytes": 80})
         self.assertEqual(rows[0], rows[1])
         gathers = [row for row in rows[0] if row["action"] == "gather blocks.0"]

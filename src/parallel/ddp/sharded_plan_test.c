@@ -35,18 +35,33 @@ static void nothing_is_left(void)
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* Gathers (+ early ones), releases and buckets alone: "g0 +1 g2 r1 s0". */
+/* Gathers (+ early ones, n and * of what is near), releases, what is kept, and buckets alone: "g0
+ * +1 g2 r1 k2 n2 s0". */
+static char mark_of(const tutti_sharded_action_t *action)
+{
+    switch (action->kind) {
+    case TUTTI_SHARDED_GATHER:
+        return "g+n*"[action->is_early + 2 * action->is_near];
+    case TUTTI_SHARDED_RELEASE:
+        return 'r';
+    case TUTTI_SHARDED_KEEP:
+        return 'k';
+    case TUTTI_SHARDED_SCATTER:
+        return 's';
+    case TUTTI_SHARDED_PUBLISH:
+        return 'p';
+    default:
+        return 0;
+    }
+}
+
 static const char *moves(const tutti_sharded_row_t *row, char *text)
 {
     size_t used = 0;
     text[0] = 0;
     for (int i = 0; i < row->count; i++) {
         const tutti_sharded_action_t *action = &row->actions[i];
-        const char mark = action->kind == TUTTI_SHARDED_GATHER    ? (action->is_early ? '+' : 'g')
-                          : action->kind == TUTTI_SHARDED_RELEASE ? 'r'
-                          : action->kind == TUTTI_SHARDED_SCATTER ? 's'
-                          : action->kind == TUTTI_SHARDED_PUBLISH ? 'p'
-                                                                  : 0;
+        const char mark = mark_of(action);
         if (mark != 0) {
             used += (size_t)snprintf(text + used, TEXT_BYTES - used, "%s%c%d", used > 0 ? " " : "",
                                      mark, action->index);
@@ -89,6 +104,62 @@ static void what_is_kept_is_gathered_once(void **state)
     o.shards = 4;
     o.keep_after_backward = true;
     expect_moves(&o, 0, "g0 +1 +2 +3 s0 s1 s2 s3 r0 r1 r2 r3 p0");
+}
+
+static void what_stays_near_is_gathered_near(void **state)
+{
+    (void)state;
+    tutti_sharded_options_t o = options_of(3, 4, 0);
+    o.reshard_ranks = 2;
+    expect_moves(&o, 3, "g0 +1 +2 k1 +3 k2 k3 *3 *2 r3 s0 *1 r2 s1 r1 s2 s3 r0 p0");
+    o.prefetch = -1;
+    expect_moves(&o, 0, "g0 g1 k1 g2 k2 g3 k3 n3 r3 s0 n2 r2 s1 n1 r1 s2 s3 r0 p0");
+    o.reshard_ranks = 4; /* all of them */
+    expect_moves(&o, 0, "g0 g1 r1 g2 r2 g3 r3 g3 r3 s0 g2 r2 s1 g1 r1 s2 s3 r0 p0");
+    o.reshard_ranks = 1;
+    expect_moves(&o, 0, "g0 g1 g2 g3 r3 s0 r2 s1 r1 s2 s3 r0 p0");
+    o.reshard_ranks = 2;
+    o.rows = 2; /* all of a row */
+    expect_moves(&o, 0, "g0 g1 r1 g2 r2 g3 r3 g3 r3 s0 g2 r2 s1 g1 r1 s2 s3 r0 p0");
+    o.rows = 1;
+    o.shards = 5; /* rank 3 has one more: the others keep what it gathers, until it does so anew */
+    expect_moves(&o, 0,
+                 "g0 g1 k1 g2 k2 g3 k3 n3 r3 s0 n2 r2 s1 n1 r1 s2 s3 r0 "
+                 "g0 k0 g1 k1 g2 k2 g3 k3 n3 k3 n2 k2 n1 k1 r0 r1 r2 r3 p0");
+}
+
+/* A unit that is called twice is near between its backwards; what is computed again stays near
+ * until its turn; what has no backward, and what a backward has left, goes with the whole. */
+static void what_stays_near_goes_with_its_last_backward(void **state)
+{
+    (void)state;
+    const tutti_sharded_action_t calls[] = {
+        {.kind = TUTTI_SHARDED_FORWARD, .index = 1},
+        {.kind = TUTTI_SHARDED_FORWARD_END, .index = 1},
+        {.kind = TUTTI_SHARDED_FORWARD, .index = 1},
+        {.kind = TUTTI_SHARDED_FORWARD_END, .index = 1},
+        {.kind = TUTTI_SHARDED_FORWARD, .index = 2},
+        {.kind = TUTTI_SHARDED_FORWARD_END, .index = 2},
+        {.kind = TUTTI_SHARDED_FORWARD, .index = 3},
+        {.kind = TUTTI_SHARDED_FORWARD_END, .index = 3},
+        {.kind = TUTTI_SHARDED_FORWARD, .index = 2},
+        {.kind = TUTTI_SHARDED_FORWARD_END, .index = 2, .is_again = true},
+        {.kind = TUTTI_SHARDED_FORWARD, .index = 3},
+        {.kind = TUTTI_SHARDED_FORWARD_END, .index = 3, .is_again = true},
+        {.kind = TUTTI_SHARDED_BACKWARD, .index = 3},
+        {.kind = TUTTI_SHARDED_BACKWARD_END, .index = 3},
+        {.kind = TUTTI_SHARDED_BACKWARD, .index = 1},
+        {.kind = TUTTI_SHARDED_BACKWARD_END, .index = 1},
+        {.kind = TUTTI_SHARDED_BACKWARD, .index = 1},
+        {.kind = TUTTI_SHARDED_BACKWARD_END, .index = 1},
+        {.kind = TUTTI_SHARDED_END},
+        {.kind = TUTTI_SHARDED_FORWARD, .index = 2},
+        {.kind = TUTTI_SHARDED_FORWARD_END, .index = 2, .is_last = true}};
+    tutti_sharded_options_t o = options_of(3, 4, -1);
+    o.reshard_ranks = 2;
+    o.calls = calls;
+    o.call_count = sizeof calls / sizeof calls[0];
+    expect_moves(&o, 0, "g1 k1 n1 k1 g2 k2 g3 k3 n2 n3 k2 r3 n1 k1 n1 r1 r2 g2 r2 s0 s1 s2 s3 p0");
 }
 
 static void small_parameters_stay(void **state)
@@ -170,6 +241,9 @@ static void wrong_options_are_named(void **state)
         {{.stage = 4, .unit_count = 1, .units = units}, "stage 4: want 0 to 3"},
         {{.ranks = 3, .rows = 2, .unit_count = 1, .units = units}, "2 rows of 3 ranks"},
         {{.ranks = 4097, .unit_count = 1, .units = units}, "on 4097 ranks"},
+        {{.ranks = 8, .rows = 2, .reshard_ranks = 3, .unit_count = 1, .units = units},
+         "3 of 4 ranks keep a unit: want a divisor of 4, or 0"},
+        {{.ranks = 2, .reshard_ranks = -1, .unit_count = 1, .units = units}, "-1 of 2 ranks keep"},
         {{.unit_count = 0, .units = units}, "0 units"},
         {{.unit_count = 1,
           .units = units,
@@ -250,6 +324,28 @@ static void gather_too_early(tutti_sharded_row_t *row)
     }
 }
 
+static void drop_keep(tutti_sharded_row_t *row)
+{
+    row->actions[find(row, TUTTI_SHARDED_KEEP, 1)].kind = TUTTI_SHARDED_RELEASE;
+}
+
+static void gather_from_all(tutti_sharded_row_t *row)
+{
+    row->actions[find(row, TUTTI_SHARDED_GATHER, 4)].is_near = false;
+}
+
+static void keep_for_ever(tutti_sharded_row_t *row)
+{
+    row->actions[find(row, TUTTI_SHARDED_RELEASE, 0)].kind = TUTTI_SHARDED_KEEP;
+}
+
+/* Twice; the row itself is right. */
+static void keep_nothing(tutti_sharded_row_t *row)
+{
+    drop_keep(row);
+    row->actions[find(row, TUTTI_SHARDED_GATHER, 5)].is_near = false;
+}
+
 static void swap_buckets(tutti_sharded_row_t *row)
 {
     swap(row, find(row, TUTTI_SHARDED_SCATTER, 0), find(row, TUTTI_SHARDED_SCATTER, 1));
@@ -295,6 +391,32 @@ static void a_check_finds_what_is_wrong(void **state)
         assert_int_equal(tutti_sharded_check(&plan), TUTTI_ERR_ARG);
         if (strstr(tutti_last_error(), cases[i].text) == NULL ||
             strstr(tutti_last_error(), "rank 1, action") == NULL) {
+            fail_msg("case %zu: \"%s\" instead of \"%s\"", i, tutti_last_error(), cases[i].text);
+        }
+        tutti_sharded_plan_release(&plan);
+        nothing_is_left();
+    }
+}
+
+static void a_check_finds_what_is_wrong_with_what_stays_near(void **state)
+{
+    (void)state;
+    static const struct {
+        void (*spoil)(tutti_sharded_row_t *row);
+        const char *text;
+    } cases[] = {
+        {drop_keep, "(gather b): nothing was kept of it"},
+        {gather_from_all, "(gather c): what was kept of it is not used"},
+        {keep_for_ever, "rank 1: unit 3 (c) does not go"},
+        {keep_nothing, "(gather b): rank 0 gathers another unit in this place"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        tutti_sharded_options_t o = options_of(3, 4, 0);
+        o.reshard_ranks = 2;
+        tutti_sharded_plan_t plan = plan_of(&o);
+        cases[i].spoil(&plan.rows[1]);
+        assert_int_equal(tutti_sharded_check(&plan), TUTTI_ERR_ARG);
+        if (strstr(tutti_last_error(), cases[i].text) == NULL) {
             fail_msg("case %zu: \"%s\" instead of \"%s\"", i, tutti_last_error(), cases[i].text);
         }
         tutti_sharded_plan_release(&plan);
@@ -359,6 +481,33 @@ static void what_is_early_hides_the_wire(void **state)
     /* b's bucket is on the wire before a's last gather */
     assert_float_equal(s.time, 4 * 1.5 + 12 + 2 * 1.5 + 3, 1e-9);
     assert_int_equal(s.peak_unit_bytes, 40);
+    tutti_sharded_simulation_release(&s);
+    nothing_is_left();
+}
+
+/* 80 bytes on 4 ranks, sets of 2: 60 sent to all, 40 to the set, at another rate. */
+static void what_stays_near_costs_what_it_says(void **state)
+{
+    (void)state;
+    const tutti_sharded_unit_t two[] = {{.name = ""},
+                                        {.name = "a", .bytes = 80, .forward = 2, .backward = 4},
+                                        {.name = "b", .bytes = 80, .forward = 2, .backward = 4}};
+    const tutti_sharded_costs_t rates = {
+        .bytes_per_second = 20, .latency = 0.5, .near_bytes_per_second = 80, .near_latency = 0.25};
+    tutti_sharded_options_t o = {
+        .stage = 3, .ranks = 4, .reshard_ranks = 2, .prefetch = -1, .units = two, .unit_count = 3};
+    tutti_sharded_simulation_t s = simulate(&o, &rates);
+    /* two gathers of 3.5, two forwards, two gathers of 0.75, which do not wait for the bucket that
+     * is under way, two backwards; the last bucket */
+    assert_float_equal(s.time, 2 * 3.5 + 4 + 2 * 0.75 + 8 + 3.5, 1e-9);
+    assert_float_equal(s.wire, 4 * 3.5, 1e-9);
+    assert_int_equal(s.sent_bytes, 4 * 60);
+    assert_int_equal(s.near_bytes, 2 * 40);
+    assert_int_equal(s.peak_unit_bytes, 80 + 2 * 40); /* b is whole, and both have a part */
+    tutti_sharded_simulation_release(&s);
+    o.is_shared = true; /* nothing is gathered */
+    s = simulate(&o, &rates);
+    assert_int_equal(s.near_bytes + (int64_t)s.peak_unit_bytes, 0);
     tutti_sharded_simulation_release(&s);
     nothing_is_left();
 }
@@ -487,12 +636,16 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(units_come_before_they_are_wanted),
         cmocka_unit_test(what_is_kept_is_gathered_once),
+        cmocka_unit_test(what_stays_near_is_gathered_near),
+        cmocka_unit_test(what_stays_near_goes_with_its_last_backward),
+        cmocka_unit_test(what_stays_near_costs_what_it_says),
         cmocka_unit_test(small_parameters_stay),
         cmocka_unit_test(ranks_with_fewer_shards_follow),
         cmocka_unit_test(below_stage_3_nothing_comes),
         cmocka_unit_test(calls_may_be_any),
         cmocka_unit_test(wrong_options_are_named),
         cmocka_unit_test(a_check_finds_what_is_wrong),
+        cmocka_unit_test(a_check_finds_what_is_wrong_with_what_stays_near),
         cmocka_unit_test(who_waits_for_ever_is_named),
         cmocka_unit_test(what_is_early_hides_the_wire),
         cmocka_unit_test(stages_send_what_the_guide_says),

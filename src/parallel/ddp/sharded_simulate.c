@@ -4,7 +4,8 @@
  *     wire            |──── gather 2 ────|── gather 3 ──|
  *
  * A collective begins when all its ranks have come to it and their wires are free, and takes the
- * latency and the time of what a rank sends, N (ranks − 1) / ranks bytes.
+ * latency and the time of what a rank sends, N (ranks − 1) / ranks bytes. Gathers of what stays
+ * near have a set's ranks, a wire of their own, and its costs.
  *
  * As in the reducer (reducer_memory.c) who fills one bucket more than may be under way waits for
  * the oldest, but not for ever: ranks with fewer shards would wait for those that wait for them.
@@ -24,19 +25,20 @@ typedef struct {
 } transfer_t;
 
 typedef struct {
-    double clock, compute, wire, wire_free;
-    int at, gathers, scatters; /* the next action; collectives that it has come to */
-    bool is_posted;            /* the action's */
-    bool is_impatient;         /* waits for no bucket any more */
-    bool is_held_back;         /* what it waits for is a bucket */
-    bool has_stepped;          /* what comes is kept */
-    bool has_shard;            /* it has gradients, else buckets leave without memory here */
-    bool wants_start;          /* what it waits for is that all have come */
+    double clock, compute, wire, wire_free, near_free;
+    int at, gathers, nears, scatters; /* the next action; collectives that it has come to */
+    bool is_posted;                   /* the action's */
+    bool is_impatient;                /* waits for no bucket any more */
+    bool is_held_back;                /* what it waits for is a bucket */
+    bool has_stepped;                 /* what comes is kept */
+    bool has_shard;                   /* it has gradients, else buckets leave without memory here */
+    bool wants_start;                 /* what it waits for is that all have come */
     const transfer_t *waits;
     transfer_t **coming; /* [units] gathers */
+    bool *is_near;       /* [units] a part of it stays */
     bool *is_wanted;     /* [buckets] a gradient has come */
     size_t unit_bytes, peak_unit_bytes, peak_gradient_bytes;
-    double sent_bytes;
+    double sent_bytes, near_bytes;
 } rank_t;
 
 typedef struct {
@@ -44,7 +46,9 @@ typedef struct {
     const tutti_sharded_options_t *o;
     tutti_sharded_costs_t costs;
     int size, gather_count;         /* ranks of a row; gathers of each */
+    int set;                        /* ranks that keep a unit together */
     transfer_t *gathers, *scatters; /* [rows × gather_count], [buckets] */
+    transfer_t *nears;              /* [sets × gather_count] */
     transfer_t publish;
     rank_t *ranks;
     int *heap; /* [ranks] that can go on, the one with the least clock on top */
@@ -107,6 +111,7 @@ typedef struct {
     transfer_t *transfer;
     int first, count;
     double bytes;
+    bool is_near;
 } post_t;
 
 static void wake(walk_t *w, int index, const transfer_t *transfer)
@@ -120,23 +125,30 @@ static void wake(walk_t *w, int index, const transfer_t *transfer)
     }
 }
 
+/* When the wire of a collective is free. */
+static double *free_of(rank_t *rank, const post_t *post)
+{
+    return post->is_near ? &rank->near_free : &rank->wire_free;
+}
+
 static void carry(walk_t *w, const post_t *post)
 {
     transfer_t *t = post->transfer;
     const double sent = post->bytes * (post->count - 1) / post->count,
-                 rate = w->costs.bytes_per_second,
-                 seconds = post->count > 1 ? w->costs.latency + (rate > 0 ? sent / rate : 0) : 0;
+                 rate = post->is_near ? w->costs.near_bytes_per_second : w->costs.bytes_per_second,
+                 latency = post->is_near ? w->costs.near_latency : w->costs.latency,
+                 seconds = post->count > 1 ? latency + (rate > 0 ? sent / rate : 0) : 0;
     t->begin = t->ready;
     for (int i = 0; i < post->count; i++) {
-        t->begin = fmax(t->begin, w->ranks[post->first + i].wire_free);
+        t->begin = fmax(t->begin, *free_of(&w->ranks[post->first + i], post));
     }
     t->end = t->begin + seconds;
     t->is_done = true;
     for (int i = 0; i < post->count; i++) {
         rank_t *rank = &w->ranks[post->first + i];
-        rank->wire_free = t->end;
-        rank->wire += seconds;
-        rank->sent_bytes += sent;
+        *free_of(rank, post) = t->end;
+        rank->wire += post->is_near ? 0 : seconds;
+        *(post->is_near ? &rank->near_bytes : &rank->sent_bytes) += sent;
         wake(w, post->first + i, t);
     }
 }
@@ -183,6 +195,32 @@ static size_t bytes_of(const walk_t *w, const rank_t *rank, int unit)
     return rank->has_stepped && u->kept_bytes > 0 ? u->kept_bytes : u->bytes;
 }
 
+/* Of what stays near. */
+static size_t part_of(const walk_t *w, int unit)
+{
+    return is_gathered(w, unit) ? w->o->units[unit].bytes / (size_t)w->set : 0;
+}
+
+static void take_memory(rank_t *rank, size_t bytes)
+{
+    rank->unit_bytes += bytes;
+    rank->peak_unit_bytes = tt_max_size(rank->peak_unit_bytes, rank->unit_bytes);
+}
+
+/* The next gather of a rank's row or set. */
+static post_t next_gather(walk_t *w, int index, int unit)
+{
+    rank_t *rank = &w->ranks[index];
+    const bool is_near = rank->is_near[unit];
+    const int count = is_near ? w->set : w->size, group = index / count;
+    transfer_t *all = (is_near ? w->nears : w->gathers) + (size_t)group * (size_t)w->gather_count;
+    return (post_t){.transfer = &all[is_near ? rank->nears++ : rank->gathers++],
+                    .first = group * count,
+                    .count = count,
+                    .bytes = (double)bytes_of(w, rank, unit),
+                    .is_near = is_near};
+}
+
 static bool gather(walk_t *w, int index, int unit)
 {
     rank_t *rank = &w->ranks[index];
@@ -190,14 +228,12 @@ static bool gather(walk_t *w, int index, int unit)
         return true;
     }
     if (!rank->is_posted) {
-        const int row = index / w->size;
-        transfer_t *t =
-            &w->gathers[(size_t)row * (size_t)w->gather_count + (size_t)rank->gathers++];
+        const post_t post = next_gather(w, index, unit);
+        const transfer_t *t = post.transfer;
         rank->is_posted = true;
-        rank->coming[unit] = t;
-        rank->unit_bytes += memory_of(w, rank, unit);
-        rank->peak_unit_bytes = tt_max_size(rank->peak_unit_bytes, rank->unit_bytes);
-        come(w, index, &(post_t){t, row * w->size, w->size, (double)bytes_of(w, rank, unit)});
+        rank->coming[unit] = post.transfer;
+        take_memory(rank, memory_of(w, rank, unit));
+        come(w, index, &post);
         if (w->announces) {
             rank->clock = t->is_done ? fmax(rank->clock, t->ready + w->costs.latency) : rank->clock;
             rank->waits = t->is_done ? NULL : t;
@@ -208,14 +244,28 @@ static bool gather(walk_t *w, int index, int unit)
     return rank->waits == NULL;
 }
 
-/* What is coming ends first. */
-static bool release(const walk_t *w, rank_t *rank, int unit)
+/* It has come, as a whole: the part is no longer wanted. */
+static bool arrive(const walk_t *w, rank_t *rank, int unit)
 {
     if (!is_over(rank, rank->coming[unit])) {
         return false;
     }
+    rank->unit_bytes -= rank->is_near[unit] ? part_of(w, unit) : 0;
+    rank->is_near[unit] = false;
+    return true;
+}
+
+/* What is coming ends first. Of what is not there a part may be. */
+static bool release(const walk_t *w, rank_t *rank, int unit, bool is_kept)
+{
+    const bool is_there = rank->coming[unit] != NULL;
+    if (!arrive(w, rank, unit)) {
+        return false;
+    }
     rank->coming[unit] = NULL;
-    rank->unit_bytes -= memory_of(w, rank, unit);
+    take_memory(rank, is_kept ? part_of(w, unit) : 0);
+    rank->unit_bytes -= is_there ? memory_of(w, rank, unit) : 0;
+    rank->is_near[unit] = is_kept;
     return true;
 }
 
@@ -290,7 +340,9 @@ static bool scatter(walk_t *w, int index, int bucket)
     }
     rank->scatters++;
     come(w, index,
-         &(post_t){&w->scatters[bucket], 0, w->o->ranks, w->o->stage == 0 ? 2 * bytes : bytes});
+         &(post_t){.transfer = &w->scatters[bucket],
+                   .count = w->o->ranks,
+                   .bytes = w->o->stage == 0 ? 2 * bytes : bytes});
     return true;
 }
 
@@ -323,7 +375,7 @@ static bool publish(walk_t *w, int index)
     rank->has_stepped = true;
     if (bytes > 0 && !rank->is_posted) {
         rank->is_posted = true;
-        come(w, index, &(post_t){&w->publish, 0, w->o->ranks, bytes});
+        come(w, index, &(post_t){.transfer = &w->publish, .count = w->o->ranks, .bytes = bytes});
     }
     return bytes <= 0 || is_over(rank, &w->publish);
 }
@@ -352,14 +404,15 @@ static bool act(walk_t *w, int index)
     case TUTTI_SHARDED_GATHER:
         return gather(w, index, action->index);
     case TUTTI_SHARDED_RELEASE:
-        return release(w, rank, action->index);
+    case TUTTI_SHARDED_KEEP:
+        return release(w, rank, action->index, action->kind == TUTTI_SHARDED_KEEP);
     case TUTTI_SHARDED_FORWARD:
     case TUTTI_SHARDED_UNSHARD:
-        return is_over(rank, rank->coming[action->index]);
+        return arrive(w, rank, action->index);
     case TUTTI_SHARDED_FORWARD_END:
         return compute(rank, unit->forward, span);
     case TUTTI_SHARDED_BACKWARD:
-        return is_over(rank, rank->coming[action->index]) && want_all_of(w, rank, action->index) &&
+        return arrive(w, rank, action->index) && want_all_of(w, rank, action->index) &&
                compute(rank, unit->backward, span);
     case TUTTI_SHARDED_SCATTER:
         return scatter(w, index, action->index);
@@ -453,15 +506,18 @@ static int count_of(const tutti_sharded_row_t *row, tutti_sharded_kind_t kind)
 static void mark_collectives(const walk_t *w, int index)
 {
     const tutti_sharded_row_t *row = &w->plan->rows[index];
-    const transfer_t *gathers = w->gathers + (size_t)(index / w->size) * (size_t)w->gather_count;
+    const size_t count = (size_t)w->gather_count;
+    const transfer_t *gathers = w->gathers + (size_t)(index / w->size) * count,
+                     *nears = w->nears + (size_t)(index / w->set) * count;
     for (int i = 0; i < row->count; i++) {
         const tutti_sharded_kind_t kind = row->actions[i].kind;
         const int of = row->actions[i].index;
         const bool is_gather = kind == TUTTI_SHARDED_GATHER && is_gathered(w, of);
-        const transfer_t *t = is_gather                       ? gathers++
-                              : kind == TUTTI_SHARDED_SCATTER ? &w->scatters[of]
-                              : kind == TUTTI_SHARDED_PUBLISH ? &w->publish
-                                                              : NULL;
+        const transfer_t *t = is_gather && row->actions[i].is_near ? nears++
+                              : is_gather                          ? gathers++
+                              : kind == TUTTI_SHARDED_SCATTER      ? &w->scatters[of]
+                              : kind == TUTTI_SHARDED_PUBLISH      ? &w->publish
+                                                                   : NULL;
         if (t != NULL) {
             w->spans[index][i] = (tutti_sharded_span_t){t->begin, t->end};
         }
@@ -470,7 +526,7 @@ static void mark_collectives(const walk_t *w, int index)
 
 static void sum_up(const walk_t *w, tutti_sharded_simulation_t *out)
 {
-    double sent = 0;
+    double sent = 0, near = 0;
     out->ranks = w->o->ranks;
     out->spans = w->spans;
     for (int r = 0; r < w->o->ranks; r++) {
@@ -482,9 +538,11 @@ static void sum_up(const walk_t *w, tutti_sharded_simulation_t *out)
         out->peak_unit_bytes = tt_max_size(out->peak_unit_bytes, rank->peak_unit_bytes);
         out->peak_gradient_bytes = tt_max_size(out->peak_gradient_bytes, rank->peak_gradient_bytes);
         sent += rank->sent_bytes;
+        near += rank->near_bytes;
     }
     out->exposed = out->time - out->compute;
     out->sent_bytes = (int64_t)llround(sent / w->o->ranks);
+    out->near_bytes = (int64_t)llround(near / w->o->ranks);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -510,10 +568,13 @@ static tutti_status_t open_spans(walk_t *w)
 static tutti_status_t open_walk(walk_t *w)
 {
     const size_t ranks = (size_t)w->o->ranks, units = (size_t)w->o->unit_count,
-                 buckets = (size_t)w->o->bucket_count, rows = ranks / (size_t)w->size;
+                 buckets = (size_t)w->o->bucket_count, rows = ranks / (size_t)w->size,
+                 sets = ranks / (size_t)w->set;
     TT_TRY(open_spans(w));
     w->gathers = tt_alloc_array(rows * (size_t)w->gather_count + 1, sizeof *w->gathers, "sharded");
     TT_TRY_ALLOC(w->gathers);
+    w->nears = tt_alloc_array(sets * (size_t)w->gather_count + 1, sizeof *w->nears, "sharded");
+    TT_TRY_ALLOC(w->nears);
     w->scatters = tt_alloc_array(buckets + 1, sizeof *w->scatters, "sharded");
     TT_TRY_ALLOC(w->scatters);
     w->heap = tt_alloc_array(ranks, sizeof *w->heap, "sharded");
@@ -523,6 +584,8 @@ static tutti_status_t open_walk(walk_t *w)
     for (size_t r = 0; r < ranks; r++) {
         w->ranks[r].coming = tt_alloc_array(units, sizeof(transfer_t *), "sharded");
         TT_TRY_ALLOC(w->ranks[r].coming);
+        w->ranks[r].is_near = tt_alloc_array(units, sizeof(bool), "sharded");
+        TT_TRY_ALLOC(w->ranks[r].is_near);
         w->ranks[r].is_wanted = tt_alloc_array(buckets + 1, sizeof(bool), "sharded");
         TT_TRY_ALLOC(w->ranks[r].is_wanted);
     }
@@ -533,17 +596,20 @@ static void close_walk(walk_t *w)
 {
     for (int r = 0; w->ranks != NULL && r < w->o->ranks; r++) {
         tt_free(w->ranks[r].coming);
+        tt_free(w->ranks[r].is_near);
         tt_free(w->ranks[r].is_wanted);
     }
     tt_free(w->ranks);
     tt_free(w->heap);
     tt_free(w->scatters);
+    tt_free(w->nears);
     tt_free(w->gathers);
 }
 
 static tutti_status_t check_costs(const tutti_sharded_costs_t *costs)
 {
-    const double all[] = {costs->bytes_per_second, costs->latency, costs->step};
+    const double all[] = {costs->bytes_per_second, costs->latency, costs->near_bytes_per_second,
+                          costs->near_latency, costs->step};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         if (!isfinite(all[i]) || all[i] < 0) {
             return TT_FAIL(TUTTI_ERR_ARG, "sharded_simulate: a cost of %g: want 0 or more", all[i]);
@@ -560,6 +626,7 @@ tutti_status_t tutti_sharded_simulate(const tutti_sharded_plan_t *plan,
     TT_WANT("sharded_simulate", out);
     const tutti_sharded_options_t *o = &plan->options;
     walk_t w = {.plan = plan, .o = o, .size = o->ranks / o->rows};
+    w.set = tt_sharded_keeps_near(o) ? o->reshard_ranks : w.size;
     w.costs = costs != NULL ? *costs : w.costs;
     w.announces = w.size > 1 && o->stage == 3 && !o->is_shared && o->shards % o->ranks != 0;
     TT_TRY(check_costs(&w.costs));

@@ -294,7 +294,7 @@ static void what_is_held_outlives_source_and_group(void **state)
 static void choose(tt_member_t *m)
 {
     const tt_unit_source_ops_t *ops = NULL;
-    TT_EXPECT(m, tt_unit_source_choose(m->group, &ops) == TUTTI_OK);
+    TT_EXPECT(m, tt_unit_source_choose(m->group, 0, &ops) == TUTTI_OK);
     TT_EXPECT(m, ops == *(const tt_unit_source_ops_t *const *)m->user);
 }
 
@@ -317,7 +317,7 @@ static void ranks_of_a_host_share_unless_told_not_to(void **state)
 static void choose_on_hosts(tt_member_t *m)
 {
     const tt_unit_source_ops_t *ops = NULL;
-    TT_EXPECT(m, tt_unit_source_choose(m->group, &ops) == TUTTI_OK);
+    TT_EXPECT(m, tt_unit_source_choose(m->group, 0, &ops) == TUTTI_OK);
     TT_EXPECT(m, ops == m->user);
 }
 

@@ -1,5 +1,5 @@
 /* DDP at stage 3 on several hosts with several ranks each: the bits of one rank, units that come to
- * a host once, and failures that all hear of. Hosts are made up (peers_team_test.h). */
+ * a host once, and failures that all hear of. Hosts are made up (on_hosts_testing.h). */
 #include <stdlib.h>
 
 #include <tutti/autograd.h>
@@ -10,15 +10,12 @@
 #include <tutti/sharded.h>
 #include <tutti/sharded_plan.h>
 
-#include "comm/group/group_impl.h"
-#include "comm/group/group_team.h"
-#include "comm/wire/peers_team_test.h"
 #include "core/base/alloc.h"
+#include "parallel/ddp/on_hosts_testing.h"
 
-enum { LAYERS = 2, SIDE = 256, STEPS = 2, RANKS_MAX = 4, TIMEOUT_MS = 60000 };
+enum { LAYERS = 2, SIDE = 256, STEPS = 2, RANKS_MAX = 4 };
 
 typedef struct {
-    tutti_store_t *store;
     tutti_ddp_options_t options;
     const char *source;
     char digests[RANKS_MAX][TUTTI_DIGEST_BYTES];
@@ -168,50 +165,13 @@ static void create(tt_member_t *m)
     close_training(&t);
 }
 
-static void run_member(tt_peer_t *self, void (*body)(tt_member_t *m))
-{
-    job_t *job = self->team->user;
-    const tt_group_options_t options = {.name = "world",
-                                        .rank = self->rank,
-                                        .size = self->size,
-                                        .store = job->store,
-                                        .timeout_ms = TIMEOUT_MS,
-                                        .peers = self->peers};
-    tt_member_t m = {.rank = self->rank, .size = self->size, .user = job};
-    TT_EXPECT_PEER(self, tt_group_create(&options, &m.group) == TUTTI_OK);
-    if (m.group != NULL) {
-        body(&m);
-        tutti_group_release(m.group);
-    }
-    if (m.failure[0] != 0) {
-        snprintf(self->failure, sizeof self->failure, "%.800s", m.failure);
-    }
-}
-
-static void run_rank(tt_peer_t *self)
-{
-    const job_t *job = self->team->user;
-    run_member(self, job->is_lacking ? create : job->has_failing ? fail_in_a_step : train);
-}
-
 static void run(const char *shape, job_t *job)
 {
-    char names[RANKS_MAX][2] = {{0}};
-    tt_peers_team_t team = {.size = (int)strlen(shape), .body = run_rank, .user = job};
-    for (int rank = 0; rank < team.size; rank++) {
-        names[rank][0] = shape[rank];
-        team.hosts[rank] = names[rank];
-    }
-    assert_int_equal(tutti_store_hash_create(&job->store), TUTTI_OK);
-    tt_log_set_sink(tt_team_ignore_log, NULL);
-    tt_run_peers(&team);
-    tt_log_set_sink(NULL, NULL);
-    tutti_store_release(job->store);
-    char report[1024];
-    if (tt_alloc_stats().blocks != 0) {
-        (void)tt_alloc_report(report, sizeof report);
-        fail_msg("left behind:\n%s", report);
-    }
+    tt_on_hosts_quietly(shape,
+                        job->is_lacking    ? create
+                        : job->has_failing ? fail_in_a_step
+                                           : train,
+                        job);
 }
 
 static const tutti_ddp_units_t BY_LAYER = {.kind = "linear"};

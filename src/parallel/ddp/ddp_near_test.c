@@ -105,10 +105,10 @@ static tutti_tensor_t *forward(tutti_scope_t *s, const tt_layers_job_t *job)
     return tutti_mean(s, tutti_square(s, tutti_forward(s, job->net, x)));
 }
 
-static void evaluate(tt_member_t *m, const tt_layers_job_t *job)
+static void call(tt_member_t *m, const tt_layers_job_t *job, bool learns)
 {
     tutti_scope_t *s;
-    const bool was = tutti_context_set_grad_enabled(job->ctx, false);
+    const bool was = tutti_context_set_grad_enabled(job->ctx, learns);
     TT_EXPECT(m, tutti_scope_open(job->ctx, &s) == TUTTI_OK);
     (void)forward(s, job);
     TT_EXPECT(m, tutti_scope_close(s) == TUTTI_OK);
@@ -124,10 +124,10 @@ static void look_in_between(tt_member_t *m)
     tt_layers_job_t job;
     tutti_scope_t *s;
     tt_layers_open(m, &options, LAYER, &job);
-    evaluate(m, &job);
+    call(m, &job, true);
     TT_EXPECT(m, count_in(job.ddp, TT_UNIT_NEAR) == 0); /* outside of a step */
     TT_EXPECT(m, tutti_ddp_next_shard(job.ddp, job.ctx));
-    evaluate(m, &job);
+    call(m, &job, false);
     TT_EXPECT(m, count_in(job.ddp, TT_UNIT_NEAR) == 0); /* nobody waits for it */
     TT_EXPECT(m, tutti_scope_open(job.ctx, &s) == TUTTI_OK);
     tutti_tensor_t *loss = forward(s, &job);
@@ -137,7 +137,7 @@ static void look_in_between(tt_member_t *m)
     TT_EXPECT(m, tutti_ddp_memory(job.ddp, NULL).near_bytes == WEIGHT / 2);
     TT_EXPECT(m, count_in(job.ddp, TT_UNIT_THERE) == 1 + (job.ddp->units.units[0].states[0] != 0));
     TT_EXPECT(m, tutti_ddp_reshard(job.ddp, "1") == TUTTI_OK);
-    evaluate(m, &job);
+    call(m, &job, false);
     TT_EXPECT(m, count_in(job.ddp, TT_UNIT_NEAR) == LAYERS);
     TT_EXPECT(m, tutti_ddp_memory(job.ddp, NULL).near_bytes == (1 + LAYERS) * WEIGHT / 2);
     (void)tutti_backward(s, loss);

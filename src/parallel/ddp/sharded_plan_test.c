@@ -1,86 +1,5 @@
 /* Plans of steps of sharded training: what they hold, what a check finds, how they run in time. */
-#include <stdio.h>
-#include <string.h>
-
-#include <tutti/sharded_plan.h>
-
-#include "core/base/alloc.h"
-#include "core/base/testing.h"
-
-enum { TEXT_BYTES = 4096 };
-
-/* A root and three units, of 80 and 40 bytes. */
-static const tutti_sharded_unit_t units[] = {{.name = "", .bytes = 80},
-                                             {.name = "a", .bytes = 40},
-                                             {.name = "b", .bytes = 40},
-                                             {.name = "c", .bytes = 40}};
-
-static tutti_sharded_options_t options_of(int stage, int ranks, int prefetch)
-{
-    return (tutti_sharded_options_t){
-        .stage = stage, .ranks = ranks, .prefetch = prefetch, .units = units, .unit_count = 4};
-}
-
-static tutti_sharded_plan_t plan_of(const tutti_sharded_options_t *options)
-{
-    tutti_sharded_plan_t plan;
-    assert_int_equal(tutti_sharded_plan(options, &plan), TUTTI_OK);
-    return plan;
-}
-
-static void nothing_is_left(void)
-{
-    assert_int_equal(tt_alloc_stats().blocks, 0);
-}
-
-/* ---- rows ------------------------------------------------------------------------------------ */
-
-/* Gathers (+ early ones, n and * of what is near), releases, what is kept, and buckets alone: "g0
- * +1 g2 r1 k2 n2 s0". */
-static char mark_of(const tutti_sharded_action_t *action)
-{
-    switch (action->kind) {
-    case TUTTI_SHARDED_GATHER:
-        return "g+n*"[action->is_early + 2 * action->is_near];
-    case TUTTI_SHARDED_RELEASE:
-        return 'r';
-    case TUTTI_SHARDED_KEEP:
-        return 'k';
-    case TUTTI_SHARDED_SCATTER:
-        return 's';
-    case TUTTI_SHARDED_PUBLISH:
-        return 'p';
-    default:
-        return 0;
-    }
-}
-
-static const char *moves(const tutti_sharded_row_t *row, char *text)
-{
-    size_t used = 0;
-    text[0] = 0;
-    for (int i = 0; i < row->count; i++) {
-        const tutti_sharded_action_t *action = &row->actions[i];
-        const char mark = mark_of(action);
-        if (mark != 0) {
-            used += (size_t)snprintf(text + used, TEXT_BYTES - used, "%s%c%d", used > 0 ? " " : "",
-                                     mark, action->index);
-        }
-    }
-    return text;
-}
-
-static void expect_moves(const tutti_sharded_options_t *options, int rank, const char *want)
-{
-    char text[TEXT_BYTES];
-    tutti_sharded_plan_t plan = plan_of(options);
-    assert_string_equal(moves(&plan.rows[rank], text), want);
-    if (tutti_sharded_check(&plan) < 0) {
-        fail_msg("%s", tutti_last_error());
-    }
-    tutti_sharded_plan_release(&plan);
-    nothing_is_left();
-}
+#include "parallel/ddp/sharded_plan_testing.h"
 
 static void units_come_before_they_are_wanted(void **state)
 {
@@ -104,62 +23,6 @@ static void what_is_kept_is_gathered_once(void **state)
     o.shards = 4;
     o.keep_after_backward = true;
     expect_moves(&o, 0, "g0 +1 +2 +3 s0 s1 s2 s3 r0 r1 r2 r3 p0");
-}
-
-static void what_stays_near_is_gathered_near(void **state)
-{
-    (void)state;
-    tutti_sharded_options_t o = options_of(3, 4, 0);
-    o.reshard_ranks = 2;
-    expect_moves(&o, 3, "g0 +1 +2 k1 +3 k2 k3 *3 *2 r3 s0 *1 r2 s1 r1 s2 s3 r0 p0");
-    o.prefetch = -1;
-    expect_moves(&o, 0, "g0 g1 k1 g2 k2 g3 k3 n3 r3 s0 n2 r2 s1 n1 r1 s2 s3 r0 p0");
-    o.reshard_ranks = 4; /* all of them */
-    expect_moves(&o, 0, "g0 g1 r1 g2 r2 g3 r3 g3 r3 s0 g2 r2 s1 g1 r1 s2 s3 r0 p0");
-    o.reshard_ranks = 1;
-    expect_moves(&o, 0, "g0 g1 g2 g3 r3 s0 r2 s1 r1 s2 s3 r0 p0");
-    o.reshard_ranks = 2;
-    o.rows = 2; /* all of a row */
-    expect_moves(&o, 0, "g0 g1 r1 g2 r2 g3 r3 g3 r3 s0 g2 r2 s1 g1 r1 s2 s3 r0 p0");
-    o.rows = 1;
-    o.shards = 5; /* rank 3 has one more: the others keep what it gathers, until it does so anew */
-    expect_moves(&o, 0,
-                 "g0 g1 k1 g2 k2 g3 k3 n3 r3 s0 n2 r2 s1 n1 r1 s2 s3 r0 "
-                 "g0 k0 g1 k1 g2 k2 g3 k3 n3 k3 n2 k2 n1 k1 r0 r1 r2 r3 p0");
-}
-
-/* A unit that is called twice is near between its backwards; what is computed again stays near
- * until its turn; what has no backward, and what a backward has left, goes with the whole. */
-static void what_stays_near_goes_with_its_last_backward(void **state)
-{
-    (void)state;
-    const tutti_sharded_action_t calls[] = {
-        {.kind = TUTTI_SHARDED_FORWARD, .index = 1},
-        {.kind = TUTTI_SHARDED_FORWARD_END, .index = 1},
-        {.kind = TUTTI_SHARDED_FORWARD, .index = 1},
-        {.kind = TUTTI_SHARDED_FORWARD_END, .index = 1},
-        {.kind = TUTTI_SHARDED_FORWARD, .index = 2},
-        {.kind = TUTTI_SHARDED_FORWARD_END, .index = 2},
-        {.kind = TUTTI_SHARDED_FORWARD, .index = 3},
-        {.kind = TUTTI_SHARDED_FORWARD_END, .index = 3},
-        {.kind = TUTTI_SHARDED_FORWARD, .index = 2},
-        {.kind = TUTTI_SHARDED_FORWARD_END, .index = 2, .is_again = true},
-        {.kind = TUTTI_SHARDED_FORWARD, .index = 3},
-        {.kind = TUTTI_SHARDED_FORWARD_END, .index = 3, .is_again = true},
-        {.kind = TUTTI_SHARDED_BACKWARD, .index = 3},
-        {.kind = TUTTI_SHARDED_BACKWARD_END, .index = 3},
-        {.kind = TUTTI_SHARDED_BACKWARD, .index = 1},
-        {.kind = TUTTI_SHARDED_BACKWARD_END, .index = 1},
-        {.kind = TUTTI_SHARDED_BACKWARD, .index = 1},
-        {.kind = TUTTI_SHARDED_BACKWARD_END, .index = 1},
-        {.kind = TUTTI_SHARDED_END},
-        {.kind = TUTTI_SHARDED_FORWARD, .index = 2},
-        {.kind = TUTTI_SHARDED_FORWARD_END, .index = 2, .is_last = true}};
-    tutti_sharded_options_t o = options_of(3, 4, -1);
-    o.reshard_ranks = 2;
-    o.calls = calls;
-    o.call_count = sizeof calls / sizeof calls[0];
-    expect_moves(&o, 0, "g1 k1 n1 k1 g2 k2 g3 k3 n2 n3 k2 r3 n1 k1 n1 r1 r2 g2 r2 s0 s1 s2 s3 p0");
 }
 
 static void small_parameters_stay(void **state)
@@ -275,17 +138,6 @@ static void wrong_options_are_named(void **state)
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
-static int find(const tutti_sharded_row_t *row, tutti_sharded_kind_t kind, int nth)
-{
-    for (int i = 0; i < row->count; i++) {
-        if (row->actions[i].kind == kind && nth-- == 0) {
-            return i;
-        }
-    }
-    fail_msg("no such action");
-    return -1;
-}
-
 static void drop(tutti_sharded_row_t *row, int at)
 {
     memmove(&row->actions[at], &row->actions[at + 1],
@@ -322,28 +174,6 @@ static void gather_too_early(tutti_sharded_row_t *row)
     for (int i = at; i > find(row, TUTTI_SHARDED_GATHER, 1); i--) {
         swap(row, i, i - 1);
     }
-}
-
-static void drop_keep(tutti_sharded_row_t *row)
-{
-    row->actions[find(row, TUTTI_SHARDED_KEEP, 1)].kind = TUTTI_SHARDED_RELEASE;
-}
-
-static void gather_from_all(tutti_sharded_row_t *row)
-{
-    row->actions[find(row, TUTTI_SHARDED_GATHER, 4)].is_near = false;
-}
-
-static void keep_for_ever(tutti_sharded_row_t *row)
-{
-    row->actions[find(row, TUTTI_SHARDED_RELEASE, 0)].kind = TUTTI_SHARDED_KEEP;
-}
-
-/* Twice; the row itself is right. */
-static void keep_nothing(tutti_sharded_row_t *row)
-{
-    drop_keep(row);
-    row->actions[find(row, TUTTI_SHARDED_GATHER, 5)].is_near = false;
 }
 
 static void swap_buckets(tutti_sharded_row_t *row)
@@ -398,32 +228,6 @@ static void a_check_finds_what_is_wrong(void **state)
     }
 }
 
-static void a_check_finds_what_is_wrong_with_what_stays_near(void **state)
-{
-    (void)state;
-    static const struct {
-        void (*spoil)(tutti_sharded_row_t *row);
-        const char *text;
-    } cases[] = {
-        {drop_keep, "(gather b): nothing was kept of it"},
-        {gather_from_all, "(gather c): what was kept of it is not used"},
-        {keep_for_ever, "rank 1: unit 3 (c) does not go"},
-        {keep_nothing, "(gather b): rank 0 gathers another unit in this place"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        tutti_sharded_options_t o = options_of(3, 4, 0);
-        o.reshard_ranks = 2;
-        tutti_sharded_plan_t plan = plan_of(&o);
-        cases[i].spoil(&plan.rows[1]);
-        assert_int_equal(tutti_sharded_check(&plan), TUTTI_ERR_ARG);
-        if (strstr(tutti_last_error(), cases[i].text) == NULL) {
-            fail_msg("case %zu: \"%s\" instead of \"%s\"", i, tutti_last_error(), cases[i].text);
-        }
-        tutti_sharded_plan_release(&plan);
-        nothing_is_left();
-    }
-}
-
 static void who_waits_for_ever_is_named(void **state)
 {
     (void)state;
@@ -438,16 +242,6 @@ static void who_waits_for_ever_is_named(void **state)
 }
 
 /* ---- time ------------------------------------------------------------------------------------ */
-
-static tutti_sharded_simulation_t simulate(const tutti_sharded_options_t *options,
-                                           const tutti_sharded_costs_t *costs)
-{
-    tutti_sharded_plan_t plan = plan_of(options);
-    tutti_sharded_simulation_t simulation;
-    assert_int_equal(tutti_sharded_simulate(&plan, costs, &simulation), TUTTI_OK);
-    tutti_sharded_plan_release(&plan);
-    return simulation;
-}
 
 /* 40 bytes on 2 ranks at 20 bytes a second: 1 s and the latency of 0.5 s for a unit, which is used
  * for 2 s forward and 4 s backward. */
@@ -481,33 +275,6 @@ static void what_is_early_hides_the_wire(void **state)
     /* b's bucket is on the wire before a's last gather */
     assert_float_equal(s.time, 4 * 1.5 + 12 + 2 * 1.5 + 3, 1e-9);
     assert_int_equal(s.peak_unit_bytes, 40);
-    tutti_sharded_simulation_release(&s);
-    nothing_is_left();
-}
-
-/* 80 bytes on 4 ranks, sets of 2: 60 sent to all, 40 to the set, at another rate. */
-static void what_stays_near_costs_what_it_says(void **state)
-{
-    (void)state;
-    const tutti_sharded_unit_t two[] = {{.name = ""},
-                                        {.name = "a", .bytes = 80, .forward = 2, .backward = 4},
-                                        {.name = "b", .bytes = 80, .forward = 2, .backward = 4}};
-    const tutti_sharded_costs_t rates = {
-        .bytes_per_second = 20, .latency = 0.5, .near_bytes_per_second = 80, .near_latency = 0.25};
-    tutti_sharded_options_t o = {
-        .stage = 3, .ranks = 4, .reshard_ranks = 2, .prefetch = -1, .units = two, .unit_count = 3};
-    tutti_sharded_simulation_t s = simulate(&o, &rates);
-    /* two gathers of 3.5, two forwards, two gathers of 0.75, which do not wait for the bucket that
-     * is under way, two backwards; the last bucket */
-    assert_float_equal(s.time, 2 * 3.5 + 4 + 2 * 0.75 + 8 + 3.5, 1e-9);
-    assert_float_equal(s.wire, 4 * 3.5, 1e-9);
-    assert_int_equal(s.sent_bytes, 4 * 60);
-    assert_int_equal(s.near_bytes, 2 * 40);
-    assert_int_equal(s.peak_unit_bytes, 80 + 2 * 40); /* b is whole, and both have a part */
-    tutti_sharded_simulation_release(&s);
-    o.is_shared = true; /* nothing is gathered */
-    s = simulate(&o, &rates);
-    assert_int_equal(s.near_bytes + (int64_t)s.peak_unit_bytes, 0);
     tutti_sharded_simulation_release(&s);
     nothing_is_left();
 }
@@ -636,16 +403,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(units_come_before_they_are_wanted),
         cmocka_unit_test(what_is_kept_is_gathered_once),
-        cmocka_unit_test(what_stays_near_is_gathered_near),
-        cmocka_unit_test(what_stays_near_goes_with_its_last_backward),
-        cmocka_unit_test(what_stays_near_costs_what_it_says),
         cmocka_unit_test(small_parameters_stay),
         cmocka_unit_test(ranks_with_fewer_shards_follow),
         cmocka_unit_test(below_stage_3_nothing_comes),
         cmocka_unit_test(calls_may_be_any),
         cmocka_unit_test(wrong_options_are_named),
         cmocka_unit_test(a_check_finds_what_is_wrong),
-        cmocka_unit_test(a_check_finds_what_is_wrong_with_what_stays_near),
         cmocka_unit_test(who_waits_for_ever_is_named),
         cmocka_unit_test(what_is_early_hides_the_wire),
         cmocka_unit_test(stages_send_what_the_guide_says),

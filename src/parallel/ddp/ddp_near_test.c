@@ -169,6 +169,7 @@ static void forget_the_backward(tt_member_t *m)
     TT_EXPECT(m, count_in(job.ddp, TT_UNIT_NEAR) == LAYERS);
     (void)tutti_ddp_finish(job.ddp);
     TT_EXPECT(m, count_in(job.ddp, TT_UNIT_NEAR) == 0);
+    TT_EXPECT(m, tutti_ddp_memory(job.ddp, NULL).unit_bytes == 0);
     tt_layers_close(&job);
 }
 
@@ -199,7 +200,8 @@ static tutti_status_t step(const tt_layers_job_t *job)
     return tutti_ddp_finish(job->ddp);
 }
 
-/* A rank has no memory, at whatever place: nobody waits for it to the deadline. */
+/* A rank has no memory, at whatever place: nobody waits for it to the deadline. Where ddp knows of
+ * it, it has told the others before it goes. */
 static void lack_memory(tt_member_t *m)
 {
     const tutti_ddp_options_t options = near_options();
@@ -212,11 +214,18 @@ static void lack_memory(tt_member_t *m)
     }
     pthread_barrier_wait(&lack->start);
     lack->status[m->rank] = step(&job);
+    const bool has_told = job.ddp->step.status < 0; /* else an operation failed: who goes tells */
+    if (!has_told) {
+        tt_layers_close(&job);
+    }
     if (atomic_fetch_add(&lack->done, 1) == RANKS - 1) {
         lack->has_failed = tt_alloc_has_failed();
         tt_alloc_fail_at(0);
     }
-    tt_layers_close(&job);
+    pthread_barrier_wait(&lack->start);
+    if (has_told) {
+        tt_layers_close(&job);
+    }
 }
 
 static void all_ranks_hear_of_lack_of_memory(void **state)
@@ -224,7 +233,7 @@ static void all_ranks_hear_of_lack_of_memory(void **state)
     (void)state;
     lack_t lack = {.nth = 1, .has_failed = true};
     pthread_barrier_init(&lack.start, NULL, RANKS);
-    for (; lack.has_failed; lack.nth += 41) {
+    for (; lack.has_failed; lack.nth += 83) {
         lack.has_failed = false;
         lack.done = 0;
         run(lack_memory, &lack);
@@ -238,12 +247,50 @@ static void all_ranks_hear_of_lack_of_memory(void **state)
     assert_true(lack.nth > 400);
 }
 
+/* A rank has no memory for its part, and its program does nothing more: the others hear of it. */
+static void lack_a_part(tt_member_t *m)
+{
+    const tutti_ddp_options_t options = near_options();
+    pthread_barrier_t *barrier = m->user;
+    tt_layers_job_t job;
+    tutti_scope_t *s;
+    tt_layers_open(m, &options, LAYER, &job);
+    TT_EXPECT(m, tutti_ddp_next_shard(job.ddp, job.ctx));
+    TT_EXPECT(m, tutti_scope_open(job.ctx, &s) == TUTTI_OK);
+    tutti_tensor_t *loss = forward(s, &job);
+    TT_EXPECT(m, tutti_ddp_unshard(job.ddp, "1") == TUTTI_OK);
+    pthread_barrier_wait(barrier);
+    if (m->rank == 1) {
+        tt_alloc_fail_at(1);
+        TT_EXPECT(m, tutti_ddp_reshard(job.ddp, "1") == TUTTI_ERR_NOMEM);
+        tt_alloc_fail_at(0);
+    }
+    pthread_barrier_wait(barrier);
+    if (m->rank != 1) {
+        const tutti_status_t status = tutti_backward(s, loss);
+        TT_EXPECT(m, status < 0 && status != TUTTI_ERR_TIMEOUT);
+    }
+    (void)tutti_scope_close(s);
+    pthread_barrier_wait(barrier);
+    tt_layers_close(&job);
+}
+
+static void a_part_that_has_no_memory_ends_the_step_for_all(void **state)
+{
+    (void)state;
+    pthread_barrier_t barrier;
+    pthread_barrier_init(&barrier, NULL, RANKS);
+    run(lack_a_part, &barrier);
+    pthread_barrier_destroy(&barrier);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_cannot_be_is_refused_on_all_ranks),
         cmocka_unit_test(what_stays_near_is_there_for_all_who_ask),
         cmocka_unit_test(what_stays_near_goes_with_the_step),
+        cmocka_unit_test(a_part_that_has_no_memory_ends_the_step_for_all),
         cmocka_unit_test(all_ranks_hear_of_lack_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

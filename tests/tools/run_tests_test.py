@@ -100,6 +100,8 @@ class DrawTests(unittest.TestCase):
         # A build file in which ninja finds what is linked.
         with open(os.path.join(folder.place.name, "build.ninja"), "w", encoding="utf-8") as file:
             file.write("rule C_EXECUTABLE_LINKER__x\n command = true\n"
+                       "rule CMAKE_SYMLINK_LIBRARY\n command = true\n"
+                       "build lib/libtutti.so: CMAKE_SYMLINK_LIBRARY\n"
                        "build bin/gpt: C_EXECUTABLE_LINKER__x\n"
                        "build bench/speed: C_EXECUTABLE_LINKER__x\n"
                        "build tests/hang: C_EXECUTABLE_LINKER__x\n"
@@ -120,7 +122,7 @@ class DrawTests(unittest.TestCase):
         said, tests, targets = self.drawn(1, 5)
         self.assertIn("64 of 64", said)
         self.assertEqual(tests.count("test_"), 64)
-        self.assertEqual(targets, "bin/gpt\ntests/hang")
+        self.assertEqual(targets, "bin/gpt\nlib/libtutti.so\ntests/hang")
 
     def test_a_seed_repeats_its_draw_and_another_draws_others(self):
         first, again, other = self.drawn(4, 5), self.drawn(4, 5), self.drawn(4, 6)

@@ -409,5 +409,5 @@ int main(void)
         cmocka_unit_test(nobody_waits_for_who_goes),
         cmocka_unit_test(a_failed_allocation_reaches_all_hosts),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

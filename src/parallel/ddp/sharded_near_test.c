@@ -145,5 +145,5 @@ int main(void)
         cmocka_unit_test(a_check_finds_what_is_wrong_with_what_stays_near),
         cmocka_unit_test(what_stays_near_costs_what_it_says),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

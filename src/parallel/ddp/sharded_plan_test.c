@@ -418,5 +418,5 @@ int main(void)
         cmocka_unit_test(a_timeline_shows_computing_and_the_wire),
         cmocka_unit_test(what_fails_leaves_nothing),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

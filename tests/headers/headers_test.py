@@ -4,8 +4,8 @@ An example is the indented block behind "Example:" in a comment: the opening one
 section. Its paragraphs that
 begin with #include, typedef, struct, enum or static, or that are a function, stand at file scope;
 all others together are the body of a function that returns tutti_status_t. All public headers are
-included, and the names in GIVEN may be used without a declaration. Examples that put nothing at file
-scope are compiled as one program; where it is refused, each alone, to tell which.
+included, and the names in GIVEN may be used without a declaration. Examples that put nothing at
+file scope are compiled as one program; where it is refused, each alone, to tell which.
 """
 import os
 import re

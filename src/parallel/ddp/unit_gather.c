@@ -364,9 +364,7 @@ static tutti_status_t keep(tt_unit_source_t *source, int index, tt_unit_kind_t k
 
 static void give_up(tt_unit_source_t *source)
 {
-    if (source->near != NULL) {
-        tutti_group_abort(source->near);
-    }
+    (void)tt_group_give_up(source->near, TUTTI_ERR_ABORTED);
 }
 
 const tt_unit_source_ops_t tt_unit_gather = {.name = "gather",

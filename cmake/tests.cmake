@@ -120,6 +120,8 @@ set_property(TEST pipeline_async_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SH
 tutti_test(pipeline_versions_full pipeline_versions_test)
 tutti_test(pipeline_async_full pipeline_async_test)
 set_property(TEST pipeline_mesh_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=48")
+set_property(TEST pipeline_validate_mesh_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=48")
+tutti_test(pipeline_validate_mesh_full pipeline_validate_mesh_test)
 set_property(TEST pipeline_shards_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=32")
 tutti_test(pipeline_bits_full pipeline_bits_test)
 tutti_test(pipeline_shards_full pipeline_shards_test)

@@ -28,7 +28,7 @@ typedef struct {
     const char *offload_parameters;
     int64_t layers, width, heads, kv_heads, context, batch, shards, steps, threads, seed, sample;
     int64_t warmup, validate_every, every, keep, copies, accumulate, stage;
-    int64_t micro_batches, stages_per_rank, tp_shards;
+    int64_t micro_batches, stages_per_rank, tp_shards, reshard_ranks;
     int64_t device_mib, device_launch_ns, device_copy_mb; /* zeros: as the device has it */
     double seconds, lr, weight_decay, clip, dropout, ema;
     int dtype, schedule, on_nan, gelu, accumulation;
@@ -119,7 +119,7 @@ tutti_status_t gpt_shard(session_t *session, tutti_ddp_t *ddp, const gpt_source_
 
 typedef struct {
     tutti_pipeline_t *pipeline;     /* NULL: the model is none */
-    tutti_ddp_t *ddp;               /* NULL: stages step themselves, and nothing is averaged */
+    tutti_ddp_t *ddp;               /* NULL: there is one shard, and a pipeline steps itself */
     tutti_pipeline_shard_t *shards; /* of a pipeline's row, and what they have */
     struct row_batch *batches;
     double *row_losses;
@@ -143,6 +143,9 @@ int gpt_shards_of(const trainer_t *t);
 tutti_status_t gpt_step_shards(session_t *session, trainer_t *t, const gpt_source_t *source,
                                double *losses);
 
+/* With --post-validate, behind it: the same losses, and the norm of all gradients. */
+tutti_status_t gpt_take_verdict(trainer_t *t, double *losses, double *norm);
+
 /* ---- bad_numbers.c ------------------------------------------------------------------------- */
 
 /* Behind the backward of a step, on all ranks: whether the optimizer is to leave it out. Errors:
@@ -161,6 +164,9 @@ tutti_status_t gpt_open_pipeline(session_t *session, tutti_pipeline_t **out);
 
 /* The stages step inside a batch: --pipeline pipedream or 2bw. */
 bool gpt_steps_inside(const settings_t *settings);
+/* Whether a DDP averages gradients: not of stages that step inside a batch, nor of one shard that a
+ * pipeline steps itself. */
+bool gpt_averages(const settings_t *settings);
 
 /* --clip, or what it is where it is not given: 1, and 0 where stages step inside a batch, or time
  * is measured. */

@@ -65,23 +65,14 @@ static tutti_status_t share_loss(training_t *t)
     return TUTTI_OK;
 }
 
-/* The loss is told when the step is what it should be. */
-static tutti_status_t take_verdict(training_t *t, double *loss)
-{
-    tutti_pipeline_verdict_t verdict;
-    TUTTI_CHECK(tutti_pipeline_validate(t->trainer.pipeline, &verdict));
-    *loss = verdict.loss;
-    t->norm = verdict.norm;
-    return TUTTI_OK;
-}
-
 static tutti_status_t train_shards(training_t *t)
 {
     const gpt_source_t source = {windows, t};
     TUTTI_CHECK(tutti_tensor_fill(t->losses, 0));
     double *losses = tutti_tensor_data(t->losses);
     TUTTI_CHECK(gpt_step_shards(t->session, &t->trainer, &source, losses));
-    return t->session->settings.post_validate ? take_verdict(t, losses) : TUTTI_OK;
+    return t->session->settings.post_validate ? gpt_take_verdict(&t->trainer, losses, &t->norm)
+                                              : TUTTI_OK;
 }
 
 /* Clipped, if that is asked for; in any case measured. */

@@ -44,7 +44,7 @@ tutti_status_t gpt_open_trainer(session_t *session, trainer_t *t)
     if (gpt_is_pipeline(&session->settings)) {
         TUTTI_CHECK(gpt_open_pipeline(session, &t->pipeline));
     }
-    if (!gpt_steps_itself(&session->settings)) {
+    if (gpt_averages(&session->settings)) {
         TUTTI_CHECK(gpt_open_ddp(session, &t->ddp));
     }
     if (t->pipeline != NULL && t->ddp != NULL) {
@@ -88,16 +88,24 @@ static void read_shard(const session_t *session, tutti_scope_t *s, int shard,
     tutti_context_set_shard(session->ctx, outside);
 }
 
+static void give_losses(const place_t *place, const double *mine, double *losses)
+{
+    for (int i = 0; i < place->count; i++) {
+        losses[place->first + i * place->stride] = mine[i];
+    }
+}
+
+/* Of a step that may be undone losses come with its verdict. */
 static tutti_status_t step_read(const session_t *session, trainer_t *t, const place_t *place,
                                 double *losses)
 {
-    if (t->ddp == NULL) { /* of a step that may be undone the loss comes with its verdict */
-        return tutti_pipeline_step(t->pipeline, &t->shards[0].batch,
-                                   session->settings.post_validate ? NULL : losses);
-    }
-    TUTTI_CHECK(tutti_pipeline_step_shards(t->pipeline, t->shards, place->count, t->row_losses));
-    for (int i = 0; i < place->count; i++) {
-        losses[place->first + i * place->stride] = t->row_losses[i];
+    const bool is_told_later = session->settings.post_validate;
+    double *mine = is_told_later ? NULL : t->row_losses;
+    TUTTI_CHECK(t->ddp == NULL
+                    ? tutti_pipeline_step(t->pipeline, &t->shards[0].batch, mine)
+                    : tutti_pipeline_step_shards(t->pipeline, t->shards, place->count, mine));
+    if (!is_told_later) {
+        give_losses(place, mine, losses);
     }
     return TUTTI_OK;
 }
@@ -130,4 +138,14 @@ tutti_status_t gpt_step_shards(session_t *session, trainer_t *t, const gpt_sourc
         TUTTI_CHECK(gpt_shard(session, t->ddp, source, &losses[tutti_context_shard(session->ctx)]));
     }
     return t->ddp != NULL ? tutti_ddp_finish(t->ddp) : TUTTI_OK;
+}
+
+tutti_status_t gpt_take_verdict(trainer_t *t, double *losses, double *norm)
+{
+    const place_t place = place_of(t);
+    tutti_pipeline_verdict_t verdict;
+    TUTTI_CHECK(tutti_pipeline_validate(t->pipeline, &verdict));
+    give_losses(&place, verdict.losses, losses);
+    *norm = verdict.norm;
+    return TUTTI_OK;
 }

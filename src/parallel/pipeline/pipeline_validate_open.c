@@ -12,32 +12,27 @@
 
 /* ---- what is refused ------------------------------------------------------------------------- */
 
-static bool has_param(const tutti_pipeline_t *p, const tutti_tensor_t *x)
-{
-    int i = 0;
-    while (i < p->param_count && p->params[i].tensor != x) {
-        i++;
-    }
-    return i < p->param_count;
-}
-
 static tutti_status_t check_slots(const tutti_pipeline_t *p, const tutti_optim_t *opt)
 {
     for (size_t i = 0; i < opt->slot_count; i++) {
         const tt_optim_slot_t *slot = &opt->slots[i];
-        if (!has_param(p, slot->tensor)) {
+        if (tt_validation_param(p, slot->tensor) == NULL) {
             return TT_FAIL(TUTTI_ERR_ARG,
                            "pipeline: the optimizer has a parameter \"%s\" that is none of the "
                            "module: nobody would step it",
                            slot->name);
         }
-        if (slot->tensor->spread != NULL || tutti_dtype_bytes(slot->tensor->dtype) < 4) {
+        if (tutti_dtype_bytes(slot->tensor->dtype) < 4) {
             return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
-                           "pipeline_post_validate: \"%s\" is %s: unscale, clip and step behind "
-                           "each tutti_pipeline_step()",
-                           slot->name,
-                           slot->tensor->spread != NULL ? "a part by tensor parallelism"
-                                                        : "of 16 bits, with a master elsewhere");
+                           "pipeline_post_validate: \"%s\" is of 16 bits, with a master elsewhere: "
+                           "unscale, clip and step behind each tutti_pipeline_step()",
+                           slot->name);
+        }
+        if (tt_device_is_store(tt_optim_weight(slot)->storage->device)) {
+            return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
+                           "pipeline_post_validate: \"%s\" lies on a disk, of which no copy is "
+                           "kept: step behind each tutti_ddp_finish()",
+                           slot->name);
         }
     }
     return TUTTI_OK;
@@ -50,12 +45,11 @@ static tutti_status_t check(const tutti_pipeline_t *p, const tutti_optim_t *opt,
         return TT_FAIL(TUTTI_ERR_STATE, "pipeline_post_validate: the optimizer is stepped by %s",
                        p->validation != NULL ? "this already: take it away first" : opt->driver);
     }
-    if (p->versions != NULL || p->ddp != NULL || opt->offload != NULL) {
+    if (p->versions != NULL || opt->offload != NULL) {
         return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
                        "pipeline_post_validate: %s: step behind each "
                        "tutti_pipeline_step()",
                        p->versions != NULL ? "stages of this schedule step inside a batch"
-                       : p->ddp != NULL    ? "a ddp averages gradients behind the row"
                                            : "the optimizer's state is on a disk");
     }
     if (!(o->max_norm >= 0) || (o->norm_type != 2 && o->norm_type != INFINITY)) {
@@ -126,13 +120,12 @@ static tutti_status_t open(tutti_pipeline_t *p, tutti_optim_t *opt,
     TT_TRY(check(p, opt, o));
     tt_validation_t *v = tt_alloc(sizeof *v, "pipeline validation");
     TT_TRY_ALLOC(v);
-    *v = (tt_validation_t){.options = *o, .opt = opt, .slot_count = opt->slot_count};
+    *v = (tt_validation_t){.options = *o, .opt = opt};
     p->validation = v;
     opt->driver = tt_validation_driver;
     opt->decides = "tutti_pipeline_validate";
-    v->kept = tt_alloc_array(v->slot_count, sizeof *v->kept, "pipeline validation");
-    TT_TRY_ALLOC(v->kept);
-    return TUTTI_OK;
+    TT_TRY(tt_ahead_open(p));
+    return tt_undo_open(opt, &v->undo);
 }
 
 void tt_validation_close(tutti_pipeline_t *p)
@@ -141,13 +134,11 @@ void tt_validation_close(tutti_pipeline_t *p)
     if (v == NULL) {
         return;
     }
-    for (size_t i = 0; v->kept != NULL && i < v->slot_count; i++) {
-        tutti_tensor_release(v->kept[i].values);
-        tt_tensors_release(v->kept[i].moments, TT_MOMENTS_MAX);
-    }
+    tt_undo_close(&v->undo);
     tutti_work_release(v->work);
-    tutti_tensor_release(v->numbers);
-    tt_free(v->kept);
+    tutti_tensor_release(v->sum);
+    tt_free(v->numbers);
+    tt_free(v->losses);
     tt_free(v);
     tt_validation_mark(p, NULL); /* the module outlives it */
     p->validation = NULL;

@@ -1,6 +1,6 @@
-"""What `bench/run ops` does: operations forward and backward on one thread beside the newest PyTorch
-(tools/peers). A row for each operation: the geometric mean over twenty shapes (op_shapes.py) of
-PyTorch's time over ours.
+"""What `bench/run ops` does: operations forward and backward on one thread beside the newest
+PyTorch (tools/peers). A row for each operation: the geometric mean over twenty shapes
+(op_shapes.py) of PyTorch's time over ours.
 
 Both sides run on one core, in turns of about 6 ms, whose turn comes first changing from pair to
 pair, as in compute_measures.py; each gives the median of its steps. What both compute is compared
@@ -53,7 +53,8 @@ class Sides:
     def ratios(self, name, numbers, rounds):
         words = ' '.join(map(str, (name, *numbers)))
         compare(words, self.ours.ask(words), self.theirs.ask(words))
-        steps = [max(3, min(STEPS_MAX, int(TURN_MS / side(3)))) for side in (self.ours, self.theirs)]
+        steps = [max(3, min(STEPS_MAX, int(TURN_MS / side(3))))
+                 for side in (self.ours, self.theirs)]
         return pairs(lambda: self.ours(steps[0]), lambda: self.theirs(steps[1]), rounds)
 
 

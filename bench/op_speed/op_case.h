@@ -1,8 +1,8 @@
 /* A case of op_speed: one operation with inputs of one shape, and what the operations' tables in
  * op_moves.c, op_layers.c and op_losses.c are made of.
  */
-#ifndef OP_CASE_H
-#define OP_CASE_H
+#ifndef TT_OP_CASE_H
+#define TT_OP_CASE_H
 
 #include <tutti/tutti.h>
 

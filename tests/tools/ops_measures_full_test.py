@@ -28,8 +28,8 @@ class Table(unittest.TestCase):
         folder = os.path.join(SOURCE, "bench")
         ours = [name for path in glob.glob(os.path.join(folder, "op_speed", "*.c"))
                 for name in re.findall(r'^    \{"(\w+)", ', read(path), re.MULTILINE)]
-        theirs = re.findall(r"^    '(\w+)': \(", read(os.path.join(folder, "peers", "torch_ops.py")),
-                            re.MULTILINE)
+        peer = read(os.path.join(folder, "peers", "torch_ops.py"))
+        theirs = re.findall(r"^    '(\w+)': \(", peer, re.MULTILINE)
         self.assertEqual(sorted(ours), sorted(op_shapes.SHAPES))
         self.assertEqual(sorted(theirs), sorted(op_shapes.SHAPES))
 

@@ -405,10 +405,26 @@ static inline __attribute__((always_inline)) void walk_pairs(const pick_job_t *j
     }
 }
 
+/* An element of job->bytes; a copy of a length that is known is no call. */
+static inline __attribute__((always_inline)) void copy_element(const pick_job_t *job, char *to,
+                                                               const char *from)
+{
+    switch (job->bytes) {
+    case 4:
+        memcpy(to, from, 4);
+        return;
+    case 8:
+        memcpy(to, from, 8);
+        return;
+    default:
+        memcpy(to, from, job->bytes);
+    }
+}
+
 static void copy_pair(const pick_job_t *job, pair_t at)
 {
-    memcpy((char *)job->plain->data + at.plain * (int64_t)job->bytes,
-           (const char *)job->indexed->data + at.indexed * (int64_t)job->bytes, job->bytes);
+    copy_element(job, (char *)job->plain->data + at.plain * (int64_t)job->bytes,
+                 (const char *)job->indexed->data + at.indexed * (int64_t)job->bytes);
 }
 
 static void add_pair(const pick_job_t *job, pair_t at)
@@ -459,8 +475,8 @@ static tutti_status_t run_scatter_add(tt_threads_t *threads, const void *argumen
 /* In one thread: of equal targets the last one counts. */
 static void put_pair(const pick_job_t *job, pair_t at)
 {
-    memcpy((char *)job->indexed->data + at.indexed * (int64_t)job->bytes,
-           (const char *)job->plain->data + at.plain * (int64_t)job->bytes, job->bytes);
+    copy_element(job, (char *)job->indexed->data + at.indexed * (int64_t)job->bytes,
+                 (const char *)job->plain->data + at.plain * (int64_t)job->bytes);
 }
 
 static tutti_status_t run_scatter(tt_threads_t *threads, const void *arguments)

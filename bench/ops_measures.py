@@ -3,7 +3,8 @@ PyTorch (tools/peers). A row for each operation: the geometric mean over twenty 
 (op_shapes.py) of PyTorch's time over ours.
 
 Both sides run on one core, in turns of about 6 ms, whose turn comes first changing from pair to
-pair, as in compute_measures.py; each gives the median of its steps. What both compute is compared
+pair, as in compute_measures.py; each gives the median of its steps, in the processor's time, so
+that other programs on the core take but caches from them. What both compute is compared
 once: weighted sums of results and gradients agree to 0.3 %. Named operations have a line for
 each shape, too.
 """

@@ -2,7 +2,8 @@
  * thread, as its lines on stdin ask:
  *
  *     case NAME NUMBER...   makes the inputs, and prints the sums of results and gradients
- *     STEPS                 so many steps of that case, whose median in milliseconds is printed
+ *     STEPS                 so many steps of that case, whose median is printed, in milliseconds of
+ *                           the processor's time
  *
  * A sum is Σ (i % 97 + 1) v[i], and behind it that of the absolute values. The other side of a
  * comparison, bench/peers/torch_ops.py, waits meanwhile; shapes are in bench/op_shapes.py.
@@ -158,7 +159,7 @@ static tutti_status_t open_case(op_case_t *c, char *words)
 static double now_ms(void)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 

@@ -85,7 +85,8 @@ static tutti_status_t load(const char *folder, int workers)
     TUTTI_CHECK(tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx));
     TUTTI_CHECK(tutti_dataset_create(&tutti_folder_dataset,
                                      &(tutti_folder_options_t){.folder = folder}, &files));
-    const tutti_transform_options_t chain = {files, steps, 3, 1};
+    const tutti_transform_options_t chain = {
+        .dataset = files, .steps = steps, .step_count = 3, .seed = 1};
     TUTTI_CHECK(tutti_dataset_create(&tutti_transform_dataset, &chain, &pictures));
     const tutti_dataloader_options_t options = {
         .batch = BATCH, .shuffle = true, .workers = workers};

@@ -49,6 +49,10 @@ macro(tutti_simd_variant isa)
   tutti_simd_objects(f64_${isa} "${TUTTI_F64_SOURCES}" -DTT_F64=1 ${ARGN})
 endmacro()
 
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64") # chosen at start, where the CPU has them
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/core/kernel/matmul/gemm_dot_simd.c PROPERTIES
+    COMPILE_OPTIONS -march=armv8.2-a+bf16)
+endif()
 tutti_simd_variant(baseline)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   tutti_simd_variant(avx2 -march=x86-64-v3)

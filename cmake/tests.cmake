@@ -66,7 +66,7 @@ file(WRITE ${CMAKE_BINARY_DIR}/tests.key
 file(CHMOD ${CMAKE_BINARY_DIR}/tests.key PERMISSIONS OWNER_READ OWNER_WRITE)
 foreach(name group_test group_calls_test group_fault_test group_hang_test group_new_test
     group_overlap_test group_shrink_test message_test message_fault_test family_stream_test
-    group_stream_test stream_work_test)
+    group_stream_test stream_work_test group_cause_test)
   tutti_test(${name}_over_tcp ${name})
   set_property(TEST ${name}_over_tcp APPEND PROPERTY ENVIRONMENT
     "TUTTI_WIRES=tcp" "TUTTI_KEY_FILE=${CMAKE_BINARY_DIR}/tests.key")
@@ -120,6 +120,8 @@ set_property(TEST pipeline_async_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SH
 tutti_test(pipeline_versions_full pipeline_versions_test)
 tutti_test(pipeline_async_full pipeline_async_test)
 set_property(TEST pipeline_mesh_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=48")
+set_property(TEST pipeline_validate_mesh_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=48")
+tutti_test(pipeline_validate_mesh_full pipeline_validate_mesh_test)
 set_property(TEST pipeline_shards_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=32")
 tutti_test(pipeline_bits_full pipeline_bits_test)
 tutti_test(pipeline_shards_full pipeline_shards_test)
@@ -226,6 +228,10 @@ foreach(script ${scripts})
   get_filename_component(name ${script} NAME_WE)
   tutti_test(${name} sh ${script})
 endforeach()
+
+# Of the MPIs that are installed each quick test takes one.
+set_property(TEST mpi_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=2")
+tutti_test(mpi_each_full Python3::Interpreter ${PROJECT_SOURCE_DIR}/tests/multi/mpi_test.py)
 
 # Moments of killing: a random share is quick, all of them are full.
 set_property(TEST checkpoint_kill_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=32")

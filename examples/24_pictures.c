@@ -57,7 +57,8 @@ static tutti_status_t open_pictures(const char *folder, tutti_dataset_t **out)
     tutti_dataset_t *files;
     TUTTI_CHECK(tutti_dataset_create(&tutti_folder_dataset,
                                      &(tutti_folder_options_t){.folder = folder}, &files));
-    const tutti_transform_options_t chain = {files, steps, 4, 7};
+    const tutti_transform_options_t chain = {
+        .dataset = files, .steps = steps, .step_count = 4, .seed = 7};
     const tutti_status_t status = tutti_dataset_create(&tutti_transform_dataset, &chain, out);
     tutti_dataset_release(files);
     return status;

@@ -57,6 +57,9 @@ static int try_file(const char *path)
     if (errno != ENOENT) {
         return errno;
     }
+    if (path[0] != 0 && path[strlen(path) - 1] == '/') { /* no file is called so */
+        return EISDIR;
+    }
     return cut_parent(path, parent) ? try_folder(parent) : path[0] == 0 ? ENOENT : ENAMETOOLONG;
 }
 

@@ -128,6 +128,9 @@ tutti_status_t gpt_open_pipeline(session_t *session, tutti_pipeline_t **out);
 
 /* The stages step inside a batch: --pipeline pipedream or 2bw. */
 bool gpt_steps_inside(const settings_t *settings);
+/* Whether a DDP averages gradients: not of stages that step inside a batch, nor of one shard that a
+ * pipeline steps itself. */
+bool gpt_averages(const settings_t *settings);
 
 /* --clip, or what it is where it is not given: 1, and 0 where stages step inside a batch. */
 double gpt_clip(const settings_t *settings);

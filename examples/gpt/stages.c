@@ -32,6 +32,18 @@ bool gpt_steps_inside(const settings_t *settings)
     return false;
 }
 
+/* Whether there are shards whose gradients are averaged. */
+static bool has_shards(const settings_t *settings)
+{
+    return settings->shards > 1 || settings->stage > 0 ||
+           (settings->mesh != NULL && strstr(settings->mesh, "dp=") != NULL);
+}
+
+bool gpt_averages(const settings_t *settings)
+{
+    return !gpt_steps_inside(settings) && (!settings->post_validate || has_shards(settings));
+}
+
 double gpt_clip(const settings_t *settings)
 {
     return settings->clip >= 0 ? settings->clip : gpt_steps_inside(settings) ? 0 : 1;
@@ -58,18 +70,15 @@ const char *gpt_check_pipeline(const settings_t *settings)
     if (settings->accumulate > 1) {
         return "gpt: --micro-batches cuts a batch, --accumulate adds batches up: give one of them";
     }
-    const bool is_averaged = settings->shards > 1 || settings->stage > 0 ||
-                             (settings->mesh != NULL && strstr(settings->mesh, "dp=") != NULL);
-    if (settings->post_validate &&
-        (gpt_steps_inside(settings) || is_averaged || has_tensor_parallelism(settings))) {
+    if (settings->post_validate && gpt_steps_inside(settings)) {
         return "gpt: --post-validate is for stages that step behind their row: no pipedream or "
-               "2bw, no --shards, --stage, --tp-shards, dp, tp";
+               "2bw";
     }
     if (settings->post_validate && settings->on_nan == ON_NAN_SKIP) {
         return "gpt: --on-nan skip leaves out a whole step, and with --post-validate stages have "
                "stepped when the loss is known: give stop or warn";
     }
-    if (gpt_steps_inside(settings) && (is_averaged || has_tensor_parallelism(settings))) {
+    if (gpt_steps_inside(settings) && (has_shards(settings) || has_tensor_parallelism(settings))) {
         return "gpt: pipedream and 2bw step each stage by itself, so there are no replicas and no "
                "parts of layers: no --shards, --stage, --tp-shards, dp, tp";
     }

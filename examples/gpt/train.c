@@ -19,7 +19,7 @@ typedef struct {
     tutti_pipeline_shard_t *shards; /* of a pipeline's row, and what they have */
     row_batch_t *batches;
     double *row_losses;
-    tutti_ddp_t *ddp; /* NULL: stages step inside a batch, and nothing is averaged */
+    tutti_ddp_t *ddp; /* NULL: there is one shard, and a pipeline steps itself */
     tutti_optim_t *opt;
     tutti_averaged_t *average; /* NULL: none */
     tutti_module_t *whole; /* the model at the end, with all weights on rank 0; NULL: not wanted */
@@ -131,10 +131,27 @@ static tutti_status_t train_read(training_t *t, tutti_scope_t *s, double *losses
     if (tutti_scope_status(s) < 0) {
         return TUTTI_OK; /* which closing the scope tells */
     }
-    TUTTI_CHECK(tutti_pipeline_step_shards(t->pipeline, t->shards, count, t->row_losses));
+    const bool is_told_later = t->session->settings.post_validate;
+    TUTTI_CHECK(tutti_pipeline_step_shards(t->pipeline, t->shards, count,
+                                           is_told_later ? NULL : t->row_losses));
     for (int i = 0; i < count; i++) {
         losses[first + i * stride] = t->row_losses[i];
     }
+    return TUTTI_OK;
+}
+
+/* Behind averages: of all shards of this rank. */
+static tutti_status_t take_verdict(training_t *t, double *losses)
+{
+    int first, count;
+    tutti_pipeline_verdict_t verdict;
+    const int stride = tutti_ddp_shard_stride(t->ddp);
+    tutti_ddp_local_shards(t->ddp, &first, &count);
+    TUTTI_CHECK(tutti_pipeline_validate(t->pipeline, &verdict));
+    for (int i = 0; i < count; i++) {
+        losses[first + i * stride] = verdict.losses[i];
+    }
+    t->norm = verdict.norm;
     return TUTTI_OK;
 }
 
@@ -160,7 +177,8 @@ static tutti_status_t train_shards(training_t *t)
         TUTTI_CHECK(gpt_shard(t->session, t->ddp, windows, t,
                               &losses[tutti_context_shard(t->session->ctx)]));
     }
-    return tutti_ddp_finish(t->ddp);
+    TUTTI_CHECK(tutti_ddp_finish(t->ddp));
+    return t->session->settings.post_validate ? take_verdict(t, losses) : TUTTI_OK;
 }
 
 /* Clipped, if that is asked for; in any case measured. */
@@ -503,7 +521,7 @@ static tutti_status_t open_training(training_t *t)
     if (gpt_is_pipeline(&session->settings)) {
         TUTTI_CHECK(gpt_open_pipeline(session, &t->pipeline));
     }
-    if (!gpt_steps_inside(&session->settings) && !session->settings.post_validate) {
+    if (gpt_averages(&session->settings)) {
         TUTTI_CHECK(gpt_open_ddp(session, &t->ddp));
     }
     if (t->pipeline != NULL && t->ddp != NULL) {

@@ -211,6 +211,19 @@ typedef struct tutti_concat_options {
 /** Data sets one behind another. @source torch.utils.data.ConcatDataset */
 TUTTI_API extern const tutti_dataset_ops_t tutti_concat_dataset;
 
+typedef struct tutti_shuffle_buffer_options {
+    tutti_dataset_t *dataset; /**< a stream; retained */
+    int64_t size;             /**< samples that are held in memory for each part; 1: as they come */
+    uint64_t seed;
+} tutti_shuffle_buffer_options_t;
+
+/** A stream out of order: each next sample is drawn from those in a buffer, whose place the next of
+ *  the stream takes; it has each sample once. The order depends on (seed, epoch, part) alone, so
+ *  that ranks, workers and a resume change nothing; a resume reads again what stands before it.
+ *  Each part has a buffer of its own, and no sample leaves its part. @source
+ *  torch.utils.data's IterDataPipe.shuffle, WebDataset's shuffle */
+TUTTI_API extern const tutti_dataset_ops_t tutti_shuffle_buffer_dataset;
+
 /**
  * Deal the samples of a data set to parts at random, none twice.
  *

@@ -25,7 +25,7 @@
  * each step stands there once.
  *
  * A failure to write does not stop a training: the calls in a loop return it, the first one for
- * ever, and tutti_metrics_close() does.
+ * ever, and tutti_metrics_close() does. In a forked child they are STATE: its parent writes.
  */
 #ifndef TUTTI_METRICS_H
 #define TUTTI_METRICS_H
@@ -89,7 +89,7 @@ TUTTI_API tutti_status_t tutti_metrics_flush(tutti_metrics_t *metrics);
  * @param value  also not finite: JSON has null and "not_finite" then; TensorBoard has f32
  * @thread       any
  * @cost         below a microsecond; writes no file, but once for each MiB
- * @errors       ARG, and a failure of the thread that writes
+ * @errors       ARG, STATE (a forked child), and a failure of the thread that writes
  * @source       SummaryWriter.add_scalar
  */
 TUTTI_API tutti_status_t tutti_metrics_scalar(tutti_metrics_t *metrics, const char *name,

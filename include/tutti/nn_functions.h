@@ -24,6 +24,7 @@
 #include <tutti/nn_layers.h>
 #include <tutti/op_feature.h>
 #include <tutti/op_pad.h>
+#include <tutti/op_volume.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -138,6 +139,16 @@ typedef struct tutti_pairwise_distance_options {
 
 /** tutti_pairwise_distance(): two inputs. @source torch.nn.PairwiseDistance */
 TUTTI_API extern const tutti_module_ops_t tutti_pairwise_distance_layer;
+
+/** tutti_max_unpool1d(): two inputs, maxima and indices; options tutti_max_unpool_options_t
+ *  (op_volume.h). @source torch.nn.MaxUnpool1d */
+TUTTI_API extern const tutti_module_ops_t tutti_max_unpool1d_layer;
+
+/** tutti_max_unpool2d(). @source torch.nn.MaxUnpool2d */
+TUTTI_API extern const tutti_module_ops_t tutti_max_unpool2d_layer;
+
+/** tutti_max_unpool3d(). @source torch.nn.MaxUnpool3d */
+TUTTI_API extern const tutti_module_ops_t tutti_max_unpool3d_layer;
 
 typedef struct tutti_bilinear_options {
     int64_t in, second_in, out;

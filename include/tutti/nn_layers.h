@@ -121,6 +121,7 @@ typedef struct tutti_batch_norm_layer_options {
     bool no_affine;  /**< no weight and bias */
     bool no_running; /**< no running statistics: the batch's in evaluation too */
     bool relu;       /**< negative results are 0 */
+    bool no_bias;    /**< a weight alone */
 } tutti_batch_norm_layer_options_t;
 
 /** Channels of x [N, C, ...] of mean 0 and variance 1 over the batch, times "weight" [C], plus
@@ -135,6 +136,7 @@ typedef struct tutti_group_norm_options {
     int64_t groups; /**< divides the width */
     double eps;     /**< 0: 1e-5 */
     bool no_affine; /**< no weight and bias */
+    bool no_bias;   /**< a weight alone */
 } tutti_group_norm_options_t;
 
 /** Groups of channels of mean 0 and variance 1 in each sample of x [N, C, ...], times "weight"
@@ -145,6 +147,7 @@ typedef struct tutti_instance_norm_options {
     int64_t width; /**< C, the channels */
     double eps;    /**< 0: 1e-5 */
     bool affine;   /**< with weight and bias */
+    bool no_bias;  /**< with a weight alone */
 } tutti_instance_norm_options_t;
 
 /** Channels of mean 0 and variance 1 in each sample of x [N, C, ...]; without running statistics.
@@ -356,7 +359,8 @@ TUTTI_API extern const tutti_module_ops_t tutti_flatten_layer;
  *
  * Parameters begin as U(±1/√hidden). Inputs and outputs behind the first may be left out; an input
  * that is NULL counts as zeros. To train on pieces of a long text hand the last states to the next
- * piece, through tutti_detach() so that the graph ends there.
+ * piece, through tutti_detach() so that the graph ends there. Without a batch inputs and outputs
+ * lack that dimension: x is [T, in], a state [layers D, hidden]; of a cell [in] and [hidden].
  */
 
 typedef struct tutti_rnn_options {

@@ -16,7 +16,8 @@
  *
  * Inputs and outputs behind the first may be left out, or be NULL. Masks are those of
  * tutti_masked_attention() (op_attention.h): of flags, true means that a key is ignored; floating
- * ones are added to the scores. A mask is [Tq, Tk] or [B heads, Tq, Tk], padding [B, Tk].
+ * ones are added to the scores. A mask is [Tq, Tk] or [B heads, Tq, Tk], padding [B, Tk]. Without a
+ * batch inputs and outputs lack that dimension: x is [T, width], padding [Tk].
  */
 #ifndef TUTTI_NN_TRANSFORMER_H
 #define TUTTI_NN_TRANSFORMER_H
@@ -34,8 +35,11 @@ typedef struct tutti_multihead_attention_options {
     int64_t key_width, value_width; /**< of the second and third input; 0: width */
     float dropout;                  /**< of the weights, in [0, 1) */
     bool no_bias;
-    bool batch_first; /**< inputs and result are [B, T, …], not [T, B, …] */
-    bool causal;      /**< a query sees keys up to its own place, counted from the last */
+    bool batch_first;    /**< inputs and result are [B, T, …], not [T, B, …] */
+    bool causal;         /**< a query sees keys up to its own place, counted from the last */
+    bool bias_kv;        /**< a key and a value that are learned stand behind the others */
+    bool zero_attention; /**< a key and a value of zeros stand behind all; neither goes with causal,
+                              and no mask or padding hides them */
 } tutti_multihead_attention_options_t;
 
 /**
@@ -45,7 +49,8 @@ typedef struct tutti_multihead_attention_options {
  *
  * "in_proj_weight" [width + 2 kv, width], kv being kv_heads width / heads; of other widths
  * "q_proj_weight" [width, width], "k_proj_weight" [kv, key_width], "v_proj_weight"; "in_proj_bias"
- * [width + 2 kv]; "out_proj" is linear. They begin as PyTorch's: Xavier's uniform, biases 0.
+ * [width + 2 kv]; with bias_kv "bias_k" and "bias_v" [1, 1, kv]; "out_proj" is linear. They begin
+ * as PyTorch's: Xavier's uniform, biases 0.
  * @source torch.nn.MultiheadAttention; Vaswani et al. 2017; Ainslie et al. 2023 for kv_heads
  */
 TUTTI_API extern const tutti_module_ops_t tutti_multihead_attention_layer;

@@ -32,7 +32,7 @@ typedef enum tutti_loss_reduction {
 
 typedef struct tutti_cross_entropy_options {
     tutti_loss_reduction_t reduction;
-    float label_smoothing;  /**< in [0, 1]: this much of the target is spread over all classes */
+    double label_smoothing; /**< in [0, 1]: this much of the target is spread over all classes */
     bool has_ignore_index;  /**< false: ignore_index is -100 */
     int64_t ignore_index;   /**< rows with this target count for nothing */
     tutti_tensor_t *weight; /**< [V] of each class; NULL: all 1. A mean divides by those of the

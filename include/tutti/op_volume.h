@@ -135,6 +135,47 @@ TUTTI_API tutti_tensor_t *tutti_lp_pool2d(tutti_scope_t *s, tutti_tensor_t *x,
 TUTTI_API tutti_tensor_t *tutti_lp_pool3d(tutti_scope_t *s, tutti_tensor_t *x,
                                           const tutti_lp_pool_options_t *options);
 
+/* ---- back from maxima ------------------------------------------------------------------------ */
+
+/** How the maxima were pooled; over lines the first alone, over planes {height, width}. */
+typedef struct tutti_max_unpool_options {
+    int64_t kernel[3];  /**< size of the window */
+    int64_t stride[3];  /**< 0: the kernel */
+    int64_t padding[3]; /**< on both sides */
+    int64_t size[3];    /**< of y; 0: (L - 1) stride - 2 padding + kernel, the least that gives L
+                             windows */
+} tutti_max_unpool_options_t;
+
+/**
+ * Zeros, with the elements of x at the indices that tutti_max_pool1d() gave. Of several with one
+ * place the last stands there.
+ *
+ * @param x        [N, C, L] or [C, L], of any dtype
+ * @param indices  of x's shape, i64 or i32: places in a line of y
+ * @param options  borrowed
+ * @return         [N, C, L'] or [C, L'] of x's dtype; dx = g at the indices, 0 of what was
+ *                 overwritten
+ * @thread         the scope's
+ * @cost           one pass over y and one over x
+ * @errors         SHAPE, DTYPE (indices), ARG (the options, an index that is not in y)
+ * @source         torch.nn.functional.max_unpool1d
+ */
+TUTTI_API tutti_tensor_t *tutti_max_unpool1d(tutti_scope_t *s, tutti_tensor_t *x,
+                                             tutti_tensor_t *indices,
+                                             const tutti_max_unpool_options_t *options);
+
+/** The same over planes [N, C, H, W] or [C, H, W]; an index counts along the rows. @thread the
+ *  scope's @errors SHAPE, DTYPE, ARG @source torch.nn.functional.max_unpool2d */
+TUTTI_API tutti_tensor_t *tutti_max_unpool2d(tutti_scope_t *s, tutti_tensor_t *x,
+                                             tutti_tensor_t *indices,
+                                             const tutti_max_unpool_options_t *options);
+
+/** The same over volumes [N, C, D, H, W] or [C, D, H, W]. @thread the scope's @errors SHAPE, DTYPE,
+ *  ARG @source torch.nn.functional.max_unpool3d */
+TUTTI_API tutti_tensor_t *tutti_max_unpool3d(tutti_scope_t *s, tutti_tensor_t *x,
+                                             tutti_tensor_t *indices,
+                                             const tutti_max_unpool_options_t *options);
+
 #ifdef __cplusplus
 }
 #endif

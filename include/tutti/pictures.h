@@ -64,6 +64,7 @@ typedef struct tutti_folder_options {
  *  the class. Classes are numbered in the order of their names, byte by byte, and pictures in that
  *  of their paths within the class, folders below it included; they are files whose names end in
  *  .png, .jpg or .jpeg, in large or small letters. Pictures are read each time they are asked for.
+ *  Links are followed; one that leads to a folder that the class has already is an error (ARG).
  *  @source torchvision.datasets.ImageFolder */
 TUTTI_API extern const tutti_dataset_ops_t tutti_folder_dataset;
 

@@ -218,19 +218,23 @@ typedef struct tutti_pipeline_validation {
 
 /** What became of a step. */
 typedef struct tutti_pipeline_verdict {
-    double loss;      /**< of the batch */
+    double loss;          /**< of the batch; the mean of those that a ddp averages in this row */
+    const double *losses; /**< [loss_count] of the step's batches of this row, in their order:
+                               borrowed until the next verdict */
+    int loss_count;
     double norm;      /**< of all gradients; INFINITY behind an overflow */
     bool was_clipped; /**< it was undone, and made again with clipped gradients */
     bool was_skipped; /**< an overflow: it was undone */
 } tutti_pipeline_verdict_t;
 
 /**
- * From now on each stage steps its parameters at the end of tutti_pipeline_step(), before it knows
- * the norm of all gradients, or whether another stage has an overflow. It learns that when the next
- * step begins: if gradients had to be clipped it undoes its step, and makes it again; behind an
- * overflow it undoes it. So a rank does not wait for the last one at the end of a batch, and
- * optimizers run while others are computing. Weights, optimizer state, scale and norms have the
- * bits of unscaling, clipping and stepping one after the other.
+ * From now on each stage steps its parameters at the end of a step, which is that of
+ * tutti_pipeline_step(), or with a ddp of tutti_ddp_finish(): before it knows the norm of all
+ * gradients, or whether another stage has an overflow. It learns that in the next step: if
+ * gradients had to be clipped it undoes its step, and makes it again; behind an overflow it undoes
+ * it. So a rank does not wait for the last one at the end of a batch, and optimizers run while
+ * others are computing. Weights, optimizer state, scale and norms have the bits of unscaling,
+ * clipping and stepping one after the other.
  *
  *     tutti_pipeline_post_validate(pipeline, opt, &(tutti_pipeline_validation_t){.max_norm = 1});
  *     for (…) {
@@ -239,22 +243,29 @@ typedef struct tutti_pipeline_verdict {
  *     }
  *     tutti_pipeline_validate(pipeline, &verdict);          // of the last one
  *
- * Its next forward waits for the verdict, so that nothing is computed with weights that are undone:
- * schedules whose first stage is done last ("1f1b", "zb-h1") lose nothing; "zb-h2" and "zb-v" wait
- * for the last stage at that place. Evaluation and digests validate what is under way; so must the
- * caller, by tutti_pipeline_validate(), before it reads or saves weights.
+ * The next step begins with the forwards ahead of its first backward, while the verdict is on its
+ * way. If it is a bad one, or changes the scale of losses, these forwards are made again: buffers
+ * and random numbers are what they were, hooks of modules are called again. Where it comes first:
+ * with a ddp, whose next step forgets gradients that a step made again needs; and where a weight is
+ * of several parts of the module, which is passed on with the verdict. Evaluation and digests
+ * validate what is under way; so must the caller, by tutti_pipeline_validate(), before it reads or
+ * saves weights.
+ *
+ * With a ddp (tutti_pipeline_set_ddp() first) the ranks that have the same stage step together, at
+ * any of ZeRO's stages; so do those that have parts of its layers.
  *
  * @param optimizer  borrowed, until it is taken away; of this module's parameters. Steps, clipping
  *                   and unscaling by the caller are refused, and gradients are gone when a step has
  *                   been validated. NULL: takes it away, when what is under way is validated
  * @param options    copied; NULL: nothing is clipped or scaled
  * @thread           the context's; blocks until every rank has called it
- * @cost             memory: a copy of this rank's parameters and of the optimizer's state of them;
- *                   a pass over those at each step, and one over gradients
+ * @cost             memory: a copy of what this rank steps of parameters, of the optimizer's state
+ *                   of it, and of buffers; a pass over those at each step, and one over gradients.
+ *                   A step that is made again: with ZeRO two gathers of parameters more
  * @errors           on every rank: STATE (it has one; somebody steps the optimizer already), ARG (a
  *                   parameter that is none of the module; a norm), UNSUPPORTED (an asynchronous
- *                   schedule; a ddp; layers cut by tensor parallelism; 16-bit parameters; state on
- *                   a disk), NOMEM; what failed before
+ *                   schedule; 16-bit parameters; parameters or state on a disk), NOMEM; what failed
+ *                   before
  * @source           Qi et al., "Zero Bubble Pipeline Parallelism" (2024), section 4
  */
 TUTTI_API tutti_status_t tutti_pipeline_post_validate(tutti_pipeline_t *pipeline,
@@ -265,11 +276,10 @@ TUTTI_API tutti_status_t tutti_pipeline_post_validate(tutti_pipeline_t *pipeline
  * Validate the step that is under way, if one is.
  *
  * @param verdict  out, on every rank: of the last step, also one that was validated before; zeros
- * if
- *                 there was none; NULL: not wanted
+ *                 if there was none; NULL: not wanted
  * @thread         the context's; blocks until every rank has made that step
  * @errors         STATE (no post-validation; gradients were forgotten meanwhile), those of the
- *                 optimizer; what failed before
+ *                 optimizer, of another rank's step, too; what failed before
  */
 TUTTI_API tutti_status_t tutti_pipeline_validate(tutti_pipeline_t *pipeline,
                                                  tutti_pipeline_verdict_t *verdict);
@@ -392,6 +402,8 @@ typedef struct tutti_pipeline_statistics {
                                        as tutti_pipeline_load_t counts them, where no ties wait */
     int64_t waiting_bytes_max;    /**< of gradients that wait for their shard's turn, the same */
     int64_t messages, sent_bytes; /**< tensors sent to other ranks, and their bytes, in all */
+    int64_t forwards_ahead;       /**< F that ran before the verdict on the step before came */
+    int64_t forwards_repeated;    /**< of those, that were made again */
 } tutti_pipeline_stats_t;
 
 /** What a pipeline knows of itself. @thread the context's @errors none */

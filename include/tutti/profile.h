@@ -43,7 +43,8 @@ extern "C" {
 /**
  * Record what this process does from now on, in all its threads.
  *
- * @param path  of the file that tutti_profile_stop() writes; borrowed
+ * @param path  of the file that tutti_profile_stop() writes, on rank r > 0 with .r behind it;
+ *              borrowed
  * @thread      any
  * @cost        while it is on: about 0.2 us for each operation, module, region and call; 32 bytes
  *              for each of the first 262144 of a thread, which timelines show
@@ -75,7 +76,8 @@ TUTTI_API void tutti_profile_end(void);
 
 /** What is under way in this thread, such as the forward of an operation of your own (op.h), makes
  *  so many floating-point operations. Where nothing is counted, each element that an operation
- *  makes is one. @thread any @errors none */
+ *  makes is one. What is not above 0, or no finite number, is not counted. @thread any @errors none
+ */
 TUTTI_API void tutti_profile_count(double flops);
 
 /* ---- reading --------------------------------------------------------------------------------- */

@@ -63,7 +63,7 @@ TUTTI_API tutti_status_t tutti_progress_close(tutti_progress_t *progress);
  * process has. It is left out where too little time has passed, but for the first one, and for one
  * with which nothing is left. On a terminal it is cut to one line.
  *
- * @param seconds_left  until the end; negative: not known
+ * @param seconds_left  until the end; negative, no number, or above 1e9: not known
  * @param format        as printf's, without a line feed
  * @thread              one at a time
  * @cost                where it is left out, a look at the clock

@@ -45,6 +45,8 @@ typedef struct tutti_picture {
     tutti_buffer_t own;     /**< memory that the picture owns */
     tutti_sample_t *sample; /**< whose field it is; NULL: it lies in memory of its own */
     int field;
+    bool is_mask;            /**< its bytes are classes: they move, and are never blended */
+    unsigned char mask_fill; /**< the class of what comes from outside a mask */
 } tutti_picture_t;
 
 /** Say what a picture is to be, before it is written. @param picture  its data are then memory for
@@ -66,6 +68,10 @@ typedef struct tutti_transform_ops {
      *  threads at once. */
     tutti_status_t (*run)(const void *options, tutti_random_t *random, const tutti_picture_t *from,
                           tutti_picture_t *to);
+
+    /** It moves pixels, and masks go through it, too: `run` then keeps the bytes of a picture that
+     *  `is_mask`, and draws the same random numbers for it. False: masks stay as they are. */
+    bool moves_pixels;
 } tutti_transform_ops_t;
 
 /** A step. */
@@ -76,14 +82,39 @@ typedef struct tutti_transform {
 
 enum { TUTTI_TRANSFORM_STEPS_MAX = 32 };
 
+/** What a field is to the steps. */
+typedef enum tutti_transform_role {
+    TUTTI_ROLE_STAYS,   /**< it is copied, as a label is */
+    TUTTI_ROLE_MASK,    /**< a class for each pixel: u8 [channels, height, width]. Steps that move
+                             pixels are done to it, by the nearest neighbor; others are not */
+    TUTTI_ROLE_PICTURE, /**< one more picture, as the other eye's: every step is done to it */
+} tutti_transform_role_t;
+
 typedef struct tutti_transform_options {
-    tutti_dataset_t *dataset;       /**< whose field 0 are pictures; retained. Other fields stay */
+    tutti_dataset_t *dataset;       /**< whose field 0 are pictures; retained */
     const tutti_transform_t *steps; /**< [step_count], copied */
     int step_count;
     uint64_t seed;
+    tutti_transform_role_t roles[TUTTI_FIELDS_MAX]; /**< of fields but field 0 */
+    int mask_fill; /**< 0 … 255: the class of what comes from outside a mask (255: "ignore") */
 } tutti_transform_options_t;
 
-/** Pictures that go through steps. @source torchvision.transforms.Compose */
+/* A picture and its mask, or several pictures, go through the same: each step draws the same random
+ * numbers for all fields of a sample, which must have the same height and width.
+ *
+ *     tutti_dataset_t *scenes, *train;
+ *     static const tutti_resized_crop_options_t crop = {.height = 512, .width = 512};
+ *     static const tutti_transform_t steps[] = {{&tutti_resized_crop_transform, &crop},
+ *                                               {&tutti_normalize_transform, NULL}};
+ *     TUTTI_CHECK(tutti_dataset_create(&tutti_tensor_dataset,
+ *         &(tutti_tensor_data_options_t){.input = x, .target = y}, &scenes));
+ *     TUTTI_CHECK(tutti_dataset_create(&tutti_transform_dataset, &(tutti_transform_options_t){
+ *         .dataset = scenes, .steps = steps, .step_count = 2, .seed = seed,
+ *         .roles = {[TUTTI_TARGET] = TUTTI_ROLE_MASK}, .mask_fill = 255}, &train));
+ */
+
+/** Pictures that go through steps. @source torchvision.transforms.Compose,
+ *  torchvision.transforms.v2.Compose of images and masks (tv_tensors) */
 TUTTI_API extern const tutti_dataset_ops_t tutti_transform_dataset;
 
 /* ---- cutting --------------------------------------------------------------------------------- */

@@ -351,7 +351,8 @@ auto make(tutti_status_t (*create)(Params...), Args &&...args)
 
 /**
  * Opens a scope, calls a function with it, and closes it: the first failure inside is the one
- * that is told.
+ * that is told. A function may return a status or an outcome, which is told where the scope has
+ * none; what else it returns is left.
  *
  * @throws error, and what the function throws
  */
@@ -362,8 +363,15 @@ template <class Function> outcome in_scope(tutti_context_t *ctx, Function &&func
     if (status < 0) {
         return check(status);
     }
-    std::forward<Function>(function)(scope.get());
-    return scope.close();
+    using made = std::decay_t<std::invoke_result_t<Function, tutti_scope_t *>>;
+    if constexpr (std::is_same_v<made, tutti_status_t> || std::is_same_v<made, outcome>) {
+        const tutti_status_t inside = std::forward<Function>(function)(scope.get());
+        const tutti_status_t closed = tutti_scope_close(scope.disown());
+        return check(closed < 0 ? closed : inside);
+    } else {
+        static_cast<void>(std::forward<Function>(function)(scope.get()));
+        return scope.close();
+    }
 }
 
 /** One more owner of an object that others own, too. */

@@ -63,12 +63,17 @@ static void show_progress(void *user, uint64_t bytes, uint64_t all)
     tt_checkpoint_progress_show(&seen->progress, bytes, all);
 }
 
+/* But for those that whoever started us has ignored, as nohup does. */
 static void hold_signals(seen_t *seen)
 {
+    static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction action;
     sigemptyset(&seen->ends);
-    sigaddset(&seen->ends, SIGINT);
-    sigaddset(&seen->ends, SIGTERM);
-    sigaddset(&seen->ends, SIGHUP);
+    for (int i = 0; i < 3; i++) {
+        if (sigaction(ends[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN) {
+            sigaddset(&seen->ends, ends[i]);
+        }
+    }
     (void)sigprocmask(SIG_BLOCK, &seen->ends, NULL);
 }
 

@@ -11,6 +11,8 @@
 
 #include "cli/explain_parts.h"
 
+static const double BYTES_MAX = 1e18; /* of all units */
+
 enum { UNITS_MAX = 1 << 14, STAGE_DEFAULT = 3, NAME_BYTES = 24 };
 
 typedef struct {
@@ -153,13 +155,17 @@ static int take_units(const flags_t *flags, model_t *model)
     }
     double *bytes = calloc((size_t)count, sizeof *bytes);
     const bool is_good = bytes != NULL && parse_numbers(flags->units, count, bytes);
+    double all = 0;
     for (int u = 0; is_good && u < count; u++) {
-        model->units[u].bytes = bytes[u] < 1e18 ? (size_t)bytes[u] : (size_t)1e18;
+        all += bytes[u];
+        model->units[u].bytes = all <= BYTES_MAX ? (size_t)bytes[u] : 0;
     }
     free(bytes);
-    return is_good ? -1
-                   : tt_cli_refuse("explain", "units", flags->units,
-                                   "bytes of each unit, as 4e6,1.2e7,1.2e7");
+    return is_good && all <= BYTES_MAX
+               ? -1
+               : tt_cli_refuse("explain", "units", flags->units,
+                               is_good ? "1e18 bytes in all, at most"
+                                       : "bytes of each unit, as 4e6,1.2e7,1.2e7");
 }
 
 /* ---- what they cost -------------------------------------------------------------------------- */

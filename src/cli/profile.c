@@ -197,17 +197,29 @@ static void execute(char **command, const char *path)
     _exit(errno == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE);
 }
 
+static const int handled[] = {SIGINT, SIGQUIT, SIGTERM, SIGHUP};
+enum { HANDLED = sizeof handled / sizeof handled[0] };
+
 /* What a terminal's keys say goes to all processes of the foreground; the command decides, and we
- * wait for it. */
-static void set_signals(void (*interrupt)(int), void (*term)(int))
+ * wait for it. What was ignored stays so, as under nohup. */
+static void set_signals(struct sigaction before[HANDLED])
 {
-    struct sigaction action = {.sa_handler = interrupt};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGQUIT, &action, NULL);
-    action.sa_handler = term;
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGHUP, &action, NULL);
+    for (int i = 0; i < HANDLED; i++) {
+        const bool is_key = handled[i] == SIGINT || handled[i] == SIGQUIT;
+        struct sigaction action = {.sa_handler = is_key ? SIG_IGN : pass_on};
+        sigemptyset(&action.sa_mask);
+        sigaction(handled[i], NULL, &before[i]);
+        if (before[i].sa_handler != SIG_IGN) {
+            sigaction(handled[i], &action, NULL);
+        }
+    }
+}
+
+static void reset_signals(const struct sigaction before[HANDLED])
+{
+    for (int i = 0; i < HANDLED; i++) {
+        sigaction(handled[i], &before[i], NULL);
+    }
 }
 
 static int run_command(char **command, const char *path)
@@ -221,13 +233,14 @@ static int run_command(char **command, const char *path)
     if (pid == 0) {
         execute(command, path);
     }
+    struct sigaction before[HANDLED];
     child = pid;
-    set_signals(SIG_IGN, pass_on);
+    set_signals(before);
     int state;
     while (waitpid(pid, &state, 0) < 0 && errno == EINTR) {
     }
     child = 0;
-    set_signals(SIG_DFL, SIG_DFL);
+    reset_signals(before);
     return WIFEXITED(state) ? WEXITSTATUS(state) : EXIT_SIGNAL + WTERMSIG(state);
 }
 

@@ -27,6 +27,7 @@ static const tutti_linear_options_t linear = {
 static const tutti_conv_layer_options_t conv = {.in = 4, .out = 6, .kernel = {3, 2, 2}};
 static const tutti_pool_options_t pool = {.kernel = {2, 2, 2}};
 static const tutti_avg_pool_options_t means = {.kernel = {2, 2, 2}};
+static const tutti_max_unpool_options_t back = {.kernel = {2, 2, 2}};
 static const tutti_lp_pool_options_t norms = {.p = 2, .kernel = {2, 2, 2}};
 static const tutti_adaptive_pool_options_t three = {.size = {3, 3}};
 static const tutti_interpolate_options_t twice = {.scale = {2, 2}};
@@ -172,6 +173,21 @@ static const layer_case_t cases[] = {
     {&tutti_local_response_norm_layer, &neighbours, {SHAPE(2, 4, 3)}, .refused = SHAPE(2, 3)},
     {&tutti_cosine_similarity_layer, NULL, {SHAPE(2, 4), SHAPE(2, 4)}, .refused = SHAPE(2, 3)},
     {&tutti_pairwise_distance_layer, NULL, {SHAPE(2, 4), SHAPE(2, 4)}, .refused = SHAPE(2, 3)},
+    {&tutti_max_unpool1d_layer,
+     &back,
+     {SHAPE(2, 3, 4), SHAPE(2, 3, 4)},
+     .refused = SHAPE(2, 3, 5),
+     .takes_indices = true},
+    {&tutti_max_unpool2d_layer,
+     &back,
+     {SHAPE(3, 4, 2), SHAPE(3, 4, 2)},
+     .refused = SHAPE(3, 5, 2),
+     .takes_indices = true},
+    {&tutti_max_unpool3d_layer,
+     &back,
+     {SHAPE(3, 2, 4, 2), SHAPE(3, 2, 4, 2)},
+     .refused = SHAPE(4, 2),
+     .takes_indices = true},
     {&tutti_bilinear_layer, &bilinear, {SHAPE(2, 4), SHAPE(2, 3)}, .refused = SHAPE(2, 3)},
     {&tutti_multihead_attention_layer,
      &heads,

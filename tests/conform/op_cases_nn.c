@@ -56,7 +56,7 @@ static void call_cross_entropy_smooth(tutti_scope_t *s, tutti_tensor_t *const *i
 {
     out[0] = tutti_cross_entropy_with(s, in[0], in[1],
                                       &(tutti_cross_entropy_options_t){.reduction = TUTTI_LOSS_NONE,
-                                                                       .label_smoothing = 0.25F,
+                                                                       .label_smoothing = 0.25,
                                                                        .has_ignore_index = true,
                                                                        .ignore_index = 2});
 }

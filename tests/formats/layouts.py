@@ -41,7 +41,7 @@ def key_pattern(name, which):
 
 
 def number_of(text, size):
-    """The value of `21248 + 16 × size`."""
+    """The value of `21760 + 16 × size`."""
     total = 0
     for term in text.replace("size", str(size)).split("+"):
         product = 1

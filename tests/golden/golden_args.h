@@ -6,10 +6,11 @@
 
 #include <jansson.h>
 
+#include <tutti/nn.h>
 #include <tutti/op_loss.h>
 #include <tutti/tensor.h>
 
-enum { GOLDEN_INPUTS_MAX = 8, GOLDEN_OUTPUTS_MAX = 8 };
+enum { GOLDEN_INPUTS_MAX = 56, GOLDEN_OUTPUTS_MAX = 8 };
 
 /* A case under way. */
 typedef struct {
@@ -18,6 +19,8 @@ typedef struct {
     int input_count, output_count;
     const json_t *args;
     tutti_tensor_t *out[GOLDEN_OUTPUTS_MAX];
+    tutti_dtype_t dtype;    /* of a module's state */
+    tutti_module_t *module; /* owned; released behind backward */
 } golden_call_t;
 
 typedef struct {
@@ -44,6 +47,11 @@ static int64_t integer(const golden_call_t *c, const char *name)
 static bool truth(const golden_call_t *c, const char *name)
 {
     return json_is_true(json_object_get(c->args, name));
+}
+
+static bool is_given(const golden_call_t *c, const char *name)
+{
+    return json_object_get(c->args, name) != NULL;
 }
 
 static const char *text(const golden_call_t *c, const char *name)

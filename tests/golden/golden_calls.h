@@ -208,14 +208,13 @@ static tutti_tensor_t *call_log_softmax(golden_call_t *c)
 
 static tutti_tensor_t *call_cross_entropy(golden_call_t *c)
 {
-    return tutti_cross_entropy_with(
-        c->s, c->in[0], c->in[1],
-        &(tutti_cross_entropy_options_t){
-            .reduction = reduction(c),
-            .label_smoothing = (float)number(c, "label_smoothing"),
-            .has_ignore_index = json_object_get(c->args, "ignore_index") != NULL,
-            .ignore_index = integer(c, "ignore_index"),
-        });
+    return tutti_cross_entropy_with(c->s, c->in[0], c->in[1],
+                                    &(tutti_cross_entropy_options_t){
+                                        .reduction = reduction(c),
+                                        .label_smoothing = number(c, "label_smoothing"),
+                                        .has_ignore_index = is_given(c, "ignore_index"),
+                                        .ignore_index = integer(c, "ignore_index"),
+                                    });
 }
 
 static tutti_tensor_t *call_nll_loss(golden_call_t *c)
@@ -223,7 +222,7 @@ static tutti_tensor_t *call_nll_loss(golden_call_t *c)
     return tutti_nll_loss(c->s, c->in[0], c->in[1],
                           &(tutti_nll_loss_options_t){
                               .reduction = reduction(c),
-                              .has_ignore_index = json_object_get(c->args, "ignore_index") != NULL,
+                              .has_ignore_index = is_given(c, "ignore_index"),
                               .ignore_index = integer(c, "ignore_index"),
                           });
 }

@@ -293,15 +293,19 @@ static tutti_tensor_t *call_l1_loss(golden_call_t *c)
 static tutti_tensor_t *call_weighted_cross_entropy(golden_call_t *c)
 {
     const tutti_cross_entropy_options_t options = {.reduction = reduction(c),
-                                                   .label_smoothing =
-                                                       (float)number(c, "label_smoothing"),
+                                                   .label_smoothing = number(c, "label_smoothing"),
+                                                   .has_ignore_index = is_given(c, "ignore_index"),
+                                                   .ignore_index = integer(c, "ignore_index"),
                                                    .weight = c->in[2]};
     return tutti_cross_entropy_with(c->s, c->in[0], c->in[1], &options);
 }
 
 static tutti_tensor_t *call_weighted_nll_loss(golden_call_t *c)
 {
-    const tutti_nll_loss_options_t options = {.reduction = reduction(c), .weight = c->in[2]};
+    const tutti_nll_loss_options_t options = {.reduction = reduction(c),
+                                              .has_ignore_index = is_given(c, "ignore_index"),
+                                              .ignore_index = integer(c, "ignore_index"),
+                                              .weight = c->in[2]};
     return tutti_nll_loss(c->s, c->in[0], c->in[1], &options);
 }
 

@@ -80,6 +80,34 @@ static tutti_tensor_t *call_lp_pool3d(golden_call_t *c)
     return tutti_lp_pool3d(c->s, c->in[0], &options);
 }
 
+static tutti_max_unpool_options_t unpool_options(const golden_call_t *c)
+{
+    tutti_max_unpool_options_t o = {.kernel = {0}};
+    memcpy(o.kernel, shape(c, "kernel_size").dims, sizeof o.kernel);
+    memcpy(o.stride, shape(c, "stride").dims, sizeof o.stride);
+    memcpy(o.padding, shape(c, "padding").dims, sizeof o.padding);
+    memcpy(o.size, shape(c, "size").dims, sizeof o.size);
+    return o;
+}
+
+static tutti_tensor_t *call_max_unpool1d(golden_call_t *c)
+{
+    const tutti_max_unpool_options_t options = unpool_options(c);
+    return tutti_max_unpool1d(c->s, c->in[0], c->in[1], &options);
+}
+
+static tutti_tensor_t *call_max_unpool2d(golden_call_t *c)
+{
+    const tutti_max_unpool_options_t options = unpool_options(c);
+    return tutti_max_unpool2d(c->s, c->in[0], c->in[1], &options);
+}
+
+static tutti_tensor_t *call_max_unpool3d(golden_call_t *c)
+{
+    const tutti_max_unpool_options_t options = unpool_options(c);
+    return tutti_max_unpool3d(c->s, c->in[0], c->in[1], &options);
+}
+
 /* ---- op_feature.h --------------------------------------------------------------------------- */
 
 static tutti_tensor_t *call_pixel_shuffle(golden_call_t *c)
@@ -129,8 +157,7 @@ static tutti_tensor_t *call_embedding_bag(golden_call_t *c)
                                              .offsets = c->in[2],
                                              .weights = c->in[3],
                                              .has_last_offset = truth(c, "last"),
-                                             .has_padding =
-                                                 json_object_get(c->args, "padding") != NULL,
+                                             .has_padding = is_given(c, "padding"),
                                              .padding = integer(c, "padding")};
     if (options.has_last_offset) {
         tutti_tensor_t *begins =
@@ -178,6 +205,9 @@ static const golden_entry_t golden_layers[] = {
     {"lp_pool1d", .other = call_lp_pool1d},
     {"lp_pool2d", .other = call_lp_pool2d},
     {"lp_pool3d", .other = call_lp_pool3d},
+    {"max_unpool1d", .other = call_max_unpool1d},
+    {"max_unpool2d", .other = call_max_unpool2d},
+    {"max_unpool3d", .other = call_max_unpool3d},
     {"pixel_shuffle", .other = call_pixel_shuffle},
     {"pixel_unshuffle", .other = call_pixel_unshuffle},
     {"channel_shuffle", .other = call_channel_shuffle},

@@ -1,12 +1,13 @@
-/* PyTorch's own samples of operations (make_samples.py): forward and backward, each in the dtype it
- * was made for, against PyTorch's values in f64 for the same inputs.
+/* PyTorch's own samples of operations and modules (make_samples.py): forward and backward, each in
+ * the dtype it was made for, against PyTorch's values in f64 for the same inputs.
  *
  *     golden_samples_test                     the samples that are committed
  *     TUTTI_SAMPLES=FILE golden_samples_test  those of a file; a line for each: its name, and
  *                                             "passed" or why not
  *
  * An element may differ by `tolerance` times the larger of itself and its tensor's largest value;
- * of gradients also of a part of what comes in, for they may be small differences of it.
+ * of gradients also of a part of what comes in, for they may be small differences of it. A case may
+ * ask for more.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -24,6 +25,7 @@
 #include "core/base/alloc.h"
 #include "core/tensor/safetensors_impl.h"
 #include "golden_calls.h"
+#include "golden_modules.h"
 #include "core/tensor/device_testing.h"
 
 enum { REASON_BYTES = 512 };
@@ -60,9 +62,14 @@ static void load_inputs(run_t *r)
     assert_in_range(count, 1, GOLDEN_INPUTS_MAX);
     r->call.input_count = count;
     r->tolerance = tolerance_of(TUTTI_F64);
+    r->call.dtype = TUTTI_F64;
+    if (is_given(&r->call, "tolerance")) {
+        r->tolerance = number(&r->call, "tolerance");
+    }
     for (int i = 0; i < count; i++) {
         tutti_tensor_t *x = r->call.in[i] = stored(r, "in", i);
         if (x != NULL && tutti_dtype_is_float(tutti_tensor_dtype(x))) {
+            r->call.dtype = tutti_tensor_dtype(x);
             r->tolerance = fmax(r->tolerance, tolerance_of(tutti_tensor_dtype(x)));
         }
         if (stored(r, "grad", i) != NULL) {
@@ -158,7 +165,8 @@ static void compare_gradients(run_t *r)
 static void run_sample(run_t *r)
 {
     const char *op = json_string_value(json_object_get(r->description, "op"));
-    const golden_entry_t *entry = golden_find(op);
+    const bool is_module = strcmp(op, golden_module.name) == 0;
+    const golden_entry_t *entry = is_module ? &golden_module : golden_find(op);
     r->reason[0] = 0;
     r->call = (golden_call_t){.s = r->s, .args = json_object_get(r->description, "args")};
     r->call.output_count = (int)json_integer_value(json_object_get(r->description, "outputs"));
@@ -194,6 +202,7 @@ static int run_file(const char *path, bool is_told)
         assert_int_equal(tutti_scope_open(ctx, &r.s), TUTTI_OK);
         run_sample(&r);
         (void)tutti_scope_close(r.s);
+        tutti_module_release(r.call.module);
         json_decref(description);
         failed += r.reason[0] != 0;
         if (is_told || r.reason[0] != 0) {

@@ -47,6 +47,7 @@ def volume_cases():
         args = {'size': size} if scale is None else {'scale': scale}
         c.add('interpolate', [normal(2, 2, 4, 5, 4)],
               lambda x: F.interpolate(x, size, scale, mode, **more), mode=mode, **args, **more)
+    unpool_cases(c)
     c.save()
 
 
@@ -76,6 +77,22 @@ def pool_cases(c):
         c.add('adaptive_avg_pool3d', [x], lambda x: F.adaptive_avg_pool3d(x, size), size=size)
         c.add('adaptive_max_pool3d', [x],
               lambda x: F.adaptive_max_pool3d(x, size, return_indices=True), size=size)
+
+
+def unpool_cases(c):
+    for dims in (1, 2, 3):
+        pool, f = getattr(F, 'max_pool%dd' % dims), getattr(F, 'max_unpool%dd' % dims)
+        for kernel, stride, padding, size in (((2, 2, 2), (2, 2, 2), (0, 0, 0), None),
+                                              ((2, 2, 3), (2, 2, 3), (0, 0, 0), (7, 5, 6)),
+                                              ((3, 2, 2), (3, 3, 2), (1, 0, 1), (6, 5, 6))):
+            kernel, stride, padding = kernel[:dims], stride[:dims], padding[:dims]
+            x = normal(2, 2, *(size or (6, 4, 6))[:dims])
+            for x in (x, x[0]):
+                y, at = pool(x, kernel, stride, padding, return_indices=True)
+                more = {} if size is None else {'size': size[:dims]}
+                c.add(f.__name__, [y, at],
+                      lambda y, at: f(y, at, kernel, stride, padding, more.get('size')),
+                      kernel_size=kernel, stride=stride, padding=padding, **more)
 
 
 def lp_pool_cases(c):

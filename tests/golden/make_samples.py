@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""PyTorch's own samples of operations, from the database that its tests walk, as cases of
-golden_samples_test.c (sample_calls.py says how).
+"""PyTorch's own samples of operations and modules, from the databases that its tests walk, as cases
+of golden_samples_test.c (sample_calls.py and module_calls.py say how).
 
     make_samples.py     the few that are committed: samples.safetensors
-    write(FILE)         all of them; returns {operation: {reason: count}} of those left out
+    write(FILE)         all of them; returns {(name, dtype): {reason: count}} of those
+                        left out
 
 A case is as make_golden.py's, but inputs are of the dtype that the sample is for, and outputs,
 seeds and gradients are f64: PyTorch's values of the same inputs in f64.
 """
 import collections
+import itertools
 import json
 import os
 import struct
@@ -17,6 +19,7 @@ import warnings
 
 import torch
 
+from module_calls import module_call
 from sample_calls import CALLS, Skip
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -24,6 +27,7 @@ NAMES = {torch.float64: 'F64', torch.float32: 'F32', torch.bfloat16: 'BF16', tor
          torch.int32: 'I32', torch.uint8: 'U8', torch.bool: 'BOOL'}
 DTYPES = {'f64': torch.float64, 'f32': torch.float32, 'bf16': torch.bfloat16}
 ELEMENTS_MAX = 20000
+INPUTS_MAX, OUTPUTS_MAX = 56, 8  # golden_args.h
 
 
 def bytes_of(x):
@@ -46,8 +50,8 @@ def save(path, tensors, metadata):
 
 
 def check_inputs(xs):
-    if len(xs) > 8:
-        raise Skip('more than eight inputs')
+    if len(xs) > INPUTS_MAX:
+        raise Skip('more than %d inputs' % INPUTS_MAX)
     for x in xs:
         if x is not None and (not torch.is_tensor(x) or x.dtype not in NAMES):
             raise Skip('an input of another dtype')
@@ -64,9 +68,9 @@ def gradients(leaves, ys):
     return seeds, grads
 
 
-def make_case(op, sample):
+def make_case(call, sample, is_differentiable):
     """The tensors of a case, and its description."""
-    ours, xs, f, args = CALLS[op.name](sample)
+    ours, xs, f, args = call(sample)
     args = dict(args)
     constant = args.pop('constant', [])
     check_inputs(xs)
@@ -75,12 +79,12 @@ def make_case(op, sample):
     xs = [None if x is None else x.detach().clone() for x in xs]
     wide = [None if x is None else x.double() if x.is_floating_point() else x for x in xs]
     wanted = [i for i, x in enumerate(wide) if x is not None and x.is_floating_point() and
-              i not in constant and op.supports_autograd]
+              i not in constant and is_differentiable]
     for i in wanted:
         wide[i] = wide[i].clone().requires_grad_(True)
     ys = f(*wide)
     ys = list(ys) if isinstance(ys, (tuple, list)) else [ys]
-    if not all(torch.is_tensor(y) and y.dtype in NAMES for y in ys) or len(ys) > 8:
+    if not all(torch.is_tensor(y) and y.dtype in NAMES for y in ys) or len(ys) > OUTPUTS_MAX:
         raise Skip('outputs')
     seeds, grads = gradients([wide[i] for i in wanted], ys)
     tensors = {'in%d' % i: x for i, x in enumerate(xs) if x is not None}
@@ -92,29 +96,48 @@ def make_case(op, sample):
     return tensors, {'op': ours, 'args': args, 'inputs': len(xs), 'outputs': len(ys)}
 
 
-def cases():
-    """(tensors, metadata, reasons of those left out by operation)."""
+def samples_of_operations():
+    """(name, dtype, what makes a case of a sample, whether there are gradients, samples)"""
     from torch.testing._internal.common_methods_invocations import op_db
-    tensors, metadata, left_out = {}, {}, collections.defaultdict(collections.Counter)
-    numbers = collections.Counter()
     for op in (op for op in op_db if op.name in CALLS):
         for short, dtype in DTYPES.items():
-            if dtype not in op.dtypes:
+            if dtype in op.dtypes:
+                torch.manual_seed(5)
+                yield (op.name, short, CALLS[op.name], op.supports_autograd,
+                       op.sample_inputs('cpu', dtype, requires_grad=False))
+
+
+def samples_of_modules():
+    """The same; a module trains, and if that differs is evaluated, too."""
+    from torch.testing._internal.common_modules import module_db
+    for info in module_db:
+        for short, dtype in DTYPES.items():
+            for training in (True, False) if info.train_and_eval_differ else (True,):
+                torch.manual_seed(5)
+                yield (info.name, short, module_call(info.module_cls, dtype, training), True,
+                       info.module_inputs_func(info, device='cpu', dtype=dtype,
+                                               requires_grad=False, training=training))
+
+
+def cases():
+    """(tensors, metadata, reasons of those left out by name and dtype)."""
+    tensors, metadata, left_out = {}, {}, collections.defaultdict(collections.Counter)
+    numbers = collections.Counter()
+    for name, short, call, is_differentiable, samples in itertools.chain(samples_of_operations(),
+                                                                         samples_of_modules()):
+        for sample in samples:
+            try:
+                made, description = make_case(call, sample, is_differentiable)
+            except Skip as skip:
+                left_out[name, short][str(skip)] += 1
                 continue
-            torch.manual_seed(5)
-            for sample in op.sample_inputs('cpu', dtype, requires_grad=False):
-                try:
-                    made, description = make_case(op, sample)
-                except Skip as skip:
-                    left_out[op.name][str(skip)] += 1
-                    continue
-                except (RuntimeError, IndexError, TypeError, ValueError) as error:
-                    left_out[op.name]['PyTorch: ' + str(error).split('\n')[0][:60]] += 1
-                    continue
-                name = '%s#%d#%s' % (op.name, numbers[op.name, short], short)
-                numbers[op.name, short] += 1
-                metadata[name] = json.dumps(description, separators=(',', ':'))
-                tensors.update({'%s/%s' % (name, key): x for key, x in made.items()})
+            except (RuntimeError, IndexError, TypeError, ValueError) as error:
+                left_out[name, short]['PyTorch: ' + str(error).split('\n')[0][:60]] += 1
+                continue
+            case = '%s#%d#%s' % (name, numbers[name, short], short)
+            numbers[name, short] += 1
+            metadata[case] = json.dumps(description, separators=(',', ':'))
+            tensors.update({'%s/%s' % (case, key): x for key, x in made.items()})
     return tensors, metadata, left_out
 
 
@@ -124,15 +147,24 @@ def write(path):
     return left_out
 
 
+def is_module(name):
+    return name not in CALLS
+
+
+def small(name):
+    """How many numbers a small sample has; modules have more."""
+    return 600 if is_module(name) else 150
+
+
 def few(tensors, metadata):
-    """Of each operation in f32 and bf16 the first two samples that are small."""
+    """In f32 and bf16 the first two small samples of each operation, the first of each module."""
     parts, counts, chosen = collections.defaultdict(dict), collections.Counter(), {}
     for key, x in tensors.items():
         parts[key.rsplit('/', 1)[0]][key] = x
     for name, description in metadata.items():
         op, _, dtype = name.split('#')
         size = sum(x.numel() for x in parts[name].values())
-        if dtype != 'f64' and size <= 150 and counts[op, dtype] < 2:
+        if dtype != 'f64' and size <= small(op) and counts[op, dtype] < 2 - is_module(op):
             counts[op, dtype] += 1
             chosen[name] = description
     return {key: x for name in chosen for key, x in parts[name].items()}, chosen

@@ -566,6 +566,26 @@ for dims in (1, 2, 3):
     adaptive(dims, 'avg')
 
 
+def max_unpool(dims):
+    f = getattr(F, 'max_unpool%dd' % dims)
+
+    def make(sample):
+        a = bind(sample, 'indices kernel_size stride padding output_size', stride=None, padding=0)
+        at = a.pop('indices')
+        rows = at.reshape(-1, max(math.prod(at.shape[-dims:]), 1))
+        if any(row.unique().numel() != row.numel() for row in rows):
+            raise Skip('one place twice: the gradient differs')
+        args = {k: listed(v, dims) for k, v in a.items() if v is not None and k != 'output_size'}
+        if a['output_size'] is not None:
+            args['size'] = list(a['output_size'])[-dims:]
+        return 'max_unpool%dd' % dims, [sample.input, at], lambda x, i: f(x, i, **a), args
+    CALLS['nn.functional.max_unpool%dd' % dims] = make
+
+
+for dims in (1, 2, 3):
+    max_unpool(dims)
+
+
 @call('nn.functional.interpolate')
 def interpolate(sample):
     a = bind(sample, 'size scale_factor mode align_corners recompute_scale_factor', mode='nearest',
@@ -814,9 +834,11 @@ def poisson(sample):
     r = reduction_of(a)
     if a['eps'] != 1e-8 or sample.input.shape != a['target'].shape:
         raise Skip('eps, unlike shapes')
+    # Of a count that is 0 PyTorch's gradient is NaN.
+    constant = [1] if a['full'] and (a['target'] == 0).any() else []
     return ('poisson_nll_loss', [sample.input, a['target']],
             lambda x, y: F.poisson_nll_loss(x, y, a['log_input'], a['full'], reduction=r),
-            {'rate': not a['log_input'], 'full': a['full'], 'reduction': r})
+            {'rate': not a['log_input'], 'full': a['full'], 'reduction': r, 'constant': constant})
 
 
 @call('nn.functional.gaussian_nll_loss')
@@ -824,6 +846,8 @@ def gaussian(sample):
     a = bind(sample, 'target var full eps reduction', full=False, eps=1e-6, reduction='mean')
     if sample.input.shape != a['target'].shape or not torch.is_tensor(a['var']):
         raise Skip('unlike shapes')
+    if a['var'].ndim == sample.input.ndim and a['var'].shape[:-1] != sample.input.shape[:-1]:
+        raise Skip('one variance of several rows')
     return ('gaussian_nll_loss', [sample.input, a['target'], a['var']],
             lambda x, y, v: F.gaussian_nll_loss(x, y, v, full=a['full'], eps=a['eps'],
                                                 reduction=a['reduction']),
@@ -906,14 +930,26 @@ def class_loss(name, ours):
         probabilities = y.is_floating_point()
         y = last(y) if probabilities else y
         more = {} if name == 'nll_loss' else {'label_smoothing': a['label_smoothing']}
-        if a['ignore_index'] != -100:
-            raise Skip('ignore_index')
+        ignore = a['ignore_index']
+        if ignore != -100 and probabilities:
+            raise Skip('ignore_index of probabilities')
+        ignored = {'ignore_index': ignore} if ignore != -100 else {}
         return (ours, [x, y, a['weight']],
                 lambda x, y, w: f(back(x).contiguous(), back(y) if probabilities else y, w,
-                                  reduction=r, **more),
-                {'reduction': r, **more, 'constant': [2]})
+                                  reduction=r, **more, **ignored),
+                {'reduction': r, **more, **ignored, 'constant': [2]})
     CALLS['nn.functional.' + name] = make
 
 
 class_loss('cross_entropy', 'weighted_cross_entropy')
 class_loss('nll_loss', 'weighted_nll_loss')
+
+
+@call('nn.functional.ctc_loss')
+def ctc(sample):
+    a = bind(sample, 'targets input_lengths target_lengths blank reduction zero_infinity', blank=0,
+             reduction='mean', zero_infinity=False)
+    lengths = [torch.as_tensor(a[k]) for k in ('input_lengths', 'target_lengths')]
+    more = {k: a[k] for k in ('blank', 'reduction', 'zero_infinity')}
+    return ('ctc_loss', [sample.input, a['targets'], *lengths],
+            lambda x, t, i, o: F.ctc_loss(x, t, i, o, **more), more)

@@ -145,12 +145,32 @@ static void scopes(tutti_context_t *ctx)
 #endif
 }
 
+/* A function may return how it went, as those of C do. */
+static void statuses(tutti_context_t *ctx)
+{
+    const auto fail = [](tutti_scope_t *) { return tutti_metrics_flush(nullptr); };
+#if defined(__cpp_exceptions)
+    try {
+        tutti::in_scope(ctx, fail);
+        expect(false, "what the function returns is thrown");
+    } catch (const tutti::error &error) {
+        expect(error.status() == TUTTI_ERR_ARG, "with its status");
+    }
+#else
+    const tutti_status_t bad = tutti::in_scope(ctx, fail);
+    expect(bad == TUTTI_ERR_ARG, "what the function returns is returned");
+#endif
+    const tutti_status_t end = tutti::in_scope(ctx, [](tutti_scope_t *) { return TUTTI_END; });
+    expect(end == TUTTI_END, "an end is no failure");
+    const tutti_status_t fine = tutti::in_scope(ctx, [](tutti_scope_t *) { return 7.5; });
+    expect(fine == TUTTI_OK, "another value is none of ours");
+}
+
 static void texts()
 {
     tutti::holder<tutti_buffer_t> text, other;
-    const tutti_status_t status = tutti::check(tutti_pipeline_write(nullptr, text.out()) < 0
-                                                   ? TUTTI_OK
-                                                   : TUTTI_END);
+    const tutti_status_t status =
+        tutti::check(tutti_pipeline_write(nullptr, text.out()) < 0 ? TUTTI_OK : TUTTI_END);
     expect(status == TUTTI_OK && text->data == nullptr, "a holder without content");
     other = std::move(text);
     expect(other->bytes == 0, "a moved holder");
@@ -164,6 +184,7 @@ int main()
     shapes();
     moves(ctx);
     scopes(ctx);
+    statuses(ctx);
     texts();
     std::printf("all is so\n");
     return 0;

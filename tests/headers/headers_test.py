@@ -4,7 +4,8 @@ An example is the indented block behind "Example:" in a comment: the opening one
 section. Its paragraphs that
 begin with #include, typedef, struct, enum or static, or that are a function, stand at file scope;
 all others together are the body of a function that returns tutti_status_t. All public headers are
-included, and the names in GIVEN may be used without a declaration.
+included, and the names in GIVEN may be used without a declaration. Examples that put nothing at
+file scope are compiled as one program; where it is refused, each alone, to tell which.
 """
 import os
 import re
@@ -123,7 +124,12 @@ def stands_at_file_scope(paragraph):
                 or re.search(r'^\{', paragraph, re.M) and re.match(r'[a-z].*\)$', paragraph, re.M))
 
 
-def program_of(header, example, known):
+def has_outside(example):
+    return any(stands_at_file_scope(paragraph) for paragraph in paragraphs_of(example))
+
+
+def function_of(example, known, function='tutti_example'):
+    """(what stands at file scope, the function)"""
     outside, inside = [], []
     for paragraph in paragraphs_of(example):
         (outside if stands_at_file_scope(paragraph) else inside).append(paragraph)
@@ -136,11 +142,18 @@ def program_of(header, example, known):
         is_known = type_name in known or not type_name.startswith('tutti_')
         if is_known and re.search(r'(?<![\w.>])%s\b' % name, code) and not declared:
             given.append(declaration)
-    includes = ['<tutti/%s>' % header] + ['<%s.h>' % name for name in STANDARD]
-    includes += ['<tutti/%s>' % name for name in headers()]
-    return '%s\n\n%s\n\ntutti_status_t tutti_example(%s)\n{\n%s\nreturn TUTTI_OK;\n}\n' % (
-        '\n'.join('#include ' + name for name in includes), '\n\n'.join(outside),
-        ', '.join(given) or 'void', body)
+    return '\n\n'.join(outside), 'tutti_status_t %s(%s)\n{\n%s\nreturn TUTTI_OK;\n}\n' % (
+        function, ', '.join(given) or 'void', body)
+
+
+def includes_of(header=None):
+    names = ['tutti/' + header] if header else []
+    names += [name + '.h' for name in STANDARD] + ['tutti/' + name for name in headers()]
+    return '\n'.join('#include <%s>' % name for name in names)
+
+
+def program_of(header, example, known):
+    return '\n\n'.join([includes_of(header), *function_of(example, known)])
 
 
 def compile_text(command, text):
@@ -155,6 +168,23 @@ class Headers(unittest.TestCase):
     def setUp(self):
         texts = [read_header(name) for name in headers()]
         self.known = set(re.findall(r'\btutti_\w+_t\b', '\n'.join(texts)))
+
+    def compile_example(self, name, example):
+        text = program_of(name, example, self.known)
+        said = compile_text(EXAMPLE, text)
+        self.assertEqual(said, '', '\n' + said + text[text.index('\n\n'):])
+
+    def test_examples_compile(self):
+        examples = [(name, example) for name in headers()
+                    for example in examples_of(read_header(name)) if not has_outside(example)]
+        text = includes_of() + ''.join(
+            '\n\n' + function_of(example, self.known, 'tutti_example_%d' % number)[1]
+            for number, (_, example) in enumerate(examples))
+        said = compile_text(EXAMPLE, text)
+        if said:
+            for name, example in examples:
+                self.compile_example(name, example)
+        self.assertEqual(said, '', '\n' + said)
 
     def test_a_broken_header_is_refused(self):
         for language, command in COMPILERS.items():
@@ -176,7 +206,6 @@ class Headers(unittest.TestCase):
         example = 'static int twice(int n)\n{\n    int m = n;\n\n    return 2 * m;\n}\n\n' \
                   'int n = twice(argc);\nif (n > 2) {\n    puts(argv[1]);\n}'
         self.assertEqual(compile_text(EXAMPLE, program_of('status.h', example, self.known)), '')
-
 
     def test_an_optimizer_of_a_user_may_be_c_plus_plus(self):
         with open(os.path.join(SOURCE, 'tests', 'conform', 'own_optimizers.h'),
@@ -204,12 +233,11 @@ def add_header(name):
         examples = examples_of(read_header(name))
         self.assertNotEqual(examples, [], 'has no example')
         for example in examples:
-            text = program_of(name, example, self.known)
-            said = compile_text(EXAMPLE, text)
-            self.assertEqual(said, '', '\n' + said + text[text.index('\n\n'):])
+            if has_outside(example):
+                self.compile_example(name, example)
     stem = name[:-2]
     setattr(Headers, 'test_%s_stands_alone' % stem, test)
-    setattr(Headers, 'test_%s_examples_compile' % stem, test_example)
+    setattr(Headers, 'test_%s_has_examples' % stem, test_example)
 
 
 for header_name in headers():

@@ -156,7 +156,7 @@ class Pipelines(unittest.TestCase):
         sizes = [int(size) for size in line.group(2, 3, 4)]
         self.assertEqual(math.prod(sizes), ranks)
         alone = {"pipedream", "2bw", "--post-validate"} & set(options)  # no DDP says it
-        averages = not alone
+        averages = not alone or bool({"--stage", "--shards"} & set(options))
         self.assertEqual(len(re.findall(r"rank \d+ stage .* dp \d+ tp \d+ pp \d+$", done.stdout,
                                         re.M)), ranks if averages else 0)
         return line.group(1)
@@ -168,6 +168,8 @@ class Pipelines(unittest.TestCase):
                                      ranks=3), expected)
         self.assertEqual(self.digest("--mesh", "dp=1,pp=2", "--stage", "1", ranks=2), expected)
         self.assertEqual(self.digest("--mesh", "pp=2", "--post-validate", ranks=2), expected)
+        self.assertEqual(self.digest("--mesh", "dp=1,pp=2", "--stage", "1", "--post-validate",
+                                     ranks=2), expected)
         self.assertNotEqual(self.digest("--micro-batches", "2"), expected)
 
     def test_stages_may_step_inside_a_batch(self):
@@ -203,8 +205,15 @@ class Pipelines(unittest.TestCase):
         """The list of layouts is gpt_mesh_full_test.py's."""
         cut = ("--shards", "2", "--tp-shards", "2", "--context", "32")
         expected = self.digest(*cut)
-        self.assertEqual(self.digest(*cut, "--mesh", "dp=2,pp=2,tp=2", "--pipeline", "zb-h1",
-                                     "--stage", "1", "--sequence-parallel", ranks=8), expected)
+        mesh = (*cut, "--mesh", "dp=2,pp=2,tp=2", "--pipeline", "zb-h1", "--stage", "1")
+        self.assertEqual(self.digest(*mesh, "--sequence-parallel", ranks=8), expected)
+        self.assertEqual(self.digest(*mesh, "--post-validate", ranks=8), expected)
+        self.assertEqual(self.digest(*cut, "--mesh", "pp=2", "--post-validate", ranks=2), expected)
+
+    def test_parts_of_layers_may_step_before_they_know_all_gradients(self):
+        cut = ("--tp-shards", "2", "--context", "32")
+        self.assertEqual(self.digest(*cut, "--mesh", "tp=2,pp=2", "--pipeline", "zb-h2",
+                                     "--post-validate", ranks=4), self.digest(*cut))
 
     def test_weights_of_stages_are_saved_loaded_and_sampled(self):
         """Rank 0 has some of them: what it writes and prints is what one rank alone does."""
@@ -237,7 +246,8 @@ class Pipelines(unittest.TestCase):
                 (("--micro-batches", "2", "--vertical-sync"), "has no vertical_sync; pipedream"),
                 (("--vertical-sync",), "need --mesh pp=P or --micro-batches M"),
                 (("--post-validate",), "need --mesh pp=P or --micro-batches M"),
-                (("--micro-batches", "1", "--post-validate", "--shards", "2"), "no --shards"),
+                (("--micro-batches", "1", "--post-validate", "--pipeline", "2bw"),
+                 "no pipedream or 2bw"),
                 (("--micro-batches", "2", "--sequence-parallel"), "--sequence-parallel cuts"),
                 (("--sequence-parallel",), "--sequence-parallel cuts"),
                 (("--micro-batches", "2", "--hook", "bf16"), "no --hook"),

@@ -265,7 +265,7 @@ static void try_abort(const group_t *world)
     group_t all = open_part(world, "aborted", ranks, world->size, 20000);
     if (world->rank == 0) {
         start_sum(&all, &run, 100000);
-        all.ops->abort(all.state);
+        all.ops->abort(all.state, "");
         expect_failure(&all, &run.op, TUTTI_ERR_ABORTED, "group aborted was aborted");
     } else {
         post(&all, &op, false, 0, 1, (tt_slice_t){0, 1}); /* which rank 0 never sends */
@@ -288,7 +288,7 @@ static void try_idle(const group_t *world)
     const tt_deadline_t deadline = tt_deadline_in_ms(5000);
     tt_message_op_t op;
     if (world->rank == 0) {
-        all.ops->abort(all.state);
+        all.ops->abort(all.state, "");
     }
     tutti_status_t status = TUTTI_PENDING;
     while (status == TUTTI_PENDING && !tt_deadline_is_past(deadline)) {

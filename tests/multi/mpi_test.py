@@ -1,12 +1,15 @@
 """The mpi engine under real MPIs: two ranks, faults, settings, and no plug-in. More ranks and MPI's
-own collectives: mpi_full_test.py."""
+own collectives: mpi_full_test.py. TUTTI_TEST_SHARE=2: each test draws one MPI; TUTTI_SEED names the
+draw."""
 import json
 import os
+import random
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 BUILD = os.environ['TUTTI_BINARY_DIR']
@@ -14,6 +17,8 @@ CONFORM = os.path.join(BUILD, 'tests', 'mpi_conform')
 TUTTI = os.path.join(BUILD, 'bin', 'tutti')
 EXAMPLE = os.path.join(BUILD, 'bin', '04_all_reduce')
 DEADLINE = 200
+SHARE = int(os.environ.pop('TUTTI_TEST_SHARE', '1'))  # which the library does not know
+SEED = int(os.environ.get('TUTTI_SEED', time.time_ns() % 2**32))
 # MPI libraries leak by themselves; our own counter is checked by the programs.
 ENVIRONMENT = {**os.environ, 'TUTTI_BACKEND': 'mpi', 'OMPI_ALLOW_RUN_AS_ROOT': '1',
                'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM': '1',
@@ -43,6 +48,11 @@ def mpirun(flavour, ranks, *command, **environment):
 
 
 class MpiTest(unittest.TestCase):
+    def drawn(self):
+        flavours = available()
+        random.Random(f'{SEED} {self.id()}').shuffle(flavours)
+        return flavours[:-(-len(flavours) // SHARE)]
+
     def check(self, done, ranks):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         for rank in range(ranks):
@@ -51,39 +61,39 @@ class MpiTest(unittest.TestCase):
 
 class Conformance(MpiTest):
     def test_calls_by_messages(self):
-        for flavour in available():
+        for flavour in self.drawn():
             with self.subTest(flavour=flavour):
                 self.check(mpirun(flavour, 2, CONFORM, 'canonical', 'short'), 2)
 
     def test_calls_by_mpis_own_collectives(self):
-        for flavour in available():
+        for flavour in self.drawn():
             with self.subTest(flavour=flavour):
                 self.check(mpirun(flavour, 2, CONFORM, 'short', TUTTI_MPI_EXCHANGE='1'), 2)
 
     def test_faults_end_with_a_text(self):
-        for flavour in available():
+        for flavour in self.drawn():
             with self.subTest(flavour=flavour):
                 self.check(mpirun(flavour, 2, CONFORM, 'faults'), 2)
 
     def test_memory_that_mpi_is_not_done_with_is_nobody_elses(self):
-        for flavour in available():
+        for flavour in self.drawn():
             with self.subTest(flavour=flavour):
                 self.check(mpirun(flavour, 2, CONFORM, 'held'), 2)
 
     def test_calls_that_differ_are_named_when_they_are_checked(self):
-        for flavour in available():
+        for flavour in self.drawn():
             with self.subTest(flavour=flavour):
                 self.check(mpirun(flavour, 2, CONFORM, 'mismatches', TUTTI_MPI_CHECK='1'), 2)
 
     def test_a_failure_may_end_the_job(self):
-        for flavour in available():
+        for flavour in self.drawn():
             with self.subTest(flavour=flavour):
                 done = mpirun(flavour, 2, CONFORM, 'faults', TUTTI_MPI_ABORT='1')
                 self.assertNotEqual(done.returncode, 0)
                 self.assertNotIn('nothing left', done.stdout)
 
     def test_a_program_may_start_and_end_mpi_itself(self):
-        for flavour in available():
+        for flavour in self.drawn():
             with self.subTest(flavour=flavour):
                 self.check(mpirun(flavour, 2, CONFORM, 'theirs', 'ends'), 2)
                 done = mpirun(flavour, 2, CONFORM, 'theirs', 'single')
@@ -97,7 +107,7 @@ class Conformance(MpiTest):
             self.assertNotEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def test_a_program_needs_no_store(self):
-        for flavour in available():
+        for flavour in self.drawn():
             with self.subTest(flavour=flavour):
                 done = mpirun(flavour, 2, EXAMPLE)
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
@@ -141,7 +151,7 @@ class Dumps(MpiTest):
                          [[0, 1]] * 4)
 
     def test_ranks_that_wait_are_told_from_their_files(self):
-        for flavour in available():
+        for flavour in self.drawn():
             with self.subTest(flavour=flavour), tempfile.TemporaryDirectory() as folder:
                 done = mpirun(flavour, 2, CONFORM, 'dump', folder, TUTTI_DUMP=folder,
                               TUTTI_REPORT_MS='100')
@@ -219,4 +229,5 @@ class Settings(unittest.TestCase):
 
 
 if __name__ == '__main__':
+    print(f'one of {SHARE} MPIs a test, TUTTI_SEED={SEED}', file=sys.stderr)
     unittest.main(verbosity=2)

@@ -130,6 +130,18 @@ class Programs(unittest.TestCase):
                 self.assertEqual(run.returncode, 2)
                 self.assertIn("tutti profile: ", run.stderr)
 
+    def test_signals_that_are_ignored_stay_so(self):
+        """As under nohup: neither the command nor the table ends by SIGHUP."""
+        script = ("import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); "
+                  "os.execv(sys.argv[1], sys.argv[1:])")
+        look = ["sh", "-c", "grep SigIgn /proc/$PPID/status >seen; kill -HUP $PPID"]
+        run = self.run_program("python3", "-c", script, TUTTI, "profile", "--", *look)
+        self.assertEqual(run.returncode, 1, run.stderr)
+        self.assertIn("wrote no profile", run.stderr)
+        with open(self.path("seen"), encoding="ascii") as file:
+            ignored = int(file.read().split()[1], 16)
+        self.assertTrue(ignored & 1 << (signal.SIGHUP - 1), "it is ignored still")
+
     def test_modules_of_gpt(self):
         run = self.run_program(GPT, "--modules", *MODEL)
         self.assertEqual(run.returncode, 0, run.stderr)

@@ -124,6 +124,21 @@ class Reports(unittest.TestCase):
         self.assertEqual(curves, [["70,190.0", "669,10.0"], ["370,100.0"]])
         self.assertIn("(1 values are no numbers)", page.texts)
 
+    def test_values_at_the_end_of_their_range(self):
+        for values in ((-1.7e308, 1.7e308), (1.7e308, 1.7e308), (5e-324, 5e-324), (0, 5e-324)):
+            self.write_numbers(*(json.dumps({"step": step, "time": 0, "name": "a", "value": value})
+                                 for step, value in enumerate(values)))
+            points = next(attrs["points"] for tag, attrs in self.report().tags if tag == "polyline")
+            for point in points.split():
+                with self.subTest(values, point=point):
+                    self.assertTrue(10 <= float(point.split(",")[1]) <= 190)
+
+    def test_what_is_no_file_is_left_out(self):
+        self.write_numbers('{"step":1,"time":0,"name":"a","value":1}')
+        os.mkfifo(self.path("pipe"))
+        os.mkfifo(self.path("pipe.jsonl"))
+        self.assertEqual(self.report().count("polyline", "curve"), 1)
+
     def test_many_steps_keep_their_spikes(self):
         values = [0.0] * 50000
         values[31234] = 1.0

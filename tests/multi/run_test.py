@@ -61,11 +61,11 @@ def wait_until(condition, what):
 class Job:
     """A job that runs while the test does something to it."""
 
-    def __init__(self, script, ranks=2, flags=(), ready=None, stdout=subprocess.PIPE):
+    def __init__(self, script, ranks=2, flags=(), ready=None, stdout=subprocess.PIPE, before=()):
         self.id = "test-" + uuid.uuid4().hex[:12]
         self.process = subprocess.Popen(
-            command(*flags, "--rdzv-id", self.id, "sh", "-c", script, ranks=ranks), text=True,
-            stdout=stdout, stderr=subprocess.PIPE)
+            [*before, *command(*flags, "--rdzv-id", self.id, "sh", "-c", script, ranks=ranks)],
+            text=True, stdout=stdout, stderr=subprocess.PIPE)
         self.early = []
         for _ in range(ranks if ready is None else ready):
             self.early.append(self.process.stdout.readline())
@@ -460,6 +460,18 @@ class Signals(unittest.TestCase):
             self.assertEqual(sorted(out.splitlines())[:2], [f"[rank 0] got {name}",
                                                             "[rank 0] ready"])
             self.assertEqual(out.count(f"got {name}"), 2)
+
+    def test_what_whoever_starts_a_job_ignores_does_not_end_it(self):
+        with tempfile.TemporaryDirectory() as folder:
+            job = Job(f"echo ready; while [ ! -e {folder}/go ]; do sleep 0.02; done; echo done",
+                      before=["env", "--ignore-signal=HUP,INT"])
+            for number in (signal.SIGHUP, signal.SIGINT):
+                job.process.send_signal(number)
+            time.sleep(0.2)  # what is to fail has time to
+            with open(f"{folder}/go", "w"):
+                pass
+            code, out, err = job.end()
+        self.assertEqual([code, out.count("done\n"), err], [0, 2, ""])
 
     def test_ranks_that_a_signal_ends_have_their_grace(self):
         # The first to end does so with a failure; the other still has work to do.

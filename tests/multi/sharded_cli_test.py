@@ -83,6 +83,10 @@ class Explain(unittest.TestCase):
         refused("give either --units, the bytes of each, or --model", "--units", "1", "--model",
                 "1x1")
         refused("--units 1,x: want bytes of each unit", "--units", "1,x")
+        refused("--units 1e19: want 1e18 bytes in all, at most", "--units", "1e19")
+        refused("want 1e18 bytes in all, at most", "--units", "6e17,6e17")
+        refused("want bytes of each unit", "--units", "1e999")
+        self.assertIn("2 units", self.explain("--units", "5e17,5e17"))
         refused("--model 6: want LAYERSxWIDTH", "--model", "6")
         refused("want 2 numbers of seconds", "--units", "1,2", "--forward", "1")
         refused("want 2 numbers of seconds", "--units", "1,2", "--backward", "1,2,3")

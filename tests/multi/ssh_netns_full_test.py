@@ -1,5 +1,6 @@
 """`tutti run --hosts` with OpenSSH: three hosts in network namespaces, an sshd on two of them, the
-launcher on the third. Keys are made here, and no file of the user's is read."""
+launcher on the third. Keys are made here, and no file of the user's is read: a shell that is killed
+while it reads ~/.bashrc could leave a lock there, for which the next one waits."""
 import getpass
 import os
 import re
@@ -68,6 +69,7 @@ class Ssh(unittest.TestCase):
             AuthorizedKeysFile {self.path("authorized")}
             ListenAddress {self.hosts.address(host)}
             PermitRootLogin yes
+            SetEnv HOME={self.folder}
             StrictModes no
             UsePAM no
             PidFile {self.path(f"pid{host}")}

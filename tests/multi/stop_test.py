@@ -184,6 +184,7 @@ class Outputs(unittest.TestCase):
             for flag in flags:
                 self.refuse(program, flag, path("none/file"), "No such file or directory")
             self.refuse(program, flag, FOLDER, "Is a directory")
+            self.refuse(program, flag, path("new") + "/", "Is a directory")
             self.refuse(program, flag, self.file + "/file", "Not a directory")
             self.refuse(program, flag, path("x" * 300), "File name too long")
 

@@ -121,7 +121,7 @@ static void go_round(tt_peer_t *self, world_t *w)
     member_t *m = &w->members[self->rank];
     if (w->turns.fault == TURNS_ABORT && w->turns.victim == self->rank &&
         m->version == w->abort_at) {
-        tt_coll_abort(m->coll);
+        tt_coll_abort(m->coll, "");
     }
     await(m, TT_BLOCK_FINISHED);
     write_slice(self, m);

@@ -121,7 +121,7 @@ static void start(tt_peer_t *self, world_t *w)
     member_t *m = &w->members[self->rank];
     const int call = m->started;
     if (w->turns.fault == TURNS_ABORT && w->turns.victim == self->rank && call == w->abort_at) {
-        tt_coll_abort(m->coll);
+        tt_coll_abort(m->coll, "");
     }
     for (size_t i = 0; i < w->counts[call]; i++) {
         m->in[call][i] = value_of(self->rank, call, i);

@@ -2,10 +2,12 @@
 """tools/run_tests and tools/draw_tests, on a folder of tests that are made for it: what fails once,
 what fails always, what a sanitizer reported; which tests a seed draws."""
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 SOURCE = os.environ["TUTTI_SOURCE_DIR"]
 
@@ -92,6 +94,67 @@ class RunTests(unittest.TestCase):
         self.assertEqual((status, self.counts(said)), (1, "1 passed, 1 failed"), said)
         self.assertIn("stands: reports_once: a sanitizer reported", said)
 
+    def test_a_report_stands_behind_another_failure(self):
+        status, said = self.run_folder(["fails_once", "reports_once", "fails_always"])
+        self.assertEqual((status, self.counts(said)), (1, "1 passed, 2 failed"), said)
+        self.assertIn("unstable: fails_once", said)
+        self.assertIn("stands: reports_once: a sanitizer reported", said)
+
+    def test_a_ctest_that_dies_is_a_failure(self):
+        folder = Folder(["passes"])
+        with open(os.path.join(folder.place.name, "ctest"), "w", encoding="utf-8") as file:
+            file.write("#!/bin/sh\nkill -9 $$\n")
+        os.chmod(file.name, 0o755)
+        path = folder.place.name + ":" + os.environ["PATH"]
+        try:
+            with unittest.mock.patch.dict(os.environ, PATH=path):
+                status, said = folder.run("1")
+        finally:
+            folder.close()
+        self.assertNotEqual(status, 0)
+        self.assertEqual(self.counts(said), "0 passed, 1 failed", said)
+
+
+class CheckAll(unittest.TestCase):
+    """tools/check_all in a copy of a tree whose builds are made up."""
+
+    def run_tiers(self, *tiers, counts="0 tests failed out of 3"):
+        with tempfile.TemporaryDirectory(prefix="check_all_") as place:
+            os.makedirs(os.path.join(place, "tools"))
+            os.makedirs(os.path.join(place, "build"))
+            for name in ("check_all", "count_tests"):
+                shutil.copy(os.path.join(SOURCE, "tools", name), os.path.join(place, "tools"))
+            closing = f"echo '9% tests passed, {counts}'; exit {counts[0]}"
+            draw = '[ "$1" = build ] && echo x >build/drawn_tests'  # others break
+            for name, text in (("tools/draw_tests", draw), ("tools/run_tests", closing),
+                               ("bin/cmake", "exit 0"), ("bin/ninja", "exit 0")):
+                path = os.path.join(place, name)
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write("#!/bin/sh\n" + text + "\n")
+                os.chmod(path, 0o755)
+            path = os.path.join(place, "bin") + ":" + os.environ["PATH"]
+            done = subprocess.run([os.path.join(place, "tools", "check_all"), *tiers],
+                                  env=dict(os.environ, PATH=path, CHECK_SHARE="6"),
+                                  capture_output=True, text=True, check=False)
+            return done.returncode, done.stdout.splitlines()[-1], done.stdout
+
+    def test_a_tier_that_draws_nothing_has_failed(self):
+        status, last, said = self.run_tiers("full", "asan")
+        self.assertEqual((status, last), (1, "3 passed, 1 failed"), said)
+
+    def test_a_tier_that_there_is_not_has_failed(self):
+        status, last, said = self.run_tiers("full", "assan")
+        self.assertEqual((status, last), (1, "3 passed, 1 failed"), said)
+
+    def test_a_failure_counts_once(self):
+        status, last, said = self.run_tiers("full", counts="1 tests failed out of 3")
+        self.assertEqual((status, last), (1, "2 passed, 1 failed"), said)
+
+    def test_tiers_that_pass(self):
+        status, last, said = self.run_tiers("full")
+        self.assertEqual((status, last), (0, "3 passed, 0 failed"), said)
+
 
 class DrawTests(unittest.TestCase):
     def drawn(self, share, seed):
@@ -100,6 +163,8 @@ class DrawTests(unittest.TestCase):
         # A build file in which ninja finds what is linked.
         with open(os.path.join(folder.place.name, "build.ninja"), "w", encoding="utf-8") as file:
             file.write("rule C_EXECUTABLE_LINKER__x\n command = true\n"
+                       "rule CMAKE_SYMLINK_LIBRARY\n command = true\n"
+                       "build lib/libtutti.so: CMAKE_SYMLINK_LIBRARY\n"
                        "build bin/gpt: C_EXECUTABLE_LINKER__x\n"
                        "build bench/speed: C_EXECUTABLE_LINKER__x\n"
                        "build tests/hang: C_EXECUTABLE_LINKER__x\n"
@@ -120,7 +185,7 @@ class DrawTests(unittest.TestCase):
         said, tests, targets = self.drawn(1, 5)
         self.assertIn("64 of 64", said)
         self.assertEqual(tests.count("test_"), 64)
-        self.assertEqual(targets, "bin/gpt\ntests/hang")
+        self.assertEqual(targets, "bin/gpt\nlib/libtutti.so\ntests/hang")
 
     def test_a_seed_repeats_its_draw_and_another_draws_others(self):
         first, again, other = self.drawn(4, 5), self.drawn(4, 5), self.drawn(4, 6)

@@ -90,8 +90,9 @@ typedef struct {
      * so. NULL: it never does, once the failure is known. */
     bool (*holds)(void *state, const tt_op_t *op);
 
-    /* Give the group up on all ranks. */
-    void (*abort)(void *state);
+    /* Give the group up on all ranks, which are told the cause where there is a way; it may be "".
+     */
+    void (*abort)(void *state, const char *cause);
 
     /* The same for a failure of this rank alone, with its text in tutti_last_error(): the others
      * get errors that name this rank, and the text. NULL: they know no more than after abort. */

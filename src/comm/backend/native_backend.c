@@ -351,9 +351,9 @@ static void wait_until_native(void *state, const tt_until_t *until, tt_deadline_
     tt_coll_wait_until(((native_t *)state)->coll, until, deadline);
 }
 
-static void abort_native(void *state)
+static void abort_native(void *state, const char *cause)
 {
-    tt_coll_abort(((native_t *)state)->coll);
+    tt_coll_abort(((native_t *)state)->coll, cause);
 }
 
 static void fail_native(void *state, tutti_status_t status)

@@ -191,7 +191,7 @@ void tt_coll_release(tt_coll_t *coll)
         return;
     }
     if (is_busy(coll)) {
-        tt_coll_abort(coll);
+        tt_coll_abort(coll, "");
     }
     if (coll->p2p != NULL && coll->status >= 0) {
         flush_answers(coll);
@@ -473,15 +473,21 @@ bool tt_coll_check_health(tt_coll_t *coll, int64_t now)
     if (coll->p2p != NULL && coll->status >= 0) {
         tt_coll_fail(coll, watch_messages(coll, now));
     }
+    if (coll->status >= 0) {
+        tt_coll_fail(coll, tt_coll_ask_end(coll, now));
+    }
     tt_coll_progress(coll);
     return true;
 }
 
-void tt_coll_abort(tt_coll_t *coll)
+void tt_coll_abort(tt_coll_t *coll, const char *cause)
 {
     if (coll->status >= 0) {
-        (void)TT_FAIL(TUTTI_ERR_ABORTED, "rank %d aborted group %s", coll->rank,
-                      coll->options.name);
+        tt_coll_put_cause(coll, cause);
+        (void)(cause[0] == 0 ? TT_FAIL(TUTTI_ERR_ABORTED, "rank %d aborted group %s", coll->rank,
+                                       coll->options.name)
+                             : TT_FAIL(TUTTI_ERR_ABORTED, "rank %d gave group %s up: %s",
+                                       coll->rank, coll->options.name, cause));
         tt_coll_fail(coll, (tt_verdict_t){TUTTI_ERR_ABORTED, coll->rank, false});
     }
 }

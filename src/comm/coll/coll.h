@@ -60,8 +60,8 @@ tutti_status_t tt_coll_wait(tt_coll_t *coll, tt_op_t *op, tt_deadline_t deadline
 /* Waits for something else: for one of several operations, say. */
 void tt_coll_wait_until(tt_coll_t *coll, const tt_until_t *until, tt_deadline_t deadline);
 
-/* Give the group up, here and on all ranks. */
-void tt_coll_abort(tt_coll_t *coll);
+/* Give the group up, here and on all ranks; these are told the cause, which may be "". */
+void tt_coll_abort(tt_coll_t *coll, const char *cause);
 
 /* The same for a failure of this rank outside the engine, with tutti_last_error() as the text: the
  * other ranks get the status, name this rank, and read the text on the board. PEER and others that

@@ -133,10 +133,8 @@ static tt_verdict_t follow(const tt_coll_t *coll, tt_block_wait_t *wait, int ran
             TT_FAIL(status, "%s: rank %d gave up waiting for rank %d", wait->what, rank, blamed);
     } else {
         const int first = is_known ? blamed : rank;
-        const tt_cause_t cause =
-            status != TUTTI_ERR_ABORTED ? tt_coll_cause(coll, first) : (tt_cause_t){""};
-        status = TT_FAIL(status, "%s: rank %d gave the group up (%s)%s%s", wait->what, first,
-                         tutti_status_text(status), cause.text[0] != 0 ? ": " : "", cause.text);
+        status = TT_FAIL(status, "%s: rank %d gave the group up%s", wait->what, first,
+                         tt_coll_why(coll, first, status).text);
     }
     return (tt_verdict_t){status, blamed, false};
 }

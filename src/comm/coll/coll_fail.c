@@ -38,12 +38,22 @@ static void say_goaway(tt_coll_t *coll, uint64_t reason)
     }
 }
 
+/* One that follows another leaves the board to that one. */
+static void tell_hosts(tt_coll_t *coll, uint64_t failure)
+{
+    const int blamed = tt_failure_rank(failure);
+    if (blamed < 0 || blamed == coll->rank) {
+        tt_coll_post_end(coll, failure);
+    }
+    say_goaway(coll, failure);
+}
+
 void tt_coll_announce(tt_coll_t *coll)
 {
     if (coll->status < 0 && !coll->queue.is_announced) {
         coll->queue.is_announced = true;
         if (coll->host_count > 1) {
-            say_goaway(coll, atomic_load(&coll->block->failure));
+            tell_hosts(coll, atomic_load(&coll->block->failure));
         }
         tt_coll_dump_failure(coll);
     }
@@ -55,6 +65,13 @@ void tt_coll_fail(tt_coll_t *coll, tt_verdict_t verdict)
         tt_coll_give_up(coll, verdict);
         tt_coll_announce(coll);
     }
+}
+
+/* These are followed: they are no failures of the rank that says them. */
+static bool is_of_others(tutti_status_t status)
+{
+    return status == TUTTI_ERR_PEER || status == TUTTI_ERR_TIMEOUT ||
+           status == TUTTI_ERR_MISMATCH || status == TUTTI_ERR_ABORTED;
 }
 
 void tt_coll_fail_call(tt_coll_t *coll, const tt_run_t *run, tutti_status_t status)
@@ -70,15 +87,10 @@ void tt_coll_fail_call(tt_coll_t *coll, const tt_run_t *run, tutti_status_t stat
         const tt_verdict_t followed = tt_coll_follow(coll, run);
         verdict = followed.status < 0 ? followed : verdict;
     }
+    if (!is_of_others(status) && coll->status >= 0) {
+        tt_coll_put_cause(coll, tutti_last_error());
+    }
     tt_coll_fail(coll, verdict);
-}
-
-/* These are followed: they are no failures of the rank that says them. */
-static tutti_status_t own_status(tutti_status_t status)
-{
-    const bool is_of_others = status == TUTTI_ERR_PEER || status == TUTTI_ERR_TIMEOUT ||
-                              status == TUTTI_ERR_MISMATCH || status == TUTTI_ERR_ABORTED;
-    return is_of_others ? TUTTI_ERR_STATE : status;
 }
 
 void tt_coll_fail_for(tt_coll_t *coll, tutti_status_t status)
@@ -89,7 +101,7 @@ void tt_coll_fail_for(tt_coll_t *coll, tutti_status_t status)
     }
     snprintf(cause, sizeof cause, "%s", tutti_last_error());
     tt_coll_put_cause(coll, cause);
-    status = tt_fail_again(own_status(status), cause);
+    status = tt_fail_again(is_of_others(status) ? TUTTI_ERR_STATE : status, cause);
     tt_coll_fail(coll, (tt_verdict_t){status, coll->rank, false});
 }
 

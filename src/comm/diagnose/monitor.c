@@ -8,6 +8,7 @@
 #include "comm/diagnose/diagnosis.h"
 #include "comm/diagnose/stragglers.h"
 #include "comm/p2p/p2p.h"
+#include "core/base/integers.h"
 #include "core/base/log.h"
 
 static const tt_verdict_t ALL_WELL = {TUTTI_OK, -1, false};
@@ -79,18 +80,6 @@ static tt_verdict_t judge_late(tt_coll_t *coll, const tt_run_t *run, const char 
     return (tt_verdict_t){status, is_known ? stragglers.first : blamed, false};
 }
 
-/* ": all_reduce: strict:0: …", or "" */
-static tt_cause_t cause_of(const tt_coll_t *coll, int rank, tutti_status_t status)
-{
-    const bool has_cause = rank >= 0 && rank < coll->size && status != TUTTI_ERR_ABORTED;
-    const tt_cause_t cause = has_cause ? tt_coll_cause(coll, rank) : (tt_cause_t){""};
-    tt_cause_t out = {""};
-    if (cause.text[0] != 0) {
-        snprintf(out.text, sizeof out.text, ": %.*s", TT_CAUSE_BYTES - 3, cause.text);
-    }
-    return out;
-}
-
 /* Another rank has given up, and says why. */
 static tt_verdict_t judge_like(tt_coll_t *coll, const tt_run_t *run, int rank, uint64_t failure)
 {
@@ -98,6 +87,7 @@ static tt_verdict_t judge_like(tt_coll_t *coll, const tt_run_t *run, int rank, u
     const int blamed = tt_failure_rank(failure);
     const tt_call_text_t call = describe_run(coll, run);
     char how[64];
+    int first;
     switch (status) {
     case TUTTI_ERR_PEER:
         if (blamed >= 0 && blamed < coll->size && blamed != coll->rank) {
@@ -109,9 +99,9 @@ static tt_verdict_t judge_like(tt_coll_t *coll, const tt_run_t *run, int rank, u
         snprintf(how, sizeof how, "rank %d gave up waiting for rank %d", rank, blamed);
         return judge_late(coll, run, how, blamed);
     default: /* the one that began, not the one that followed */
-        status = TT_FAIL(status, "%s: rank %d gave the group up (%s)%s", call.text,
-                         blamed >= 0 ? blamed : rank, tutti_status_text(status),
-                         cause_of(coll, blamed, status).text);
+        first = blamed >= 0 ? blamed : rank;
+        status = TT_FAIL(status, "%s: rank %d gave the group up%s", call.text, first,
+                         tt_coll_why(coll, first, status).text);
     }
     return (tt_verdict_t){status, blamed, false};
 }
@@ -148,6 +138,16 @@ static uint64_t ask_rank(tt_coll_t *coll, const tt_run_t *run, int rank, bool *i
     return peer_reason;
 }
 
+/* It may have given up before it went, and there was no connection to say so. */
+static tt_verdict_t judge_lost(tt_coll_t *coll, const tt_run_t *run, int rank, bool has_left)
+{
+    int giver = -1;
+    const bool is_elsewhere = !tt_coll_is_node_peer(coll, rank);
+    const uint64_t failure = is_elsewhere && !has_left ? tt_coll_find_end(coll, &giver) : 0;
+    return failure != 0 ? judge_like(coll, run, giver, failure)
+                        : judge_gone(coll, run, rank, has_left);
+}
+
 /* A rank that is gone is to blame only for what it has not finished. First look for one that died
  * by itself, then for one that followed another. */
 tt_verdict_t tt_coll_follow(tt_coll_t *coll, const tt_run_t *run)
@@ -167,7 +167,7 @@ tt_verdict_t tt_coll_follow(tt_coll_t *coll, const tt_run_t *run)
             follower = rank;
             cause = failure;
         } else if ((is_dead || has_left(failure)) && is_needed) {
-            return judge_gone(coll, run, rank, has_left(failure));
+            return judge_lost(coll, run, rank, has_left(failure));
         }
     }
     return follower >= 0 ? judge_like(coll, run, follower, cause) : ALL_WELL;
@@ -269,22 +269,58 @@ bool tt_coll_is_gone(tt_coll_t *coll, int rank)
     return has_left(last_word(coll, rank)) || wire->ops->probe(wire->state) < 0;
 }
 
+/* "group dp: rank 2 gave it up (…" */
+static tutti_status_t describe_end(const tt_coll_t *coll, int rank, uint64_t failure)
+{
+    const tutti_status_t status = tt_failure_status(failure);
+    const int blamed = tt_failure_rank(failure);
+    if (status == TUTTI_ERR_PEER && blamed >= 0 && blamed < coll->size) {
+        return TT_FAIL(status, "group %s: rank %d gave it up (%s: rank %d)", coll->options.name,
+                       rank, tutti_status_text(status), blamed);
+    }
+    return TT_FAIL(status, "group %s: rank %d gave it up%s", coll->options.name, rank,
+                   tt_coll_why(coll, blamed >= 0 ? blamed : rank, status).text);
+}
+
 tt_verdict_t tt_coll_listen_to(tt_coll_t *coll)
 {
     for (int rank = 0; rank < coll->size; rank++) {
         const uint64_t failure = rank != coll->rank ? last_word(coll, rank) : 0;
         if (failure != 0 && !has_left(failure)) {
-            tutti_status_t status = tt_failure_status(failure);
             const int blamed = tt_failure_rank(failure);
-            char lost[32] = "";
-            if (status == TUTTI_ERR_PEER && blamed >= 0 && blamed < coll->size) {
-                snprintf(lost, sizeof lost, ": rank %d", blamed);
-            }
-            status =
-                TT_FAIL(status, "group %s: rank %d gave it up (%s%s)%s", coll->options.name, rank,
-                        tutti_status_text(status), lost, cause_of(coll, blamed, status).text);
+            const tutti_status_t status = describe_end(coll, rank, failure);
             return (tt_verdict_t){status, blamed, false};
         }
     }
     return ALL_WELL;
+}
+
+/* ---- what no connection says ----------------------------------------------------------------- */
+
+/* Half as long as the wait has been, within limits. */
+static bool is_time_to_ask(const tt_coll_t *coll, const tt_op_t *op, int64_t now)
+{
+    enum { FIRST_MS = 500, LAST_MS = 5000 };
+    const int64_t waited_ns = now - op->waited_since_ns;
+    const int64_t least_ns = FIRST_MS * TT_NS_PER_MS, most_ns = LAST_MS * TT_NS_PER_MS;
+    const int64_t half_ns = tt_max(least_ns, waited_ns / 2);
+    return waited_ns >= least_ns && now - coll->waiting.asked_end_ns >= tt_min(half_ns, most_ns);
+}
+
+tt_verdict_t tt_coll_ask_end(tt_coll_t *coll, int64_t now)
+{
+    const tt_op_t *op = coll->waiting.op;
+    int rank = -1;
+    if (coll->host_count == 1 || op == NULL || op->waited_since_ns == 0 ||
+        !is_time_to_ask(coll, op, now)) {
+        return ALL_WELL;
+    }
+    coll->waiting.asked_end_ns = now;
+    const uint64_t failure = tt_coll_find_end(coll, &rank);
+    if (failure == 0 || tt_coll_is_node_peer(coll, rank)) {
+        return ALL_WELL;
+    }
+    return coll->queue.head != NULL
+               ? judge_like(coll, coll->queue.head, rank, failure)
+               : (tt_verdict_t){describe_end(coll, rank, failure), tt_failure_rank(failure), false};
 }

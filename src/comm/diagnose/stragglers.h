@@ -64,16 +64,26 @@ static inline bool tt_coll_has_finished(const tt_coll_t *coll, const tt_run_t *r
            run->sequence;
 }
 
-/* Why a rank gave the group up, as it wrote it before it did: what is not its own call, and no
- * number says. "" if it wrote nothing, or the board does not answer. */
-enum { TT_CAUSE_BYTES = 512 };
+/* Control characters become '?': for bytes of others that go into a line. */
+void tt_make_printable(char *text);
+
+/* cause.c: why this rank is about to give the group up, which no number says; before
+ * tt_coll_give_up. Cut after TT_CAUSE_BYTES - 1. */
+void tt_coll_put_cause(tt_coll_t *coll, const char *text);
 
 typedef struct {
-    char text[TT_CAUSE_BYTES];
-} tt_cause_t;
+    char text[TT_CAUSE_BYTES + 80];
+} tt_why_t;
 
-void tt_coll_put_cause(const tt_coll_t *coll, const char *text);
-tt_cause_t tt_coll_cause(const tt_coll_t *coll, int rank);
+/* What follows "rank 1 gave the group up": " (invalid argument): all_reduce: …" with what that rank
+ * wrote before, " (aborted)" if it wrote nothing or the board does not answer, ": …" for an abort
+ * that has a cause. */
+tt_why_t tt_coll_why(const tt_coll_t *coll, int rank, tutti_status_t status);
+
+/* cause.c: that this rank gave the group up, for those of other hosts whom no connection tells it;
+ * and the failure word of one that did, and which it is: 0: none is known of. Asks the board. */
+void tt_coll_post_end(const tt_coll_t *coll, uint64_t failure);
+uint64_t tt_coll_find_end(const tt_coll_t *coll, int *rank);
 
 /* coll_dump.c: a failure that tells something is dumped, if TUTTI_DUMP wants it. */
 void tt_coll_dump_failure(tt_coll_t *coll);
@@ -83,6 +93,8 @@ tt_verdict_t tt_coll_watch(tt_coll_t *coll, int64_t now);
 /* Why another rank has given the group up, and with which rank to blame; OK: none has. */
 tt_verdict_t tt_coll_follow(tt_coll_t *coll, const tt_run_t *run);
 tt_verdict_t tt_coll_listen_to(tt_coll_t *coll);
+/* What the board says of it, in a wait that is long; asks now and then. */
+tt_verdict_t tt_coll_ask_end(tt_coll_t *coll, int64_t now);
 
 /* mismatch.c */
 tutti_status_t tt_coll_check_agreement(tt_coll_t *coll, const tt_run_t *run);

@@ -161,10 +161,8 @@ static tt_call_text_t wait_state_of_remote(const tt_coll_t *world, int rank)
         TUTTI_OK) {
         return (tt_call_text_t){""};
     }
-    for (size_t i = 0; i < bytes; i++) { /* goes into a line of text */
-        out.text[i] = (unsigned char)out.text[i] < ' ' ? '?' : out.text[i];
-    }
     out.text[bytes] = 0;
+    tt_make_printable(out.text);
     return out;
 }
 
@@ -179,28 +177,4 @@ tt_call_text_t tt_coll_wait_state(tt_coll_t *coll, int rank)
         return (tt_call_text_t){""};
     }
     return wait_state_of_remote(world, world_rank);
-}
-
-/* ---- why a rank gave up ---------------------------------------------------------------------- */
-
-void tt_coll_put_cause(const tt_coll_t *coll, const char *text)
-{
-    const size_t length = strlen(text);
-    if (coll->options.wait_board.put != NULL) {
-        (void)put(coll, "cause", coll->rank, text,
-                  length < TT_CAUSE_BYTES ? length : TT_CAUSE_BYTES - 1);
-    }
-}
-
-tt_cause_t tt_coll_cause(const tt_coll_t *coll, int rank)
-{
-    const tt_wait_board_t *wait_board = &coll->options.wait_board;
-    tt_cause_t cause = {""};
-    size_t bytes = 0;
-    if (wait_board->get != NULL && wait_board->get(wait_board->user, "cause", rank, cause.text,
-                                                   sizeof cause.text - 1, &bytes) != TUTTI_OK) {
-        bytes = 0;
-    }
-    cause.text[bytes] = 0;
-    return cause;
 }

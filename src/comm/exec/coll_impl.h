@@ -138,6 +138,7 @@ typedef struct {
     uint64_t posted_record; /* the one that local ranks see in `where`; 0: none of this group */
     uint64_t put_record;    /* the one that the board has; 0: none of this group */
     int put_round;
+    int64_t asked_end_ns; /* when the board was asked last whether a rank has given up */
 } tt_waiting_t;
 
 /* coll/coll.c: calls under way, those after to_post not shown yet. */

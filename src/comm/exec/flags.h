@@ -10,6 +10,7 @@
  *     bounce …    addresses of this rank's bounce buffers and table of counts, 0 as long as it has
  *                 none
  *     records     the last calls, for those who ask what this rank is doing (recorder.h)
+ *     cause       the text of that failure, written before it, as far as no number says it; ""
  *     wait_state  the call in which this rank has been waiting for long, in whatever group; in the
  *                 block of the world
  *     outbox      the rings through which this rank sends, by lane and receiver (wire/shm_wire.h)
@@ -91,7 +92,7 @@
 /* Collectives and messages between two ranks do not wait for each other: each has a lane. */
 enum { TT_LANE_CALLS, TT_LANE_P2P, TT_LANES };
 
-enum { TT_FLAG_SLOTS = 8, TT_FLAG_HEAD_BYTES = 40 };
+enum { TT_FLAG_SLOTS = 8, TT_FLAG_HEAD_BYTES = 40, TT_CAUSE_BYTES = 512 };
 
 /* A reduction of the program's own; zeros: none. */
 enum { TT_CUSTOM_COMMUTES = 128 };
@@ -143,10 +144,12 @@ typedef struct {
     _Alignas(128) _Atomic uint64_t inside; /* in a line of its own: written in each call */
     _Alignas(128) tt_records_t records;
     tt_wait_state_t wait_state;
+    _Alignas(128) char cause[TT_CAUSE_BYTES];
     _Alignas(128) _Atomic tt_heap_address_t outbox[]; /* [TT_LANES][size]; then u64 quiet[size] */
 } tt_flag_block_t;
 
 _Static_assert(sizeof(_Atomic tt_heap_address_t) == sizeof(_Atomic uint64_t), "outbox and quiet");
+_Static_assert(sizeof(tt_flag_block_t) == 21760, "docs/formats/shm.md says 21760");
 
 static inline size_t tt_flag_block_bytes(int size)
 {

@@ -18,8 +18,10 @@ tutti_status_t tt_group_agree_at(tutti_group_t *group, tutti_status_t mine, cons
  * group's timeout. */
 tutti_status_t tt_group_agree_again(tutti_group_t *group, tutti_status_t mine, bool *again);
 
-/* A call failed on this rank, perhaps on this one alone: aborts the group, so that nobody waits in
- * the call for this rank. Returns the failure, with its text. */
+/* A call failed on this rank, perhaps on this one alone: gives the group up, so that nobody waits
+ * in the call for this rank. The others' calls end with ABORTED, and the text of this failure
+ * behind this rank's number. Returns the failure, with its text; nothing for a group of one, or
+ * none. */
 tutti_status_t tt_group_give_up(tutti_group_t *group, tutti_status_t status);
 
 /* Whether ranks cannot agree any more, as far as is known: the group has failed, or a rank is gone.

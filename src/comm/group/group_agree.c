@@ -15,14 +15,6 @@ typedef struct {
     char text[TT_ERROR_TEXT_BYTES];
 } failure_t;
 
-tutti_status_t tt_group_give_up(tutti_group_t *group, tutti_status_t status)
-{
-    if (tutti_group_size(group) > 1) { /* else nobody waits */
-        tutti_group_abort(group);
-    }
-    return status;
-}
-
 /* The lowest rank's, and whose it is; if none failed the size, or one more if none wants to come
  * again. */
 static tutti_status_t share(tutti_group_t *group, failure_t *failure, bool again, const void *site,

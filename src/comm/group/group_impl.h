@@ -121,8 +121,10 @@ struct tutti_group {
     tt_pack_t *free_packs;
     size_t *counts;             /* [2 size] of the call that is being started; NULL until needed */
     atomic_bool is_abort_asked; /* of the family's stream, which is in a call */
-    bool is_coalescing;         /* between coalesce_begin and _end */
-    tt_coalesced_t *coalesce;   /* the same; or of several calls that the family's stream makes */
+    bool has_abort_cause;       /* the first one that asked has said why */
+    char abort_cause[TT_ERROR_TEXT_BYTES]; /* which the stream reads */
+    bool is_coalescing;                    /* between coalesce_begin and _end */
+    tt_coalesced_t *coalesce; /* the same; or of several calls that the family's stream makes */
     LIST_HEAD(, tt_prepared_entry) prepared; /* all there are */
     const tt_backend_ops_t *backend;
     _Alignas(16) unsigned char state[];
@@ -260,12 +262,14 @@ tutti_status_t tt_group_settle_by(tutti_group_t *group, tt_deadline_t deadline);
 
 /* ---- group_works.c ---- */
 
-/* Of a work that is done, if its beginning was profiled. */
-static inline void tt_work_end_profile(tutti_work_t *work)
+/* Of a work that is done, with its outcome. */
+void tt_work_tell_profile(tutti_work_t *work, tutti_status_t outcome);
+
+/* If its beginning was profiled. */
+static inline void tt_work_end_profile(tutti_work_t *work, tutti_status_t outcome)
 {
     if (work->profiled.begin_ns != 0) {
-        tt_profile_end_call(&work->profiled);
-        work->profiled.begin_ns = 0;
+        tt_work_tell_profile(work, outcome);
     }
 }
 

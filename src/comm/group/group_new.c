@@ -4,7 +4,8 @@
  * parent's store: the list of ranks, and how often a group of this list has been made here before.
  * They meet there (group_meet.c), so that a member that does not come is named on all the others;
  * then the backend opens the group, over what the world has opened already; and they meet again,
- * so that all have the group or none has. A member that fails on the way says so in the meeting.
+ * so that all have the group or none has. A member that fails on the way says so in the meeting;
+ * also one whose arguments are wrong, unless they are the list, which names the place.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -157,17 +158,6 @@ static void write_key(const members_t *members, uint64_t turn, char key[KEY_BYTE
              (unsigned long long)turn);
 }
 
-/* The parent's name, as far as there is room. The name makes the group's id: where a part of it is
- * left out, a hash of the whole stands for that part. */
-static void write_parent(const char *name, char text[PARENT_BYTES])
-{
-    const int length = snprintf(text, PARENT_BYTES, "%s", name);
-    if (length >= PARENT_BYTES) {
-        snprintf(text + PARENT_BYTES - 18, 18, "~%016llx",
-                 (unsigned long long)tt_fnv(TT_FNV_BEGIN, name, (size_t)length));
-    }
-}
-
 static void write_name(const tutti_group_t *parent, const members_t *members, const char *own,
                        uint64_t turn, char name[NAME_BYTES])
 {
@@ -176,7 +166,7 @@ static void write_name(const tutti_group_t *parent, const members_t *members, co
     if (turn > 1) {
         snprintf(again, sizeof again, "#%llu", (unsigned long long)turn);
     }
-    write_parent(parent->name, from);
+    tt_fnv_shorten(parent->name, from, sizeof from); /* the name makes the group's id */
     snprintf(name, NAME_BYTES, "%s%s%.30s%s%s", from, own != NULL ? "/" : "",
              own != NULL ? own : "", list, again);
 }
@@ -265,21 +255,30 @@ static tutti_status_t meet_and_make(tt_group_options_t *plan, const members_t *m
     return status;
 }
 
+/* What a rank can have wrong although it knows who the members are. */
+static tutti_status_t check_own(const tutti_group_options_t *options, tutti_group_t **out)
+{
+    TT_WANT("group_new", out);
+    return tt_group_check_timeout("group_new", options != NULL ? options->timeout_ms : 0,
+                                  "0 means the parent's");
+}
+
 static tutti_status_t make_of(tutti_group_t *parent, const members_t *members,
                               const tutti_group_options_t *options, tutti_group_t **out)
 {
     const int64_t timeout_ms = options != NULL ? options->timeout_ms : 0;
-    TT_TRY(tt_group_check_timeout("group_new", timeout_ms, "0 means the parent's"));
     if (members->count < 1 || members->count > parent->size) {
         return TT_FAIL(TUTTI_ERR_ARG, "group_new: %d ranks of group %s, which has %d",
                        members->count, parent->name, parent->size);
     }
-    const tutti_status_t checked = check_members(parent, members);
+    tutti_status_t checked = check_members(parent, members);
     const int self = find_self(parent, members);
     if (checked < 0 && (checked != TUTTI_ERR_NOMEM || self < 0)) {
-        return checked;
+        return checked; /* where the others meet is not known */
     }
+    checked = checked < 0 ? checked : check_own(options, out);
     if (self < 0) {
+        TT_TRY(checked);
         *out = NULL;
         return TUTTI_NONMEMBER;
     }
@@ -295,7 +294,6 @@ tutti_status_t tutti_group_new(tutti_group_t *parent, const int *ranks, int coun
                                const tutti_group_options_t *options, tutti_group_t **out)
 {
     TT_WANT("group_new", parent);
-    TT_WANT("group_new", out);
     TT_TRY(tt_group_check_free(parent, "group_new"));
     const members_t members = {ranks, 0, ranks != NULL ? count : parent->size};
     return make_of(parent, &members, options, out);
@@ -332,24 +330,29 @@ static tutti_status_t split_after(tutti_group_t *parent, int colour, split_t *al
     return tutti_group_new(parent, ranks, count, NULL, out);
 }
 
+static tutti_status_t check_out(tutti_group_t **out)
+{
+    TT_WANT("group_split", out);
+    return TUTTI_OK;
+}
+
 tutti_status_t tutti_group_split(tutti_group_t *parent, int colour, int key, tutti_group_t **out)
 {
     TT_WANT("group_split", parent);
-    TT_WANT("group_split", out);
     TT_TRY(tt_group_check_free(parent, "group_split"));
     split_t *all = tt_alloc_array((size_t)parent->size, sizeof *all, "colours");
     int *ranks = tt_alloc_array((size_t)parent->size, sizeof *ranks, "ranks");
     const void *site = __builtin_return_address(0);
-    const bool has_room = all != NULL && ranks != NULL;
-    tutti_status_t status = tt_group_agree_at(parent, has_room ? TUTTI_OK : TUTTI_ERR_NOMEM, site);
+    const tutti_status_t mine = all == NULL || ranks == NULL ? TUTTI_ERR_NOMEM : check_out(out);
+    tutti_status_t status = tt_group_agree_at(parent, mine, site);
     if (status >= 0) {
-        const split_t mine = {colour, key, parent->rank};
+        const split_t own = {colour, key, parent->rank};
         const tt_call_t like = {.collective = TT_ALL_GATHER,
                                 .dtype = TUTTI_I64,
-                                .count = sizeof mine / sizeof(int64_t),
+                                .count = sizeof own / sizeof(int64_t),
                                 .site = site};
-        status = tt_group_call_plain(parent, &like, tutti_bytes_of(&mine, sizeof mine),
-                                     (tutti_buffer_t){all, (size_t)parent->size * sizeof mine});
+        status = tt_group_call_plain(parent, &like, tutti_bytes_of(&own, sizeof own),
+                                     (tutti_buffer_t){all, (size_t)parent->size * sizeof own});
         status = status < 0 ? fail_parent(parent, status) : status;
     }
     if (status >= 0 && colour < 0) {
@@ -366,7 +369,6 @@ tutti_status_t tutti_group_split(tutti_group_t *parent, int colour, int key, tut
 tutti_status_t tutti_group_subgroups(tutti_group_t *parent, int size, tutti_group_t **mine)
 {
     TT_WANT("group_subgroups", parent);
-    TT_WANT("group_subgroups", mine);
     TT_TRY(tt_group_check_free(parent, "group_subgroups"));
     if (size < 1 || parent->size % size != 0) {
         return TT_FAIL(TUTTI_ERR_ARG, "group_subgroups: %d ranks do not divide group %s of %d",

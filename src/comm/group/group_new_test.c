@@ -258,6 +258,37 @@ static void bad_lists_are_refused(void **state)
     run_team(2, 10000, bad_lists, NULL);
 }
 
+/* On one rank alone: the others hear of it, and whose it is. */
+static void wrong_on_rank_1(tt_member_t *m)
+{
+    tutti_group_t *group = m->group;
+    const tutti_group_options_t negative = {.timeout_ms = -1};
+    const bool is_wrong = m->rank == 1;
+    const char *const whose = is_wrong
+                                  ? "group_new: timeout_ms is -1"
+                                  : "group_new world[0-2]: rank 1: group_new: timeout_ms is -1";
+    TT_EXPECT(m, tutti_group_new(m->group, NULL, 0, is_wrong ? &negative : NULL, &group) ==
+                     TUTTI_ERR_ARG);
+    TT_EXPECT(m, says(whose) && group == m->group);
+    TT_EXPECT(m,
+              tutti_group_new(m->group, NULL, 0, NULL, is_wrong ? NULL : &group) == TUTTI_ERR_ARG);
+    TT_EXPECT(m, says(is_wrong ? "group_new: out is NULL" : "rank 1: group_new: out is NULL"));
+    TT_EXPECT(m, tutti_group_subgroups(m->group, 3, is_wrong ? NULL : &group) == TUTTI_ERR_ARG);
+    TT_EXPECT(m, says(is_wrong ? "out is NULL" : "rank 1: group_new: out is NULL"));
+    TT_EXPECT(m, tutti_group_split(m->group, 1, 0, is_wrong ? NULL : &group) == TUTTI_ERR_ARG);
+    TT_EXPECT(m, says(is_wrong ? "group_split: out is NULL" : "rank 1: group_split: out is NULL"));
+    TT_EXPECT(m, group == m->group);
+    TT_EXPECT(m, tutti_group_new(m->group, NULL, 0, NULL, &group) == TUTTI_OK);
+    expect_sum(m, group, 6);
+    tutti_group_release(group);
+}
+
+static void what_one_member_has_wrong_is_told_to_all(void **state)
+{
+    (void)state;
+    run_team(3, 60000, wrong_on_rank_1, NULL);
+}
+
 /* ---- monitored barriers ---- */
 
 static void monitored(tt_member_t *m)
@@ -314,6 +345,7 @@ int main(void)
         cmocka_unit_test(a_missing_member_is_named_and_the_parent_stays_usable),
         cmocka_unit_test(waiting_in_one_group_moves_the_others_forward),
         cmocka_unit_test(bad_lists_are_refused),
+        cmocka_unit_test(what_one_member_has_wrong_is_told_to_all),
         cmocka_unit_test(a_monitored_barrier_names_every_missing_rank_on_all),
         cmocka_unit_test(a_world_of_one_has_groups_too),
     };

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "comm/group/agree.h"
 #include "comm/group/group_impl.h"
 #include "core/base/alloc.h"
 #include "core/base/buffer.h"
@@ -43,8 +44,8 @@ static tutti_status_t reserve(tutti_group_t *group, size_t bytes, tutti_buffer_t
 {
     char *data = tt_alloc_raw(bytes + 1, "received bytes");
     if (data == NULL) {
-        tutti_group_abort(group);
-        return TT_FAIL(TUTTI_ERR_NOMEM, "no memory for %zu received bytes", bytes);
+        return tt_group_give_up(
+            group, TT_FAIL(TUTTI_ERR_NOMEM, "no memory for %zu received bytes", bytes));
     }
     data[bytes] = 0;
     *out = (tutti_buffer_t){data, bytes};
@@ -245,7 +246,7 @@ static tutti_status_t hand_out(tutti_group_t *group, const tutti_bytes_t *parts,
     if (status >= 0) {
         status = tt_group_call_plain(group, &like, tt_buffer_view(&whole), mine);
     } else {
-        tutti_group_abort(group);
+        (void)tt_group_give_up(group, status);
     }
     tutti_buffer_release(&whole);
     if (status < 0) {
@@ -341,10 +342,7 @@ tutti_status_t tutti_recv_bytes(tutti_group_t *group, int from, int tag, int *so
     TT_TRY(transfer(group, &recv, TUTTI_I64, ahead, SITE, &sender));
     const tutti_status_t fits = check_limit("recv_bytes", length);
     if (fits < 0) {
-        char text[TT_ERROR_TEXT_BYTES];
-        snprintf(text, sizeof text, "%s", tutti_last_error());
-        tutti_group_abort(group);
-        return tt_fail_again(fits, text);
+        return tt_group_give_up(group, fits);
     }
     tutti_buffer_t got;
     TT_TRY(reserve(group, (size_t)length, &got));

@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
+#include "comm/group/agree.h"
 #include "comm/group/group_impl.h"
 
 enum { FAMILY_SLICE_NS = 100000, HEED_NS = 2000000 };
@@ -33,14 +34,14 @@ void tt_group_fail(tutti_group_t *group, tutti_status_t status)
     if (group->backend->fail != NULL) {
         group->backend->fail(group->state, status);
     } else {
-        group->backend->abort(group->state);
+        group->backend->abort(group->state, tutti_last_error());
     }
     give_up(group);
 }
 
-static void abort_here(tutti_group_t *group)
+static void abort_here(tutti_group_t *group, const char *cause)
 {
-    group->backend->abort(group->state);
+    group->backend->abort(group->state, cause);
     give_up(group);
 }
 
@@ -53,7 +54,7 @@ static tutti_status_t heed(tutti_group_t *group)
     LIST_FOREACH(each, &group->family->groups, of_family)
     {
         if (atomic_exchange(&each->is_abort_asked, false)) {
-            abort_here(each);
+            abort_here(each, each->abort_cause);
             is_mine = is_mine || each == group;
         }
     }
@@ -63,11 +64,15 @@ static tutti_status_t heed(tutti_group_t *group)
 }
 
 /* True: the family's stream has done it. */
-static bool let_stream_abort(tutti_group_t *group)
+static bool let_stream_abort(tutti_group_t *group, const char *cause)
 {
     tt_group_stream_t *stream = group->family->stream;
     if (stream == NULL) {
         return false;
+    }
+    if (!group->has_abort_cause) {
+        group->has_abort_cause = true;
+        snprintf(group->abort_cause, sizeof group->abort_cause, "%s", cause);
     }
     atomic_store(&group->is_abort_asked, true);
     while (!tt_stream_pass(stream, tt_clock_ns() + HEED_NS) &&
@@ -77,14 +82,28 @@ static bool let_stream_abort(tutti_group_t *group)
 }
 
 /* Often on the way out of a failure, whose text stays the last one. */
-void tutti_group_abort(tutti_group_t *group)
+static void abort_group(tutti_group_t *group, bool has_cause)
 {
     char text[TT_ERROR_TEXT_BYTES];
     snprintf(text, sizeof text, "%s", tutti_last_error());
-    if (group != NULL && !tt_group_is_forked(group) && !let_stream_abort(group)) {
-        abort_here(group);
+    const char *cause = has_cause ? text : "";
+    if (group != NULL && !tt_group_is_forked(group) && !let_stream_abort(group, cause)) {
+        abort_here(group, cause);
     }
     (void)tt_fail_again(TUTTI_OK, text);
+}
+
+void tutti_group_abort(tutti_group_t *group)
+{
+    abort_group(group, false);
+}
+
+tutti_status_t tt_group_give_up(tutti_group_t *group, tutti_status_t status)
+{
+    if (group != NULL && group->size > 1) { /* else nobody waits */
+        abort_group(group, true);
+    }
+    return status;
 }
 
 void tutti_group_progress(tutti_group_t *group)
@@ -138,11 +157,11 @@ tutti_status_t tt_group_settle_by(tutti_group_t *group, tt_deadline_t deadline)
     if (tt_group_has_family(group, deadline)) {
         return TUTTI_OK;
     }
-    tutti_group_abort(group);
-    return TT_FAIL(TUTTI_ERR_TIMEOUT,
-                   "group %s: calls on tensors of devices are not done in %lld ms, so rank %d "
-                   "gives the group up: a call behind them cannot be made",
-                   group->name, (long long)group->timeout_ms, group->rank);
+    return tt_group_give_up(
+        group, TT_FAIL(TUTTI_ERR_TIMEOUT,
+                       "group %s: calls on tensors of devices are not done in %lld ms, so rank %d "
+                       "gives the group up: a call behind them cannot be made",
+                       group->name, (long long)group->timeout_ms, group->rank));
 }
 
 /* In slices, between which somebody else has a turn. */

@@ -8,9 +8,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "comm/group/agree.h"
 #include "comm/group/coalesced.h"
 #include "comm/group/group_works.h"
 #include "core/base/clock.h"
+#include "core/base/fnv.h"
 #include "core/tensor/tensor_impl.h"
 
 static void hold(tutti_group_t *group, tutti_work_t *work, const tt_start_t *start)
@@ -104,7 +106,7 @@ __attribute__((noinline)) static void begin_profile(const tutti_group_t *group,
 {
     const tt_message_t *message = start->message;
     *out = (tt_profile_call_t){.begin_ns = tt_clock_ns(), .rank = group->rank, .size = group->size};
-    snprintf(out->group, sizeof out->group, "%s", group->name);
+    tt_fnv_shorten(group->name, out->group, sizeof out->group);
     out->name = name_of(start);
     if (message != NULL) {
         out->number = (uint64_t)(int64_t)message->tag;
@@ -178,7 +180,7 @@ static tutti_status_t call_and_wait(tutti_group_t *group, tt_start_t *start)
     }
     if (is_profiled) {
         tt_profile_end((tt_profile_end_t){0});
-        tt_work_end_profile(work);
+        tt_work_end_profile(work, status);
     }
     if (status < 0) {
         (void)fail(group, start, work, status);
@@ -318,9 +320,10 @@ static tutti_status_t call_on_copies(tutti_group_t *group, tt_start_t *start, tu
     const size_t begin = piece.data != out.data ? (out.bytes + 63) / 64 * 64 : 0;
     if (tutti_group_tensor(group, TUTTI_U8, TUTTI_SHAPE((int64_t)(begin + piece.bytes)), &copies) <
         0) {
-        tutti_group_abort(group); /* the others are on their way into the call */
-        return TT_FAIL(TUTTI_ERR_NOMEM, "%s: no memory for copies of %zu bytes",
-                       tt_collective_name(start->call.collective), begin + piece.bytes);
+        /* the others are on their way into the call */
+        return tt_group_give_up(
+            group, TT_FAIL(TUTTI_ERR_NOMEM, "%s: no memory for copies of %zu bytes",
+                           tt_collective_name(start->call.collective), begin + piece.bytes));
     }
     char *memory = tutti_tensor_data(copies);
     if (piece.bytes > 0) {

@@ -81,10 +81,27 @@ __attribute__((noinline)) bool tt_group_is_held(tutti_group_t *group, const tt_o
     return group->backend->holds != NULL && group->backend->holds(group->state, op);
 }
 
+/* A receive from anybody, or with any tag, is told as that of the message which it got, or as
+ * nobody's. Who fails may not have waited for the others. */
+__attribute__((noinline)) void tt_work_tell_profile(tutti_work_t *work, tutti_status_t outcome)
+{
+    tt_profile_call_t *call = &work->profiled;
+    const tt_message_op_t *op = tt_message_of(work->op);
+    call->is_symmetric = call->is_symmetric && outcome >= 0;
+    if (op != NULL && op->message.kind != TT_MESSAGE_SEND) {
+        const bool is_open = op->message.peer == TT_ANY_RANK || op->message.tag == TT_ANY_TAG;
+        const bool is_known = !is_open || outcome >= 0;
+        call->peer = !is_known ? -1 : is_open ? op->source : op->message.peer;
+        call->number = !is_known ? 0 : (uint64_t)(is_open ? op->tag : op->message.tag);
+    }
+    tt_profile_end_call(call);
+    call->begin_ns = 0;
+}
+
 /* Its outcome is known, and its caller may ask for it. */
 static void note_end(tutti_group_t *group, tutti_work_t *work)
 {
-    tt_work_end_profile(work);
+    tt_work_end_profile(work, work->op->status);
     if (work->prepared != NULL) {
         work->prepared->work = NULL;
         work->prepared = NULL;

@@ -36,7 +36,7 @@ static void start_all(tt_member_t *m, float *data, tt_message_op_t *ops, bool is
             m->group->backend->start_message(m->group->state, &message, op);
         if (status < 0) {
             op->op.status = status;
-            m->group->backend->abort(m->group->state);
+            m->group->backend->abort(m->group->state, "");
         }
     }
 }

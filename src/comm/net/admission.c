@@ -4,6 +4,7 @@
  *
  * Where this process has no descriptor left, a stranger makes room; if there is none, the listener
  * rests until the clock's next tick. Those who connect wait meanwhile, as at a rank that computes.
+ * So they do where there is no memory: nobody is hung up on for that, and the log says it once.
  */
 #include "comm/net/admission.h"
 
@@ -21,6 +22,8 @@
 /* The queue takes a connection of every rank while this process computes, as far as the system's
  * somaxconn lets it. What it does not take is not answered. */
 enum { BACKLOG = 8192, ACCEPTS_AT_ONCE = 32, EVENTS_AT_ONCE = 64, ROUNDS_MAX = 8, TICK_MS = 200 };
+
+static const char TOO_LITTLE[] = "connections of other processes cannot be taken";
 
 /* operation: EPOLL_CTL_…; who: a caller, or the address of the listener's or the timer's fd. */
 static bool watch(const tt_admission_t *admission, int operation, int fd, short events, void *who)
@@ -87,7 +90,7 @@ tutti_status_t tt_admission_open(tt_admission_t *admission, const char *address,
     }
     TAILQ_INIT(&admission->callers);
     admission->is_open = true;
-    admission->fd = admission->listener = admission->timer = -1;
+    admission->fd = admission->listener = admission->timer = admission->held = -1;
     if (listen_at(admission, &list) && open_set(admission)) {
         return TUTTI_OK;
     }
@@ -129,6 +132,7 @@ void tt_admission_close(tt_admission_t *admission)
         tt_free(at);
     }
     tt_free(admission->proofs);
+    tt_socket_close(admission->held);
     tt_socket_close(admission->listener);
     tt_socket_close(admission->timer);
     tt_socket_close(admission->fd);
@@ -156,18 +160,33 @@ void tt_admission_note_stranger(tt_admission_t *admission)
     tt_log(TT_LOG_INFO, "%s refused a connection: %s", admission->name, tutti_last_error());
 }
 
+/* The failure is the last error. */
+static void warn_once(tt_admission_t *admission)
+{
+    if (!admission->has_warned) {
+        admission->has_warned = true;
+        tt_log(TT_LOG_WARN, "%s: %s", admission->name, tutti_last_error());
+    }
+}
+
+/* Until the clock's next tick. */
+static void hold(tt_admission_t *admission, int fd)
+{
+    admission->held = fd;
+    (void)TT_FAIL(TUTTI_ERR_NOMEM, "%s: no memory", TOO_LITTLE);
+    warn_once(admission);
+    set_resting(admission, true);
+}
+
 static bool add_caller(tt_admission_t *admission, int fd)
 {
     if (admission->silent >= admission->most) {
         (void)make_room(admission, true);
     }
     tt_caller_t *caller = tt_alloc(sizeof *caller, "connection");
-    if (caller == NULL) {
-        tt_socket_close(fd);
-        return false;
-    }
-    if (tt_channel_accept(fd, admission->credentials, &caller->channel) < 0) {
+    if (caller == NULL || tt_channel_accept(fd, admission->credentials, &caller->channel) < 0) {
         tt_free(caller);
+        hold(admission, fd);
         return false;
     }
     caller->is_silent = true;
@@ -194,25 +213,29 @@ static bool is_lack(int code)
 /* Better a stranger than the next one of the job. True: try again. */
 static bool find_room(tt_admission_t *admission, int code)
 {
-    static const char what[] = "connections of other processes cannot be taken";
     if (make_room(admission, true) || make_room(admission, false)) {
         return true;
     }
-    if (!admission->has_warned) {
-        admission->has_warned = true;
-        errno = code;
-        (void)(tt_is_out_of_descriptors(code) ? tt_fail_out_of_descriptors(what)
-                                              : TT_FAIL_ERRNO(TUTTI_ERR_IO, what));
-        tt_log(TT_LOG_WARN, "%s: %s", admission->name, tutti_last_error());
-    }
+    errno = code;
+    (void)(tt_is_out_of_descriptors(code) ? tt_fail_out_of_descriptors(TOO_LITTLE)
+                                          : TT_FAIL_ERRNO(TUTTI_ERR_IO, "%s", TOO_LITTLE));
+    warn_once(admission);
     set_resting(admission, true);
     return false;
+}
+
+/* One that is held, or the next one. */
+static int take_fd(tt_admission_t *admission)
+{
+    const int held = admission->held;
+    admission->held = -1;
+    return held >= 0 ? held : tt_socket_accept(admission->listener, SOCK_NONBLOCK);
 }
 
 /* False: none waits, or none can be taken. */
 static bool accept_one(tt_admission_t *admission)
 {
-    const int fd = tt_socket_accept(admission->listener, SOCK_NONBLOCK);
+    const int fd = take_fd(admission);
     if (fd < 0) {
         const int code = errno;
         return code != EAGAIN && code != EINTR && (!is_lack(code) || find_room(admission, code));
@@ -384,6 +407,7 @@ static tt_channel_t *look(tt_admission_t *admission, void *first, bool *has_more
     while (admission->count - admission->proved - admission->silent > admission->most &&
            make_room(admission, false)) {
     }
+    is_called |= admission->held >= 0 && !admission->is_resting;
     *has_more = (is_called && accept_some(admission)) || count == EVENTS_AT_ONCE;
     return admitted;
 }

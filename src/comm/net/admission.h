@@ -47,7 +47,8 @@ typedef struct {
     tt_inet_t where; /* it listens here */
     int fd;          /* can be read when tt_admission_next() has something to do */
     int listener, timer;
-    bool is_resting;                           /* the listener, for want of descriptors */
+    int held; /* a connection that was accepted, and there is no memory for it yet; -1: none */
+    bool is_resting;                           /* the listener, for want of descriptors or memory */
     bool is_ticking;                           /* the timer */
     TAILQ_HEAD(tt_callers, tt_caller) callers; /* the oldest first */
     int count;                                 /* of the callers */

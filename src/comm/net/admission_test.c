@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include "comm/net/admission.h"
+#include "core/base/alloc.h"
+#include "core/base/log.h"
 
 /* The C library's, which hands a connection's failure on when that is wanted. */
 static int failure, failures;
@@ -52,6 +54,11 @@ static bool have_been_refused(const tt_admission_t *admission, int64_t strangers
     return admission->strangers >= strangers && admission->proved > 0;
 }
 
+static bool is_held(const tt_admission_t *admission, int64_t count)
+{
+    return (admission->held >= 0) == (count > 0);
+}
+
 /* A silent caller is there, and another one comes behind one that failed. */
 static void admit_behind(int code)
 {
@@ -83,6 +90,93 @@ static void a_connection_that_failed_costs_no_other(void **state)
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
         admit_behind(codes[i]);
     }
+}
+
+/* The client's side of a connection says four bytes; until the other one has them. */
+static tutti_status_t talk(tt_admission_t *admission, tt_channel_t *client, char *first)
+{
+    size_t said = 0;
+    tt_channel_t *channel;
+    const tt_deadline_t guard = tt_deadline_in_ms(20000);
+    tutti_status_t status = TUTTI_PENDING;
+    while (status == TUTTI_PENDING && !tt_deadline_is_past(guard)) {
+        if (tt_channel_handshake(client) == TUTTI_OK) {
+            assert_true(tt_channel_push(client, "abcd", 4, &said) >= 0);
+        }
+        status = tt_admission_next(admission, first, &channel);
+    }
+    if (status == TUTTI_OK) {
+        tt_channel_close(channel);
+    }
+    return status;
+}
+
+/* A connection is there, and no memory for it at first. */
+static void admit_without_memory(size_t nth)
+{
+    tt_admission_t admission = {.name = "test", .first_bytes = 4, .most = 8};
+    char first[TT_FIRST_BYTES_MAX];
+    tt_channel_t *client;
+    assert_int_equal(tt_credentials_create(NULL, 0, TT_PROTECT_OFF, &admission.credentials),
+                     TUTTI_OK);
+    assert_int_equal(tt_admission_open(&admission, "127.0.0.1", 0), TUTTI_OK);
+    assert_int_equal(tt_channel_connect(&admission.where.any, sizeof admission.where.four,
+                                        admission.credentials, &client),
+                     TUTTI_OK);
+    tt_alloc_fail_at(nth);
+    look_until(&admission, is_held, 1);
+    tt_alloc_fail_at(0);
+    assert_true(admission.is_resting && admission.has_warned && admission.is_ticking);
+    assert_int_equal(admission.count, 0);
+    assert_int_equal(admission.strangers, 0);
+    assert_int_equal(talk(&admission, client, first), TUTTI_OK); /* nobody has hung up */
+    assert_memory_equal(first, "abcd", 4);
+    assert_int_equal(admission.held, -1);
+    assert_false(admission.is_resting);
+    tt_channel_close(client);
+    tt_admission_close(&admission);
+    tt_credentials_release(admission.credentials);
+}
+
+static void ignore_log(tt_log_level_t level, const char *line, void *user)
+{
+    (void)level;
+    if (strstr(line, "connections of other processes cannot be taken: no memory") != NULL) {
+        ++*(int *)user;
+    }
+}
+
+static void a_connection_waits_for_memory(void **state)
+{
+    (void)state;
+    int warnings = 0;
+    tt_log_set_sink(ignore_log, &warnings);
+    admit_without_memory(1); /* the caller */
+    admit_without_memory(2); /* its channel */
+    tt_log_set_sink(NULL, NULL);
+    assert_int_equal(warnings, 2);
+}
+
+/* What is held when its listener goes is hung up on. */
+static void a_connection_that_is_held_ends_with_the_listener(void **state)
+{
+    (void)state;
+    int warnings = 0;
+    char byte;
+    tt_admission_t admission = {.name = "test", .first_bytes = 4, .most = 8};
+    assert_int_equal(tt_credentials_create(NULL, 0, TT_PROTECT_OFF, &admission.credentials),
+                     TUTTI_OK);
+    assert_int_equal(tt_admission_open(&admission, "127.0.0.1", 0), TUTTI_OK);
+    const int fd = call(&admission);
+    tt_log_set_sink(ignore_log, &warnings);
+    tt_alloc_fail_at(1);
+    look_until(&admission, is_held, 1);
+    tt_alloc_fail_at(0);
+    tt_log_set_sink(NULL, NULL);
+    tt_admission_close(&admission);
+    assert_int_equal(recv(fd, &byte, 1, 0), 0);
+    close(fd);
+    tt_credentials_release(admission.credentials);
 }
 
 /* The first message of a real handshake, as somebody on its way hears it. */
@@ -143,6 +237,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_connection_that_failed_costs_no_other),
+        cmocka_unit_test(a_connection_waits_for_memory),
+        cmocka_unit_test(a_connection_that_is_held_ends_with_the_listener),
         cmocka_unit_test(a_proof_that_is_sent_again_is_none),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

@@ -168,10 +168,7 @@ static tutti_status_t make_channel(int fd, tt_credentials_t *credentials, bool i
                                    tt_channel_t **out)
 {
     tt_channel_t *channel = tt_alloc(sizeof *channel, "channel");
-    if (channel == NULL) {
-        tt_socket_close(fd);
-        return TUTTI_ERR_NOMEM;
-    }
+    TT_TRY_ALLOC(channel);
     channel->fd = fd;
     channel->is_server = is_server;
     channel->credentials = tt_credentials_retain(credentials);
@@ -212,7 +209,10 @@ tutti_status_t tt_channel_connect(const struct sockaddr *address, socklen_t addr
                    : TT_FAIL_ERRNO(TUTTI_ERR_IO, "cannot open a socket");
     }
     tt_channel_t *channel;
-    TT_TRY(make_channel(fd, credentials, false, &channel));
+    if (make_channel(fd, credentials, false, &channel) < 0) {
+        tt_socket_close(fd);
+        return TUTTI_ERR_NOMEM;
+    }
     name_peer(channel, address, address_bytes);
     tutti_status_t status = TUTTI_OK;
     if (connect(fd, address, address_bytes) == 0) {
@@ -238,13 +238,8 @@ tutti_status_t tt_channel_accept(int fd, tt_credentials_t *credentials, tt_chann
     if (getpeername(fd, (struct sockaddr *)&address, &bytes) == 0) {
         name_peer(channel, (const struct sockaddr *)&address, bytes);
     }
-    const tutti_status_t status = start_proving(channel);
-    if (status < 0) {
-        tt_channel_close(channel);
-        return status;
-    }
     *out = channel;
-    return TUTTI_OK;
+    return start_proving(channel); /* which only begins to wait */
 }
 
 static tutti_status_t finish_connecting(tt_channel_t *channel)

@@ -67,7 +67,7 @@ typedef struct tt_channel tt_channel_t;
 tutti_status_t tt_channel_connect(const struct sockaddr *address, socklen_t address_bytes,
                                   tt_credentials_t *credentials, tt_channel_t **out);
 
-/* Take a connection that was accepted; owns fd in any case. Errors: NOMEM, IO. */
+/* Take a connection that was accepted; owns fd from then on. Errors: NOMEM: fd is the caller's. */
 tutti_status_t tt_channel_accept(int fd, tt_credentials_t *credentials, tt_channel_t **out);
 
 /* OK when data may pass, PENDING while connecting or proving. Errors: AUTH (another key, epoch or

@@ -12,7 +12,7 @@
 #include "comm/wire/quarantine.h"
 #include "core/base/ref.h"
 
-enum { TT_NODE_PEER_MAGIC = 0x4d545454, TT_NODE_PEER_VERSION = 3, TT_TOKEN_BYTES = 16 };
+enum { TT_NODE_PEER_MAGIC = 0x4d545454, TT_NODE_PEER_VERSION = 4, TT_TOKEN_BYTES = 16 };
 
 /* At a place of each rank's heap that its HELLO names. Written by its owner, but for the doorbell.
  */

@@ -76,6 +76,20 @@ static tutti_status_t check_pad(const tutti_pad_options_t *o)
     return TUTTI_OK;
 }
 
+/* To a multiple, which may lie beyond all numbers. */
+static tutti_status_t round_up(const tutti_pad_options_t *o, int field, int64_t most, int64_t *out)
+{
+    const int64_t multiple = o->multiple > 0 ? o->multiple : 1;
+    const int64_t pieces = most / multiple + (most % multiple != 0);
+    if (pieces > INT64_MAX / multiple) {
+        return TT_FAIL(TUTTI_ERR_SHAPE,
+                       "field %d: %lld padded to a multiple of %lld is more than a size can be",
+                       field, (long long)most, (long long)multiple);
+    }
+    *out = pieces * multiple;
+    return TUTTI_OK;
+}
+
 /* The sizes that all samples get. */
 static tutti_status_t pad_sizes(const tutti_pad_options_t *o, const tutti_collate_call_t *call,
                                 tutti_shape_t *sizes)
@@ -95,9 +109,8 @@ static tutti_status_t pad_sizes(const tutti_pad_options_t *o, const tutti_collat
             }
             sizes->dims[k] = size > sizes->dims[k] ? size : sizes->dims[k];
         }
-        const int64_t multiple = o->multiple > 0 ? o->multiple : 1;
-        const int64_t most = o->length > 0 ? o->length : sizes->dims[k];
-        sizes->dims[k] = (most + multiple - 1) / multiple * multiple;
+        TT_TRY(
+            round_up(o, call->index, o->length > 0 ? o->length : sizes->dims[k], &sizes->dims[k]));
     }
     return TUTTI_OK;
 }

@@ -187,8 +187,20 @@ static void padding_stands_before_texts_and_reaches_a_length(void **state)
     assert_int_equal(tutti_tensor_status(batch.fields[2]), TUTTI_ERR_SHAPE);
     assert_int_equal(tutti_scope_close(s), TUTTI_ERR_SHAPE);
     tutti_dataloader_release(loader);
-    pad.multiple = -1;
     tutti_collated_t out = {0};
+    const tutti_field_t field = {TUTTI_I32, TUTTI_SHAPE(TUTTI_ANY)};
+    const tutti_sample_t five = {.shapes = {TUTTI_SHAPE(5)}};
+    const tutti_collate_call_t call = {.field = &field, .samples = &five, .size = 1};
+    const tutti_pad_options_t far[] = {{.multiple = INT64_MAX - 1, .length = INT64_MAX},
+                                       {.multiple = INT64_MAX / 2 + 1, .length = INT64_MAX - 1}};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(tutti_collate_pad(&far[i], &call, &out), TUTTI_ERR_SHAPE);
+        tt_expect_error("is more than a size can be");
+    }
+    pad.multiple = INT64_MAX; /* a size, but not of memory */
+    assert_true(tutti_collate_pad(&pad, &call, &out) < 0);
+    assert_null(out.values);
+    pad.multiple = -1;
     assert_int_equal(tutti_collate_pad(&pad, NULL, &out), TUTTI_ERR_ARG);
     tutti_dataset_release(d);
 }

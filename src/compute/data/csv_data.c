@@ -15,6 +15,7 @@
 #include "compute/data/row_data.h"
 #include "core/base/alloc.h"
 #include "core/base/config.h"
+#include "core/base/reals.h"
 #include "core/tensor/tensor_impl.h"
 
 /* A number of a field, out of a column. One column may have several. */
@@ -235,15 +236,27 @@ static bool fits(tutti_dtype_t dtype, double value)
     }
 }
 
+/* Those that have no digits. */
+static bool find_named(const char *text, double *out)
+{
+    static const struct {
+        const char *name;
+        double value;
+    } all[] = {{"nan", NAN}, {"inf", INFINITY}, {"-inf", -INFINITY}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        if (strcmp(text, all[i].name) == 0) {
+            *out = all[i].value;
+            return true;
+        }
+    }
+    return false;
+}
+
 static tutti_status_t take_number(const work_t *w, tutti_dtype_t dtype, double *out)
 {
     const char *text = w->csv.cell.bytes.data;
-    char *end;
-    *out = strtod(text, &end);
-    const bool is_plain = text[strspn(text, "+-.0123456789eE")] == 0;
-    const bool is_name =
-        strcmp(text, "nan") == 0 || strcmp(text, "inf") == 0 || strcmp(text, "-inf") == 0;
-    if (end == text || *end != 0 || !(is_plain || is_name)) {
+    const bool is_name = find_named(text, out);
+    if (!is_name && !tt_parse_real(text, out)) {
         return refuse(w, "number");
     }
     char what[64];

@@ -1,4 +1,5 @@
 /* .npy and CSV: what is read, what is written, and what is refused with which sentence. */
+#include <math.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -356,6 +357,46 @@ static void malformed_lines_are_named(void **state)
     }
 }
 
+/* The C library's, while it reads as in a locale with a comma. */
+static bool has_comma;
+
+double strtod(const char *restrict text, char **restrict end)
+{
+    const char *point = strchr(text, '.');
+    char head[32];
+    if (!has_comma || point == NULL) {
+        return (double)strtold(text, end);
+    }
+    snprintf(head, sizeof head, "%.*s", (int)(point - text), text);
+    const double value = (double)strtoll(head, NULL, 10);
+    *end = (char *)(uintptr_t)point;
+    return value;
+}
+
+static void numbers_have_a_point_in_every_locale(void **state)
+{
+    (void)state;
+    static const char *const column[] = {"1"};
+    const tutti_csv_field_t field = {.columns = column, .column_count = 1, .dtype = TUTTI_F64};
+    const tutti_csv_options_t o = {.data = tutti_text("0.1\n-2.5e3\nnan\n-inf\n"),
+                                   .fields = &field,
+                                   .field_count = 1,
+                                   .no_header = true};
+    double number;
+    tutti_dataset_t *d;
+    tutti_sample_t sample = {.data = {&number}};
+    has_comma = true;
+    const tutti_status_t status = tutti_dataset_create(&tutti_csv_dataset, &o, &d);
+    has_comma = false;
+    assert_int_equal(status, 0);
+    static const double want[] = {0.1, -2500, NAN, -INFINITY};
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(tutti_dataset_read(d, i, (tutti_draw_t){0}, &sample), 0);
+        assert_true(isnan(want[i]) ? isnan(number) : number == want[i]);
+    }
+    tutti_dataset_release(d);
+}
+
 /* One cell of one column. */
 static tutti_status_t open_cell(const tutti_csv_field_t *field, const char *text,
                                 tutti_dataset_t **out)
@@ -460,6 +501,7 @@ int main(void)
         TEST(rows_of_arrays_are_samples),
         TEST(lines_are_samples_of_typed_fields),
         TEST(columns_without_a_header_have_numbers),
+        TEST(numbers_have_a_point_in_every_locale),
         TEST(malformed_lines_are_named),
         TEST(numbers_beyond_their_dtype_are_refused),
         TEST(classes_beyond_their_dtype_are_refused),

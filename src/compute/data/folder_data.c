@@ -23,6 +23,19 @@ typedef struct {
     int64_t count, room;
 } list_t;
 
+/* A folder, whatever the path that leads to it. */
+typedef struct {
+    dev_t device;
+    ino_t inode;
+} place_t;
+
+/* The folders of a class that have been read, in order; and its pictures. */
+typedef struct {
+    list_t *paths;
+    place_t *seen;
+    size_t count, room;
+} walk_t;
+
 typedef struct {
     list_t classes, paths;
     int64_t *targets; /* [paths] */
@@ -95,45 +108,96 @@ static tutti_status_t list_folder(const char *folder, list_t *names)
     return status;
 }
 
+/* ---- walking --------------------------------------------------------------------------------- */
+
+static int compare_places(const place_t *a, const place_t *b)
+{
+    const int by_device = (a->device > b->device) - (a->device < b->device);
+    return by_device != 0 ? by_device : (a->inode > b->inode) - (a->inode < b->inode);
+}
+
+/* Where it is among those seen, or belongs. */
+static size_t find_place(const walk_t *walk, const place_t *place)
+{
+    size_t low = 0, high = walk->count;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (compare_places(&walk->seen[middle], place) < 0) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+/* Links may lead to a folder in many ways: two in each of 30 folders to the next one in a thousand
+ * million. */
+static tutti_status_t enter(walk_t *walk, const char *folder)
+{
+    struct stat about;
+    if (stat(folder, &about) != 0) {
+        return TT_FAIL_ERRNO(TUTTI_ERR_IO, "data set folder: %s", folder);
+    }
+    const place_t place = {about.st_dev, about.st_ino};
+    const size_t at = find_place(walk, &place);
+    if (at < walk->count && compare_places(&walk->seen[at], &place) == 0) {
+        return TT_FAIL(TUTTI_ERR_ARG,
+                       "data set folder: %s is a folder that its class has already: a link leads "
+                       "to it again",
+                       folder);
+    }
+    if (walk->count == walk->room) {
+        const size_t room = walk->room == 0 ? 16 : 2 * walk->room;
+        place_t *grown = tt_realloc(walk->seen, room * sizeof *grown, "folders");
+        TT_TRY_ALLOC(grown);
+        walk->seen = grown;
+        walk->room = room;
+    }
+    memmove(walk->seen + at + 1, walk->seen + at, (walk->count - at) * sizeof place);
+    walk->seen[at] = place;
+    walk->count++;
+    return TUTTI_OK;
+}
+
 static bool is_folder(const char *path)
 {
     struct stat about;
     return stat(path, &about) == 0 && S_ISDIR(about.st_mode);
 }
 
-static tutti_status_t add_pictures(const char *folder, int depth, list_t *paths);
+static tutti_status_t add_pictures(const char *folder, int depth, walk_t *walk);
 
 /* What `names` of a folder are: first its own pictures, then those of folders in it. */
-static tutti_status_t add_named(const char *folder, const list_t *names, int depth, list_t *paths)
+static tutti_status_t add_named(const char *folder, const list_t *names, int depth, walk_t *walk)
 {
     char path[PATH_MAX];
     for (int64_t i = 0; i < names->count; i++) {
         TT_TRY(join(folder, names->texts[i], path));
         if (tt_picture_codec_of_name(path) != NULL && !is_folder(path)) {
-            TT_TRY(add(paths, path));
+            TT_TRY(add(walk->paths, path));
         }
     }
     for (int64_t i = 0; i < names->count; i++) {
         TT_TRY(join(folder, names->texts[i], path));
         if (is_folder(path)) {
-            TT_TRY(add_pictures(path, depth + 1, paths));
+            TT_TRY(add_pictures(path, depth + 1, walk));
         }
     }
     return TUTTI_OK;
 }
 
-static tutti_status_t add_pictures(const char *folder, int depth, list_t *paths)
+static tutti_status_t add_pictures(const char *folder, int depth, walk_t *walk)
 {
     list_t names = {0};
     if (depth > DEPTH_MAX) {
-        return TT_FAIL(TUTTI_ERR_ARG,
-                       "data set folder: %s: more than %d folders deep: is it a "
-                       "link to itself?",
-                       folder, DEPTH_MAX);
+        return TT_FAIL(TUTTI_ERR_ARG, "data set folder: %s: more than %d folders deep", folder,
+                       DEPTH_MAX);
     }
+    TT_TRY(enter(walk, folder));
     tutti_status_t status = list_folder(folder, &names);
     if (status >= 0) {
-        status = add_named(folder, &names, depth, paths);
+        status = add_named(folder, &names, depth, walk);
     }
     release(&names);
     return status;
@@ -147,7 +211,10 @@ static tutti_status_t add_class(state_t *state, const char *folder, const char *
     if (!is_folder(path)) {
         return TUTTI_OK;
     }
-    TT_TRY(add_pictures(path, 0, &state->paths));
+    walk_t walk = {.paths = &state->paths};
+    const tutti_status_t status = add_pictures(path, 0, &walk);
+    tt_free(walk.seen);
+    TT_TRY(status);
     if (state->paths.count == before) {
         return TT_FAIL(TUTTI_ERR_FORMAT,
                        "data set folder: class %s has no picture: none below %s ends in .png, .jpg "

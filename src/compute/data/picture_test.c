@@ -354,6 +354,87 @@ static void a_folder_is_a_class(void **state)
     assert_int_equal(tutti_dataset_create(&tutti_folder_dataset, &odd, &d), TUTTI_ERR_ARG);
 }
 
+/* What a test of links has made, the newest last. */
+typedef struct {
+    char names[64][32];
+    int count;
+} made_t;
+
+static const char *note(made_t *made, const char *name)
+{
+    assert_in_range(made->count, 0, 63);
+    snprintf(made->names[made->count], sizeof made->names[0], "%s", name);
+    return made->names[made->count++];
+}
+
+static void make_folder(const place_t *place, made_t *made, const char *name)
+{
+    assert_int_equal(mkdir(path_of(place, note(made, name)), 0700), 0);
+}
+
+static void make_link(const place_t *place, made_t *made, const char *target, const char *name)
+{
+    assert_int_equal(symlink(target, path_of(place, note(made, name))), 0);
+}
+
+static void remove_to(const place_t *place, made_t *made, int count)
+{
+    while (made->count > count) {
+        assert_int_equal(remove(path_of(place, made->names[--made->count])), 0);
+    }
+}
+
+/* Each folder of a chain leads to the next one in two ways. */
+static void make_chain(const place_t *place, made_t *made, int folders)
+{
+    char name[32], target[32];
+    for (int i = 0; i < folders; i++) {
+        snprintf(name, sizeof name, ".chain%d", i);
+        make_folder(place, made, name);
+        snprintf(target, sizeof target, "../.chain%d", i + 1);
+        for (int link = 0; link < 2 && i + 1 < folders; link++) {
+            snprintf(name, sizeof name, ".chain%d/%d", i, link);
+            make_link(place, made, target, name);
+        }
+    }
+}
+
+static void expect_count(const place_t *place, int64_t count)
+{
+    tutti_dataset_t *d;
+    const tutti_folder_options_t options = {.folder = place->folder};
+    assert_int_equal(tutti_dataset_create(&tutti_folder_dataset, &options, &d), 0);
+    assert_int_equal(tutti_dataset_info(d).count, count);
+    tutti_dataset_release(d);
+}
+
+static void a_folder_counts_once_in_a_class(void **state)
+{
+    const place_t *place = *state;
+    made_t made = {.count = 0};
+    tutti_dataset_t *d;
+    const tutti_folder_options_t options = {.folder = place->folder};
+    make_folder(place, &made, "rose");
+    put(place, note(&made, "rose/1.png"), 3, 3);
+    make_folder(place, &made, ".more");
+    put(place, note(&made, ".more/2.png"), 3, 3);
+    make_link(place, &made, "../.more", "rose/a");
+    expect_count(place, 2); /* one link is as good as a folder */
+    const int good = made.count;
+    make_link(place, &made, "rose", "tulip");
+    expect_count(place, 4); /* and each class has its own */
+    remove_to(place, &made, good);
+    make_chain(place, &made, 12);
+    make_link(place, &made, "../.chain0", "rose/b");
+    assert_int_equal(tutti_dataset_create(&tutti_folder_dataset, &options, &d), TUTTI_ERR_ARG);
+    tt_expect_error("is a folder that its class has already: a link leads to it again");
+    remove_to(place, &made, good);
+    make_link(place, &made, ".", "rose/self");
+    assert_int_equal(tutti_dataset_create(&tutti_folder_dataset, &options, &d), TUTTI_ERR_ARG);
+    tt_expect_error("rose/self is a folder that its class has already");
+    remove_to(place, &made, 0);
+}
+
 /* ---- CIFAR ----------------------------------------------------------------------------------- */
 
 static void put_records(const place_t *place, const char *name, int labels, int records, int first)
@@ -425,6 +506,7 @@ int main(void)
         TEST(what_is_no_picture_is_not_written),
         TEST(no_allocation_of_a_picture_that_fails_is_lost),
         TEST(a_folder_is_a_class),
+        TEST(a_folder_counts_once_in_a_class),
         TEST(cifar_is_read_from_its_binary_files),
     };
 #undef TEST

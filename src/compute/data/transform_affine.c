@@ -78,12 +78,17 @@ static void take_nearest(const tutti_picture_t *from, int64_t channel, double y,
     const int64_t row = (int64_t)floor(y + 0.5), column = (int64_t)floor(x + 0.5);
     const int64_t at = (channel * from->height + row) * from->width + column;
     if (column < 0 || row < 0 || column >= from->width || row >= from->height) {
-        tt_picture_value(from->dtype, fill, to);
+        tt_picture_outside(from, fill, to);
     } else if (from->dtype == TUTTI_U8) {
         *(unsigned char *)to = ((const unsigned char *)from->data)[at];
     } else {
         *(float *)to = ((const float *)from->data)[at];
     }
+}
+
+static bool is_nearest(const tutti_affine_options_t *o, const tutti_picture_t *from)
+{
+    return o->resample == TUTTI_RESAMPLE_NEAREST || from->is_mask;
 }
 
 static void turn_row(const tutti_affine_options_t *o, const double m[6],
@@ -97,7 +102,7 @@ static void turn_row(const tutti_affine_options_t *o, const double m[6],
         const double u = (double)i - middle[0];
         const double x = m[0] * u + m[1] * v + m[2] + middle[0];
         const double y = m[3] * u + m[4] * v + m[5] + middle[1];
-        if (o->resample == TUTTI_RESAMPLE_NEAREST) {
+        if (is_nearest(o, from)) {
             take_nearest(from, channel, y, x, o->fill, place);
         } else {
             *(float *)(void *)place = blend_four(from, channel, y, x, (float)o->fill);
@@ -110,8 +115,7 @@ static tutti_status_t run(const void *options, tutti_random_t *random, const tut
 {
     const tutti_affine_options_t *o = options;
     double m[6];
-    TT_TRY(
-        tt_picture_like(from, o->resample == TUTTI_RESAMPLE_NEAREST ? from->dtype : TUTTI_F32, to));
+    TT_TRY(tt_picture_like(from, is_nearest(o, from) ? from->dtype : TUTTI_F32, to));
     draw_inverse(o, random, from, m);
     for (int64_t row = 0; row < from->channels * from->height; row++) {
         turn_row(o, m, from, row, to);
@@ -119,5 +123,8 @@ static tutti_status_t run(const void *options, tutti_random_t *random, const tut
     return TUTTI_OK;
 }
 
-const tutti_transform_ops_t tutti_affine_transform = {
-    .name = "affine", .about = "rotated, moved, scaled and sheared", .plan = plan, .run = run};
+const tutti_transform_ops_t tutti_affine_transform = {.name = "affine",
+                                                      .about = "rotated, moved, scaled and sheared",
+                                                      .plan = plan,
+                                                      .run = run,
+                                                      .moves_pixels = true};

@@ -89,7 +89,8 @@ static void pictures_that_grow_without_bounds_are_refused(void **state)
         {&tutti_center_crop_transform, &(tutti_crop_options_t){.height = 1, .width = INT32_MAX}}};
     for (int i = 0; i < 4; i++) {
         tutti_dataset_t *from = make_pictures(f, 1, 1, 1, 4000), *d;
-        const tutti_transform_options_t options = {from, &steps[i], 1, 0};
+        const tutti_transform_options_t options = {
+            .dataset = from, .steps = &steps[i], .step_count = 1};
         tutti_sample_t sample = {0};
         tutti_status_t status = tutti_dataset_create(&tutti_transform_dataset, &options, &d);
         if (status >= 0) {

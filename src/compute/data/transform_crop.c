@@ -40,7 +40,7 @@ static void fill(tutti_picture_t *to, double value)
     const int64_t count = to->channels * to->height * to->width;
     if (to->dtype == TUTTI_U8) {
         unsigned char byte = 0;
-        tt_picture_value(TUTTI_U8, value, &byte);
+        tt_picture_outside(to, value, &byte);
         memset(to->data, byte, (size_t)count);
         return;
     }
@@ -107,11 +107,17 @@ static tutti_status_t run_random(const void *options, tutti_random_t *random,
     return cut(from, top, left, o, to);
 }
 
-const tutti_transform_ops_t tutti_center_crop_transform = {
-    .name = "center_crop", .about = "the middle", .plan = plan_center, .run = run_center};
+const tutti_transform_ops_t tutti_center_crop_transform = {.name = "center_crop",
+                                                           .about = "the middle",
+                                                           .plan = plan_center,
+                                                           .run = run_center,
+                                                           .moves_pixels = true};
 
-const tutti_transform_ops_t tutti_random_crop_transform = {
-    .name = "random_crop", .about = "a part anywhere", .plan = plan_random, .run = run_random};
+const tutti_transform_ops_t tutti_random_crop_transform = {.name = "random_crop",
+                                                           .about = "a part anywhere",
+                                                           .plan = plan_random,
+                                                           .run = run_random,
+                                                           .moves_pixels = true};
 
 /* ---- flips ----------------------------------------------------------------------------------- */
 
@@ -163,4 +169,4 @@ static tutti_status_t run_flip(const void *options, tutti_random_t *random,
 }
 
 const tutti_transform_ops_t tutti_flip_transform = {
-    .name = "flip", .about = "mirrored", .plan = plan_flip, .run = run_flip};
+    .name = "flip", .about = "mirrored", .plan = plan_flip, .run = run_flip, .moves_pixels = true};

@@ -1,6 +1,8 @@
 /* Pictures through steps: a data set of samples that go through a function (map_data.c), which is
  * the steps one after another, from one picture into the other of two; the last one writes where
- * the sample lies. A step that leaves a picture as it is costs nothing.
+ * the sample lies. A step that leaves a picture as it is costs nothing. Each field of a sample goes
+ * through all steps before the next one; the random numbers of a step are named by its number, so
+ * that all fields get the same.
  */
 #include <string.h>
 
@@ -15,17 +17,21 @@ typedef struct {
     tutti_dataset_t *map;
     tutti_transform_t steps[TUTTI_TRANSFORM_STEPS_MAX];
     int count;
+    tutti_transform_role_t roles[TUTTI_FIELDS_MAX];
+    unsigned char mask_fill;
 } state_t;
 
-/* The picture that stands in a sample. */
-static tutti_picture_t picture_in(const tutti_sample_t *sample)
+/* The picture that stands in a field of a sample. */
+static tutti_picture_t picture_in(const state_t *state, const tutti_sample_t *sample, int field)
 {
-    const tutti_shape_t shape = sample->shapes[TUTTI_INPUT];
-    return (tutti_picture_t){.dtype = sample->dtypes[TUTTI_INPUT],
+    const tutti_shape_t shape = sample->shapes[field];
+    return (tutti_picture_t){.dtype = sample->dtypes[field],
                              .channels = shape.dims[0],
                              .height = shape.dims[1],
                              .width = shape.dims[2],
-                             .data = sample->data[TUTTI_INPUT]};
+                             .data = sample->data[field],
+                             .is_mask = state->roles[field] == TUTTI_ROLE_MASK,
+                             .mask_fill = state->mask_fill};
 }
 
 static tutti_status_t copy_picture(const tutti_picture_t *from, tutti_picture_t *to)
@@ -46,17 +52,31 @@ static tutti_status_t check_pixels(const tutti_transform_t *step, const tutti_pi
                          step->kind->name, (long long)picture->width, (long long)picture->height);
 }
 
+/* -1: there is none. */
+static int last_step(const state_t *state, bool is_mask)
+{
+    int last = state->count - 1;
+    while (last >= 0 && is_mask && !state->steps[last].kind->moves_pixels) {
+        last--;
+    }
+    return last;
+}
+
 /* `rooms` are what pictures between the steps lie in. */
 static tutti_status_t run_steps(const state_t *state, const tutti_random_t *random,
                                 tutti_picture_t *now, tutti_picture_t rooms[2], tutti_picture_t *to)
 {
+    const int last = last_step(state, now->is_mask);
     bool is_there = false;
     int room = 0;
     for (int i = 0; i < state->count; i++) {
         const tutti_transform_t *step = &state->steps[i];
+        if (now->is_mask && !step->kind->moves_pixels) {
+            continue;
+        }
         tutti_random_t own = *random;
         own.next = (uint64_t)i << STEP_DRAWS_LOG2;
-        tutti_picture_t *next = i + 1 == state->count ? to : &rooms[room];
+        tutti_picture_t *next = i == last ? to : &rooms[room];
         TT_TRY(check_pixels(step, now));
         const tutti_status_t status = step->kind->run(step->options, &own, now, next);
         TT_TRY(status);
@@ -69,17 +89,42 @@ static tutti_status_t run_steps(const state_t *state, const tutti_random_t *rand
     return is_there ? TUTTI_OK : copy_picture(now, to);
 }
 
+/* Random numbers depend on sizes: where a part may begin, say. */
+static tutti_status_t check_sizes(const tutti_sample_t *from, int field)
+{
+    const int64_t *one = from->shapes[TUTTI_INPUT].dims, *other = from->shapes[field].dims;
+    return one[1] == other[1] && one[2] == other[2]
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_SHAPE,
+                         "data set transform: field %d has %lld x %lld pixels, its picture %lld x "
+                         "%lld: they go through the same steps, and must have the same",
+                         field, (long long)other[2], (long long)other[1], (long long)one[2],
+                         (long long)one[1]);
+}
+
+static tutti_status_t transform_field(const state_t *state, const tutti_random_t *random,
+                                      const tutti_sample_t *from, int field, tutti_sample_t *to)
+{
+    TT_TRY(check_sizes(from, field));
+    tutti_picture_t now = picture_in(state, from, field);
+    tutti_picture_t end = {.sample = to, .field = field, .is_mask = now.is_mask};
+    tutti_picture_t rooms[2] = {{.is_mask = now.is_mask}, {.is_mask = now.is_mask}};
+    end.mask_fill = rooms[0].mask_fill = rooms[1].mask_fill = now.mask_fill;
+    const tutti_status_t status = run_steps(state, random, &now, rooms, &end);
+    tt_free(rooms[0].own.data);
+    tt_free(rooms[1].own.data);
+    return status;
+}
+
 static tutti_status_t transform(void *user, tutti_random_t *random, const tutti_sample_t *from,
                                 tutti_sample_t *to)
 {
-    tutti_picture_t now = picture_in(from), rooms[2] = {{.dtype = TUTTI_U8}};
-    tutti_picture_t last = {.sample = to, .field = TUTTI_INPUT};
-    tutti_status_t status = run_steps(user, random, &now, rooms, &last);
-    for (int i = 1; i < from->field_count && status >= 0; i++) {
-        status = tutti_sample_copy(to, from, i);
+    const state_t *state = user;
+    tutti_status_t status = TUTTI_OK;
+    for (int i = 0; i < from->field_count && status >= 0; i++) {
+        status = state->roles[i] == TUTTI_ROLE_STAYS ? tutti_sample_copy(to, from, i)
+                                                     : transform_field(state, random, from, i, to);
     }
-    tt_free(rooms[0].own.data);
-    tt_free(rooms[1].own.data);
     return status;
 }
 
@@ -92,27 +137,61 @@ static tutti_status_t check(const tutti_transform_options_t *o)
                        "data set transform: %d steps: a data set and 1 to %d steps are required",
                        o->step_count, TUTTI_TRANSFORM_STEPS_MAX);
     }
-    const tutti_field_t *field = &o->dataset->info.fields[TUTTI_INPUT];
-    if ((field->dtype != TUTTI_U8 && field->dtype != TUTTI_F32) || field->shape.rank != 3 ||
-        field->shape.dims[0] == TUTTI_ANY) {
-        char text[200];
-        return TT_FAIL(TUTTI_ERR_SHAPE,
-                       "data set transform: field 0 of %s is %s%s: pictures are u8 or f32 "
-                       "[channels, height, width]",
-                       o->dataset->ops->name, tutti_dtype_name(field->dtype),
-                       tutti_shape_format(field->shape, text, sizeof text));
+    if (o->mask_fill < 0 || o->mask_fill > 255) {
+        return TT_FAIL(TUTTI_ERR_ARG, "data set transform: mask_fill is %d: it must be 0 to 255",
+                       o->mask_fill);
     }
     return TUTTI_OK;
 }
 
-static tutti_status_t plan_steps(const state_t *state, tutti_field_t *field)
+static tutti_status_t check_field(const tutti_transform_options_t *o, int i)
+{
+    const tutti_field_t *field = &o->dataset->info.fields[i];
+    const bool is_mask = i != TUTTI_INPUT && o->roles[i] == TUTTI_ROLE_MASK;
+    if ((field->dtype != TUTTI_U8 && (is_mask || field->dtype != TUTTI_F32)) ||
+        field->shape.rank != 3 || field->shape.dims[0] == TUTTI_ANY) {
+        char text[200];
+        return TT_FAIL(TUTTI_ERR_SHAPE,
+                       "data set transform: field %d of %s is %s%s: %s [channels, height, width]",
+                       i, o->dataset->ops->name, tutti_dtype_name(field->dtype),
+                       tutti_shape_format(field->shape, text, sizeof text),
+                       is_mask ? "masks are u8" : "pictures are u8 or f32");
+    }
+    return TUTTI_OK;
+}
+
+/* Field 0 is a picture. */
+static tutti_status_t take_roles(const tutti_transform_options_t *o, state_t *state)
+{
+    for (int i = 0; i < TUTTI_FIELDS_MAX; i++) {
+        const bool is_one = o->roles[i] == TUTTI_ROLE_STAYS || o->roles[i] == TUTTI_ROLE_MASK ||
+                            o->roles[i] == TUTTI_ROLE_PICTURE;
+        const bool is_far = i >= o->dataset->info.field_count && o->roles[i] != TUTTI_ROLE_STAYS;
+        if (!is_one || is_far || (i == TUTTI_INPUT && o->roles[i] == TUTTI_ROLE_MASK)) {
+            return TT_FAIL(TUTTI_ERR_ARG,
+                           "data set transform: role %d of field %d of %s, which has %d: it stays, "
+                           "is a mask (not field 0) or a picture",
+                           (int)o->roles[i], i, o->dataset->ops->name,
+                           o->dataset->info.field_count);
+        }
+        state->roles[i] = i == TUTTI_INPUT ? TUTTI_ROLE_PICTURE : o->roles[i];
+        TT_TRY(state->roles[i] != TUTTI_ROLE_STAYS ? check_field(o, i) : TUTTI_OK);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t plan_steps(const state_t *state, bool is_mask, tutti_field_t *field)
 {
     for (int i = 0; i < state->count; i++) {
         tutti_field_t next = *field;
         if (state->steps[i].kind == NULL) {
             return TT_FAIL(TUTTI_ERR_ARG, "data set transform: step %d has no kind", i);
         }
+        if (is_mask && !state->steps[i].kind->moves_pixels) {
+            continue;
+        }
         TT_TRY(state->steps[i].kind->plan(state->steps[i].options, field, &next));
+        next.dtype = is_mask ? TUTTI_U8 : next.dtype;
         *field = next;
     }
     return TUTTI_OK;
@@ -125,8 +204,14 @@ static tutti_status_t init(tutti_dataset_t *d, const void *options, tutti_datase
     TT_TRY(check(o));
     state->count = o->step_count;
     memcpy(state->steps, o->steps, (size_t)o->step_count * sizeof *o->steps);
+    state->mask_fill = (unsigned char)o->mask_fill;
     *info = o->dataset->info;
-    TT_TRY(plan_steps(state, &info->fields[TUTTI_INPUT]));
+    TT_TRY(take_roles(o, state));
+    for (int i = 0; i < info->field_count; i++) {
+        if (state->roles[i] != TUTTI_ROLE_STAYS) {
+            TT_TRY(plan_steps(state, state->roles[i] == TUTTI_ROLE_MASK, &info->fields[i]));
+        }
+    }
     const tutti_map_options_t map = {.dataset = o->dataset,
                                      .transform = transform,
                                      .user = state,

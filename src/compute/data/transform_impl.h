@@ -14,8 +14,9 @@ static inline size_t tt_picture_element(const tutti_picture_t *picture)
     return tutti_dtype_bytes(picture->dtype);
 }
 
-/* A value of 0 … 1 as one of the picture's dtype, in `element`. */
-void tt_picture_value(tutti_dtype_t dtype, double value, void *element);
+/* The element of what comes from outside: a value of 0 … 1 as the dtype has it, of a mask its
+ * class. */
+void tt_picture_outside(const tutti_picture_t *picture, double value, void *element);
 
 /* Element i as f32: a byte b is b / 255. */
 static inline float tt_picture_at(const tutti_picture_t *picture, int64_t i)

@@ -164,7 +164,7 @@ static void take_nearest(const tutti_picture_t *from, box_t box, tutti_picture_t
 static tutti_status_t resample(const tutti_picture_t *from, box_t box, const int64_t size[2],
                                tutti_resample_t how, tutti_picture_t *to)
 {
-    const bool is_nearest = how == TUTTI_RESAMPLE_NEAREST;
+    const bool is_nearest = how == TUTTI_RESAMPLE_NEAREST || from->is_mask;
     TT_TRY(tutti_picture_resize(to, is_nearest ? from->dtype : TUTTI_F32, from->channels, size[0],
                                 size[1]));
     if (is_nearest) {
@@ -212,8 +212,11 @@ static tutti_status_t run_resize(const void *options, tutti_random_t *random,
     return resample(from, all, size, o->resample, to);
 }
 
-const tutti_transform_ops_t tutti_resize_transform = {
-    .name = "resize", .about = "other sizes", .plan = plan_resize, .run = run_resize};
+const tutti_transform_ops_t tutti_resize_transform = {.name = "resize",
+                                                      .about = "other sizes",
+                                                      .plan = plan_resize,
+                                                      .run = run_resize,
+                                                      .moves_pixels = true};
 
 /* ---- resized crops --------------------------------------------------------------------------- */
 
@@ -271,4 +274,5 @@ static tutti_status_t run_crop(const void *options, tutti_random_t *random,
 const tutti_transform_ops_t tutti_resized_crop_transform = {.name = "resized_crop",
                                                             .about = "a part of any size, resized",
                                                             .plan = plan_crop,
-                                                            .run = run_crop};
+                                                            .run = run_crop,
+                                                            .moves_pixels = true};

@@ -482,7 +482,8 @@ static void options_out_of_range_are_refused(void **state)
     };
     tutti_dataset_t *pictures = make_pictures(f, 2, 3, 4, 4), *d;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        const tutti_transform_options_t o = {pictures, &cases[i].step, 1, 0};
+        const tutti_transform_options_t o = {
+            .dataset = pictures, .steps = &cases[i].step, .step_count = 1};
         assert_int_equal(tutti_dataset_create(&tutti_transform_dataset, &o, &d), TUTTI_ERR_ARG);
         tt_expect_error(cases[i].error);
     }
@@ -491,7 +492,8 @@ static void options_out_of_range_are_refused(void **state)
     tutti_dataset_release(pictures);
     const tutti_tensor_data_options_t rows = {.input = tutti_zeros(f->s, TUTTI_U8, TUTTI_SHAPE(3))};
     assert_int_equal(tutti_dataset_create(&tutti_tensor_dataset, &rows, &pictures), 0);
-    const tutti_transform_options_t flat = {pictures, all_steps, 1, 0};
+    const tutti_transform_options_t flat = {
+        .dataset = pictures, .steps = all_steps, .step_count = 1};
     assert_int_equal(tutti_dataset_create(&tutti_transform_dataset, &flat, &d), TUTTI_ERR_SHAPE);
     tt_expect_error("field 0 of tensor is u8[]: pictures are u8 or f32 [channels, height, width]");
     tutti_dataset_release(pictures);

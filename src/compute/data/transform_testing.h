@@ -31,7 +31,8 @@ static inline tutti_dataset_t *make_chain(tutti_dataset_t *from, const tutti_tra
                                           int count, uint64_t seed)
 {
     tutti_dataset_t *d;
-    const tutti_transform_options_t options = {from, steps, count, seed};
+    const tutti_transform_options_t options = {
+        .dataset = from, .steps = steps, .step_count = count, .seed = seed};
     if (tutti_dataset_create(&tutti_transform_dataset, &options, &d) < 0) {
         fail_msg("%s", tutti_last_error());
     }

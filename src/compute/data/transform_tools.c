@@ -52,13 +52,23 @@ tutti_status_t tutti_picture_resize(tutti_picture_t *picture, tutti_dtype_t dtyp
     return TUTTI_OK;
 }
 
-void tt_picture_value(tutti_dtype_t dtype, double value, void *element)
+/* A value of 0 … 1 as one of a dtype. */
+static void write_value(tutti_dtype_t dtype, double value, void *element)
 {
     if (dtype == TUTTI_U8) {
         const double byte = rint(255 * value);
         *(unsigned char *)element = (unsigned char)(byte < 0 ? 0 : byte > 255 ? 255 : byte);
     } else {
         *(float *)element = (float)value;
+    }
+}
+
+void tt_picture_outside(const tutti_picture_t *picture, double value, void *element)
+{
+    if (picture->is_mask) {
+        *(unsigned char *)element = picture->mask_fill;
+    } else {
+        write_value(picture->dtype, value, element);
     }
 }
 

@@ -121,12 +121,25 @@ static size_t write_path(const tt_module_frame_t *frame, char *text, size_t byte
     return end > 0 ? end : add_name(text, bytes, begin, m->ops->name);
 }
 
-static bool begin_profile(tt_module_frame_t *frame)
+/* The way to a module is looked for once in a profile, for each module around it: of many layers
+ * each look goes through all of them. */
+static uint32_t number_of(const tt_module_frame_t *frame, tutti_module_t *m)
 {
     char path[PATH_BYTES];
-    const tutti_module_t *m = frame->module;
-    (void)write_path(frame, path, sizeof path);
-    frame->profiled = tt_profile_module(path);
+    const uint32_t within = frame->outer == NULL ? 0 : frame->outer->profiled;
+    const bool is_known = m->profiled_within == within && (within != 0 || frame->outer == NULL) &&
+                          tt_profile_has_module(m->profiled);
+    if (!is_known) {
+        (void)write_path(frame, path, sizeof path);
+        m->profiled = tt_profile_module(path);
+        m->profiled_within = frame->outer != NULL && within == 0 ? UINT32_MAX : within;
+    }
+    return m->profiled;
+}
+
+static bool begin_profile(tt_module_frame_t *frame, tutti_module_t *m)
+{
+    frame->profiled = number_of(frame, m);
     return tt_profile_begin(TT_PROFILE_MODULE, m->ops->name, frame->profiled);
 }
 
@@ -142,7 +155,7 @@ static tutti_status_t forward_into(tutti_scope_t *s, tutti_module_t *m,
         own[i] = &inner->null;
     }
     tt_module_frame_t frame = {s->ctx->frame, m, write_path, 0};
-    const bool is_profiled = tt_profile_is_on() && begin_profile(&frame);
+    const bool is_profiled = tt_profile_is_on() && begin_profile(&frame, m);
     s->ctx->frame = &frame;
     (m->hooks.first == NULL ? call : call_hooked)(inner, m, inputs, input_count, own, output_count);
     if (is_profiled) {

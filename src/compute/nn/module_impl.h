@@ -54,6 +54,9 @@ struct tutti_module {
     size_t names_compared;   /* ever */
     tt_hook_list_t hooks;    /* module_hooks.c */
     tt_module_cut_t *cut;    /* NULL: it is whole */
+
+    /* Its number in a profile, and that of the one around it then (module_forward.c). */
+    uint32_t profiled, profiled_within;
 };
 
 /* The stream of the context's next parameter. */

@@ -30,7 +30,7 @@ static tutti_status_t begin(void *user, const char *name, tutti_module_t *m)
 {
     tt_channel_norm_t *norm = norm_of(m);
     (void)user, (void)name;
-    if (norm == NULL) {
+    if (norm == NULL || norm->is_renewed) { /* none, or one that stands in two places */
         return TUTTI_OK;
     }
     norm->is_renewed = true;

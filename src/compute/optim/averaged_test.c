@@ -11,6 +11,8 @@
 #include <tutti/op_shape.h>
 
 #include "compute/autograd/op_testing.h"
+#include "compute/nn/layers/layer_batch_norm.h"
+#include "compute/nn/module_impl.h"
 #include "core/base/alloc.h"
 #include "core/tensor/tensor_impl.h"
 
@@ -272,6 +274,8 @@ static void rates_go_over_to_a_constant_one(void **state)
                      alpha = (1 - cos(3.14159265358979 * t)) / 2;
         assert_true(fabs(tutti_swa_lr(&s, i) - (0.2 * alpha + (1 - alpha))) < 1e-12);
     }
+    s.anneal_steps = INT64_MAX; /* it never ends */
+    assert_true(tutti_swa_lr(&s, 4) > 0.99);
     s.anneal_steps = 0;
     assert_true(tutti_swa_lr(&s, 2) == 1 && tutti_swa_lr(&s, 3) == 0.2);
     s.lr = NAN;
@@ -320,6 +324,19 @@ static void what_is_wrong_is_said(void **state)
     tutti_module_release(net);
 }
 
+/* A module that stands twice in another one moves by its momentum again. */
+static void shared_norms_are_begun_once(void **state)
+{
+    fixture_t *f = *state;
+    tutti_module_t *net = new_net(f);
+    tutti_module_t *norm = net->children[1].module;
+    assert_int_equal(tutti_module_add_child(net, "again", norm), 0);
+    assert_int_equal(tutti_norm_statistics_begin(net), 0);
+    assert_int_equal(tutti_norm_statistics_end(net), 0);
+    assert_false(((tt_channel_norm_t *)tutti_module_state(norm))->is_cumulative);
+    tutti_module_release(net);
+}
+
 /* Without memory nothing has changed. */
 static void any_allocation_may_fail(void **state)
 {
@@ -356,13 +373,10 @@ static void any_allocation_may_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(averages_are_those_of_a_plain_loop),
-        TEST(swapping_changes_no_bit_of_a_training),
-        TEST(buffers_are_the_last_ones_or_averages),
-        TEST(statistics_are_made_again),
-        TEST(rates_go_over_to_a_constant_one),
-        TEST(what_is_wrong_is_said),
-        TEST(any_allocation_may_fail),
+        TEST(averages_are_those_of_a_plain_loop),    TEST(swapping_changes_no_bit_of_a_training),
+        TEST(buffers_are_the_last_ones_or_averages), TEST(statistics_are_made_again),
+        TEST(rates_go_over_to_a_constant_one),       TEST(what_is_wrong_is_said),
+        TEST(shared_norms_are_begun_once),           TEST(any_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

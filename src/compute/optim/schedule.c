@@ -186,7 +186,7 @@ double tutti_swa_lr(const tutti_swa_schedule_t *schedule, int64_t step)
         return tutti_schedule_lr(&schedule->before, step);
     }
     const double first = tutti_schedule_lr(&schedule->before, schedule->start);
-    const double share = share_of(step, schedule->start, schedule->start + schedule->anneal_steps);
+    const double share = share_of(step - schedule->start, 0, schedule->anneal_steps);
     return schedule->linear ? first + (schedule->lr - first) * share
                             : along_cosine(first, schedule->lr, share);
 }

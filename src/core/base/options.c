@@ -9,13 +9,13 @@
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/config.h"
 #include "core/base/fail.h"
 #include "core/base/nearest.h"
 #include "core/base/options_text.h"
+#include "core/base/reals.h"
 
 typedef struct {
     const tutti_option_t *option;
@@ -105,10 +105,8 @@ static tutti_status_t store_int(const tutti_option_t *option, const char *text, 
 
 static tutti_status_t store_real(const tutti_option_t *option, const char *text, double *out)
 {
-    char *end;
-    const double value = strtod(text, &end);
-    const bool has_blank = text[strspn(text, "+-.0123456789eE")] != 0; /* nor hex, inf, nan */
-    if (end == text || *end != 0 || has_blank || !isfinite(value) || !is_within(option, value)) {
+    double value;
+    if (!tt_parse_real(text, &value) || !isfinite(value) || !is_within(option, value)) {
         return fail_value(option, text);
     }
     if (out != NULL) {

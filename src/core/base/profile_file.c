@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -38,7 +39,10 @@ static tutti_status_t check_folder(const char *path)
     const char *slash = strrchr(path, '/');
     const int length = slash == NULL ? 1 : (int)(slash - path) + 1;
     snprintf(folder, sizeof folder, "%.*s", length, slash == NULL ? "." : path);
-    return path[0] != 0 && access(folder, W_OK | X_OK) == 0
+    struct stat about;
+    const bool is_folder = stat(path, &about) == 0 && S_ISDIR(about.st_mode);
+    errno = is_folder ? EISDIR : ENOENT;
+    return path[0] != 0 && !is_folder && access(folder, W_OK | X_OK) == 0
                ? TUTTI_OK
                : TT_FAIL_ERRNO(TUTTI_ERR_IO, "profile %s: nothing can be written there", path);
 }

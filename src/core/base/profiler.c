@@ -94,6 +94,21 @@ static bool grow_places(uint32_t **places, uint32_t *count, uint32_t entries,
 
 /* ---- modules --------------------------------------------------------------------------------- */
 
+/* A module's number is its place, and which run it is of: a graph keeps one longer than a run. */
+enum { PLACE_BITS = 20, PLACES_MAX = 1 << PLACE_BITS };
+
+static uint32_t number_of(uint32_t place)
+{
+    return place == 0 ? 0 : atomic_load(&run_number) << PLACE_BITS | place;
+}
+
+/* 0: none, or of another run. */
+static uint32_t place_of(uint32_t module)
+{
+    const uint32_t place = module % PLACES_MAX;
+    return module == number_of(place) ? place : 0;
+}
+
 static uint64_t hash_text(const char *text)
 {
     return tt_fnv(TT_FNV_BEGIN, text, strlen(text));
@@ -111,6 +126,7 @@ static uint32_t add_module(const char *path)
     tt_profile_t *p = &tt_profile;
     size_t capacity = p->module_capacity;
     const bool has_memory =
+        p->module_count < PLACES_MAX - 1 &&
         has_room((void **)&p->modules, sizeof *p->modules, p->module_count, &capacity) &&
         grow_places(&p->places, &p->place_count, p->module_count, hash_module, NULL);
     p->module_capacity = (uint32_t)capacity;
@@ -138,8 +154,14 @@ uint32_t tt_profile_module(const char *path)
         }
     }
     found = found == 0 && atomic_load(&tt_profile_records) ? add_module(path) : found;
+    const uint32_t number = number_of(found);
     pthread_mutex_unlock(&p->lock);
-    return found;
+    return number;
+}
+
+bool tt_profile_has_module(uint32_t module)
+{
+    return place_of(module) != 0;
 }
 
 /* ---- lanes ----------------------------------------------------------------------------------- */
@@ -254,15 +276,15 @@ void tt_profile_free(void)
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-static uint64_t hash_key(const char *name, tt_profile_kind_t kind, uint32_t module)
+static uint64_t hash_key(uint64_t name, tt_profile_kind_t kind, uint32_t module)
 {
-    return hash_text(name) ^ ((uint64_t)kind << 32 | module) * UINT64_C(0x9e3779b97f4a7c15);
+    return name ^ ((uint64_t)kind << 32 | module) * UINT64_C(0x9e3779b97f4a7c15);
 }
 
 static uint64_t hash_row(const void *user, uint32_t entry)
 {
     const tt_profile_row_t *row = &((const tt_profile_lane_t *)user)->rows[entry];
-    return hash_key(row->name, row->kind, row->module);
+    return hash_key(hash_text(row->name), row->kind, row->module);
 }
 
 static bool is_row(const tt_profile_row_t *row, const char *name, tt_profile_kind_t kind,
@@ -275,9 +297,10 @@ static bool is_row(const tt_profile_row_t *row, const char *name, tt_profile_kin
 static uint32_t row_of(tt_profile_lane_t *lane, const char *text, tt_profile_kind_t kind,
                        uint32_t module)
 {
-    char name[TT_PROFILE_NAME_BYTES];
-    snprintf(name, sizeof name, "%s", text);
-    const uint64_t hash = hash_key(name, kind, module);
+    char name[TT_PROFILE_NAME_BYTES] = "";
+    const size_t length = strnlen(text, sizeof name - 1);
+    memcpy(name, text, length);
+    const uint64_t hash = hash_key(tt_fnv(TT_FNV_BEGIN, name, length), kind, module);
     for (uint64_t at = hash; lane->place_count > 0; at++) {
         const uint32_t found = lane->places[at % lane->place_count];
         if (found == 0) {
@@ -332,8 +355,8 @@ bool tt_profile_begin_on(tt_profile_kind_t kind, const char *name, uint32_t modu
         return true;
     }
     if (lane->depth < TT_PROFILE_DEPTH) {
-        lane->frames[lane->depth] = (tt_profile_frame_t){.row = row_of(lane, name, kind, module),
-                                                         .begin_ns = tt_clock_ns()};
+        lane->frames[lane->depth] = (tt_profile_frame_t){
+            .row = row_of(lane, name, kind, place_of(module)), .begin_ns = tt_clock_ns()};
     }
     lane->depth++;
     pthread_mutex_unlock(&lane->lock);
@@ -431,19 +454,24 @@ void tt_profile_end_counting(void)
     atomic_fetch_sub(&tt_profile_users, 1);
 }
 
+/* Of one that began in an earlier run, the part that lies in this one. */
 static void add_call(tt_profile_lane_t *lane, const tt_profile_call_t *call, int64_t now)
 {
+    const int64_t zero = tt_profile.begin_ns;
+    const int64_t begin_ns = call->begin_ns < zero ? zero : call->begin_ns;
     const uint32_t row = row_of(lane, call->name, TT_PROFILE_CALL, 0);
     if (row == 0 || lane->call_count >= TT_PROFILE_CALLS_MAX ||
         !has_room((void **)&lane->calls, sizeof *lane->calls, lane->call_count,
                   &lane->call_capacity)) {
         lane->lost++;
     } else {
-        lane->calls[lane->call_count++] = (tt_profile_ended_t){*call, now, row - 1};
+        tt_profile_ended_t *ended = &lane->calls[lane->call_count++];
+        *ended = (tt_profile_ended_t){*call, now, row - 1};
+        ended->call.begin_ns = begin_ns;
     }
     if (row > 0) {
         const tt_profile_frame_t frame = {0};
-        add_up(&lane->rows[row - 1], &frame, now - call->begin_ns,
+        add_up(&lane->rows[row - 1], &frame, now - begin_ns,
                (tt_profile_end_t){.bytes = call->bytes});
     }
 }
@@ -474,5 +502,8 @@ void tutti_profile_end(void)
 
 void tutti_profile_count(double flops)
 {
-    tt_profile_count(flops);
+    const double most = 1e300;
+    if (flops > 0 && flops < most) { /* what is no number would be in all sums from now on */
+        tt_profile_count(flops);
+    }
 }

@@ -64,8 +64,9 @@ void tt_profile_name_thread(const char *name);
 
 /* ---- what runs ------------------------------------------------------------------------------- */
 
-/* The number of a module's path; 0: no module. */
+/* The number of a module's path; 0: no module. In a later run it is that of none. */
 uint32_t tt_profile_module(const char *path);
+bool tt_profile_has_module(uint32_t module); /* of this run */
 
 /* False: it is off, and nothing is to be ended. */
 bool tt_profile_begin_on(tt_profile_kind_t kind, const char *name, uint32_t module);

@@ -1,22 +1,31 @@
-/* Asks the CPU (cpuid, through the compiler's cache of it), the kernel and TUTTI_ISA. Cost: about
- * 100 ns. */
+/* Asks the CPU (cpuid, through the compiler's cache of it; on ARM what the kernel says of it), the
+ * kernel and TUTTI_ISA. Cost: about 100 ns. */
 #include "core/kernel/isa.h"
 
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
 #endif
 
 #include "core/base/config.h"
 
-/* What may run: the variants, and above them what widens AVX-512's products. */
+/* What may run: the variants, and above them what widens products of bf16. */
+#if defined(__aarch64__)
+enum { LEVEL_BASELINE, LEVEL_BF16, LEVEL_COUNT };
+
+static const char *const names[LEVEL_COUNT] = {"baseline", "bf16"};
+#else
 enum { LEVEL_AMX = TT_VARIANT_COUNT, LEVEL_COUNT };
 
 static const char *const names[LEVEL_COUNT] = {"baseline", "avx2", "avx512", "amx"};
+#endif
 
 #if defined(__x86_64__)
 /* AMX's tiles are state that a process must ask the kernel for (Linux 5.16); its threads and
@@ -57,6 +66,9 @@ static int best_level(void)
         return LEVEL_AMX;
     }
     return wide ? TT_VARIANT_AVX512 : TT_VARIANT_AVX2;
+#elif defined(__aarch64__)
+    enum { HAS_BF16 = 1 << 14 }; /* HWCAP2_BF16 */
+    return (getauxval(AT_HWCAP2) & HAS_BF16) != 0 ? LEVEL_BF16 : LEVEL_BASELINE;
 #else
     return TT_VARIANT_BASELINE;
 #endif
@@ -82,14 +94,20 @@ static int level(void)
 
 tt_variant_t tt_isa(void)
 {
+#if defined(__aarch64__)
+    return TT_VARIANT_BASELINE;
+#else
     const int now = level();
     return now == LEVEL_AMX ? TT_VARIANT_AVX512 : (tt_variant_t)now;
+#endif
 }
 
 bool tt_isa_has_bf16(void)
 {
 #if defined(__x86_64__)
     return tt_isa() == TT_VARIANT_AVX512 && __builtin_cpu_supports("avx512bf16");
+#elif defined(__aarch64__)
+    return level() == LEVEL_BF16;
 #else
     return false;
 #endif
@@ -97,12 +115,17 @@ bool tt_isa_has_bf16(void)
 
 bool tt_isa_has_amx(void)
 {
+#if defined(__aarch64__)
+    return false;
+#else
     return level() == LEVEL_AMX;
+#endif
 }
 
 const char *tt_isa_variant_name(tt_variant_t variant)
 {
-    return names[variant];
+    static const char *const variants[TT_VARIANT_COUNT] = {"baseline", "avx2", "avx512"};
+    return variants[variant];
 }
 
 const char *tt_isa_name(void)
@@ -114,9 +137,13 @@ tutti_status_t tt_isa_check(void)
 {
     const int wanted = wanted_level();
     if (wanted < 0) {
-        return TT_FAIL(TUTTI_ERR_ARG,
-                       "TUTTI_ISA is \"%s\"; it can be auto, baseline, avx2, avx512, amx",
-                       tt_config_text(TT_CONFIG_ISA));
+        char known[64] = "auto";
+        for (int i = 0; i < LEVEL_COUNT; i++) {
+            const size_t used = strlen(known);
+            snprintf(known + used, sizeof known - used, ", %s", names[i]);
+        }
+        return TT_FAIL(TUTTI_ERR_ARG, "TUTTI_ISA is \"%s\"; it can be %s",
+                       tt_config_text(TT_CONFIG_ISA), known);
     }
     if (wanted < LEVEL_COUNT && wanted > best_level()) {
         return TT_FAIL(TUTTI_ERR_UNSUPPORTED, "TUTTI_ISA is %s, but this CPU has only %s",

@@ -1,5 +1,6 @@
 /* Which variant of the kernels runs: what the CPU has, lowered by TUTTI_ISA. "amx" is AVX-512, with
- * products of bf16 in AMX's tiles.
+ * products of bf16 in AMX's tiles. On 64-bit ARM there are "baseline", and "bf16": with products of
+ * pairs of bf16 (BFDOT).
  *
  * Files named *_simd.c are compiled once per variant, with TT_ISA naming it; each exports a table
  * tt_<kind>_ops_baseline, …_avx2, …_avx512, which kernels.def lists.
@@ -26,7 +27,8 @@ typedef enum {
 /* The variant to run. A TUTTI_ISA that tt_isa_check refuses counts as auto. */
 tt_variant_t tt_isa(void);
 
-/* Whether the variant is AVX-512 and the CPU multiplies bf16 (AVX512_BF16). */
+/* Whether the CPU multiplies bf16, and TUTTI_ISA allows it: AVX512_BF16 beside the variant AVX-512,
+ * BF16 of ARM. */
 bool tt_isa_has_bf16(void);
 
 /* The same, and it has tiles for it (AMX), which TUTTI_ISA allows. */

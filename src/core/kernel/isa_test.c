@@ -27,6 +27,26 @@ static void isa_obeys_the_environment(void **state)
     assert_int_equal(tt_isa_check(), TUTTI_OK);
 }
 
+#if defined(__aarch64__)
+static void isa_of_pairs_is_the_best_that_the_kernel_names(void **state)
+{
+    (void)state;
+    char line[4096];
+    bool is_known = false;
+    FILE *file = fopen("/proc/cpuinfo", "re");
+    assert_non_null(file);
+    while (!is_known && fgets(line, sizeof line, file) != NULL) {
+        is_known = strncmp(line, "Features", 8) == 0 && strstr(line, " bf16") != NULL;
+    }
+    (void)fclose(file);
+    setenv("TUTTI_ISA", "bf16", 1);
+    assert_int_equal(tt_isa_check(), tt_isa_has_bf16() ? TUTTI_OK : TUTTI_ERR_UNSUPPORTED);
+    assert_string_equal(tt_isa_name(), tt_isa_has_bf16() ? "bf16" : "baseline");
+    unsetenv("TUTTI_ISA");
+    assert_true(tt_isa_has_bf16() || !is_known);
+    assert_int_equal(tt_isa(), TT_VARIANT_BASELINE);
+}
+#else
 static void isa_of_tiles_is_avx512_and_more(void **state)
 {
     (void)state;
@@ -43,6 +63,7 @@ static void isa_of_tiles_is_avx512_and_more(void **state)
     assert_false(tt_isa_has_amx());
     unsetenv("TUTTI_ISA");
 }
+#endif
 
 #if defined(__x86_64__)
 static bool cpu_says(const char *flag)
@@ -96,7 +117,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(isa_obeys_the_environment),
+#if defined(__aarch64__)
+        cmocka_unit_test(isa_of_pairs_is_the_best_that_the_kernel_names),
+#else
         cmocka_unit_test(isa_of_tiles_is_avx512_and_more),
+#endif
 #if defined(__x86_64__)
         cmocka_unit_test(isa_is_the_best_that_the_kernel_names),
 #endif

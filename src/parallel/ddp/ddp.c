@@ -1,4 +1,5 @@
 /* Construction and release of DDP. */
+#include <stdio.h>
 #include <tutti/ddp.h>
 
 #include "comm/group/agree.h"
@@ -150,13 +151,23 @@ tutti_status_t tutti_ddp_create(tutti_context_t *ctx, tutti_module_t *module, tu
     return TUTTI_OK;
 }
 
+/* Often on the way out of a failure elsewhere, whose text stays the last one. */
+static void leave_step(tutti_ddp_t *ddp)
+{
+    char text[TT_ERROR_TEXT_BYTES];
+    snprintf(text, sizeof text, "%s", tutti_last_error());
+    (void)tt_ddp_fail(ddp, TT_FAIL(TUTTI_ERR_ABORTED, "ddp: it was released within a step%s%s",
+                                   text[0] != 0 ? ", behind: " : "", text));
+    (void)tt_fail_again(TUTTI_OK, text);
+}
+
 void tutti_ddp_release(tutti_ddp_t *ddp)
 {
     if (ddp == NULL) {
         return;
     }
     if (ddp->step.phase != TT_DDP_BETWEEN_STEPS) {
-        tt_ddp_abort(ddp);
+        leave_step(ddp);
     }
     if (ddp->driver != NULL) {
         ddp->driver->forget(ddp->driver);

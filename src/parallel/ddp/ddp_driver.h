@@ -11,6 +11,10 @@
 /* It says by tutti_ddp_no_sync() which gradients are the last ones of a shard. */
 typedef struct tt_ddp_driver tt_ddp_driver_t;
 struct tt_ddp_driver {
+    /* A step begins: gradients of the one before are forgotten, and parameters are copied, behind
+     * it. */
+    tutti_status_t (*begin)(tt_ddp_driver_t *driver);
+
     /* The step ends here with that, whose text is tutti_last_error(): returns how it ends, on this
      * rank and on those that the driver knows. */
     tutti_status_t (*finish)(tt_ddp_driver_t *driver, tutti_status_t status);

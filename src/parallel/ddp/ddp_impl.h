@@ -223,9 +223,6 @@ struct tutti_ddp {
     tt_ddp_times_t times, last_times; /* ddp_stats.c */
 };
 
-/* ddp_fail.c: gives up all groups that it calls. */
-void tt_ddp_abort(tutti_ddp_t *ddp);
-
 /* ddp_step.c: a gradient has come into its slot. */
 tutti_status_t tt_ddp_take_gradient(tutti_ddp_t *ddp, const tt_ddp_param_t *param);
 

@@ -271,6 +271,7 @@ static tutti_status_t begin_step(tutti_ddp_t *ddp)
     if (ddp->summons.is_on) {
         return TT_FAIL(TUTTI_ERR_STATE, "ddp: call tutti_ddp_dismiss() before a step");
     }
+    TT_TRY(ddp->driver != NULL ? ddp->driver->begin(ddp->driver) : TUTTI_OK);
     TT_TRY(tt_ddp_check_loaded(ddp));
     TT_TRY(tt_ddp_units_end_step(ddp)); /* what a forward between steps has left */
     ddp->step.phase = TT_DDP_IN_SHARDS;

@@ -470,9 +470,7 @@ static tutti_status_t claim_host(tt_unit_source_t *source)
 static void give_up_host(tt_unit_source_t *source)
 {
     const host_t *host = source->state;
-    if (host->local != NULL) {
-        tutti_group_abort(host->local);
-    }
+    (void)tt_group_give_up(host->local, TUTTI_ERR_ABORTED);
 }
 
 /* ---- the end --------------------------------------------------------------------------------- */

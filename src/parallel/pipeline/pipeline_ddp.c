@@ -21,19 +21,42 @@ static tutti_pipeline_t *pipeline_of(tt_ddp_driver_t *driver)
     return (tutti_pipeline_t *)(void *)((char *)driver - offsetof(tutti_pipeline_t, driver));
 }
 
+/* The step before is what it should be: DDP forgets its gradients, and copies parameters. */
+static tutti_status_t begin(tt_ddp_driver_t *driver)
+{
+    return tt_validation_settle(pipeline_of(driver));
+}
+
+/* Behind averages; there are none in a step that has ended for all. */
+static tutti_status_t step_early(tutti_pipeline_t *p, tutti_status_t status)
+{
+    if (status == TUTTI_END) {
+        tt_validation_drop(p);
+        return TUTTI_OK;
+    }
+    return tt_validation_step(p);
+}
+
 static tutti_status_t finish(tt_ddp_driver_t *driver, tutti_status_t status)
 {
     tutti_pipeline_t *p = pipeline_of(driver);
     driver->moves_buffers = false;
     p->batch_count = 0; /* losses are known */
-    const tutti_status_t told =
-        status >= 0 && p->status >= 0 ? tt_slices_end_step(p, true, NULL) : status;
+    const tutti_status_t told = status < 0 || p->status < 0 ? status
+                                : p->validation != NULL     ? step_early(p, status)
+                                                            : tt_slices_end_step(p, true, NULL);
     return told < 0 ? tt_pipeline_fail(p, told) : status;
 }
 
 static void forget(tt_ddp_driver_t *driver)
 {
-    pipeline_of(driver)->ddp = NULL;
+    tutti_pipeline_t *p = pipeline_of(driver);
+    p->ddp = NULL;
+    if (p->is_undecided && p->status >= 0) { /* its ranks are not asked any more */
+        p->status = TT_FAIL(TUTTI_ERR_STATE, "pipeline: the ddp was released before the last step "
+                                             "was validated (tutti_pipeline_validate())");
+        snprintf(p->error, sizeof p->error, "%s", tutti_last_error());
+    }
 }
 
 void tt_pipeline_leave_ddp(tutti_pipeline_t *p)
@@ -102,9 +125,9 @@ tutti_status_t tutti_pipeline_set_ddp(tutti_pipeline_t *p, tutti_ddp_t *ddp)
         return TT_FAIL(TUTTI_ERR_STATE, "pipeline_set_ddp: it has one already");
     }
     if (p->validation != NULL) {
-        return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
-                       "pipeline_set_ddp: this rank steps behind its row, and replicas average "
-                       "later: take tutti_pipeline_post_validate() away");
+        return TT_FAIL(TUTTI_ERR_STATE,
+                       "pipeline_set_ddp: this rank steps behind its row already: take "
+                       "tutti_pipeline_post_validate() away, and call it behind this");
     }
     if (p->versions != NULL) {
         return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
@@ -114,7 +137,7 @@ tutti_status_t tutti_pipeline_set_ddp(tutti_pipeline_t *p, tutti_ddp_t *ddp)
     }
     TT_TRY(check_shards(p, ddp));
     TT_TRY(check_rounding(p, ddp));
-    p->driver = (tt_ddp_driver_t){.finish = finish, .forget = forget};
+    p->driver = (tt_ddp_driver_t){.begin = begin, .finish = finish, .forget = forget};
     TT_TRY(tt_ddp_set_driver(ddp, &p->driver));
     p->ddp = ddp;
     for (int t = 0; t < p->tie_count; t++) {

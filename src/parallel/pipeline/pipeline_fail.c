@@ -3,6 +3,7 @@
  */
 #include <stdio.h>
 
+#include "comm/group/agree.h"
 #include "comm/group/root_rank.h"
 #include "core/base/fail.h"
 #include "core/tensor/tensor_impl.h"
@@ -56,7 +57,7 @@ static char *describe_place(const tutti_pipeline_t *p, char text[PLACE_BYTES])
 /* Nobody waits for this rank any more: stages, parts of a layer, replicas. */
 static void give_up(tutti_pipeline_t *p)
 {
-    tutti_group_abort(p->group);
+    (void)tt_group_give_up(p->group, p->status);
     for (int i = 0; i < p->tensor_count; i++) {
         tt_spread_t *spread = p->params[i].tensor->spread;
         if (spread != NULL) {

@@ -12,6 +12,8 @@
  *     norms    running statistics that move once for a batch     pipeline_norms.c
  *     shards   several in one row: what waits for DDP            pipeline_shards.c
  *     validate steps before all gradients are known              pipeline_validate.c
+ *     ahead    forwards before the verdict on the step before    pipeline_ahead.c
+ *     undo     what they change, as it was before                pipeline_undo.c
  *     ddp      replicas whose gradients are averaged             pipeline_ddp.c
  */
 #ifndef TT_PIPELINE_IMPL_H
@@ -107,6 +109,7 @@ typedef struct {
     tutti_tensor_t *tensors[TT_WIDTH];
     bool is_posted; /* the head has come, and there is room for the tensors, if there are any */
     bool is_taken;
+    bool is_ahead; /* it is sent before its sender has the verdict on the step before */
 } tt_letter_t;
 
 typedef struct {
@@ -190,11 +193,13 @@ struct tutti_pipeline {
     tt_slicer_t slicer;
     struct tt_versions *versions;     /* NULL: steps are the caller's, behind a batch */
     struct tt_validation *validation; /* NULL: a step's end is the caller's */
+    int64_t ahead;   /* actions of the row that may come before the verdict: forwards */
+    bool runs_ahead; /* they do, in the step under way */
     /* Gives numbers their sums, in the place of the other ranks. NULL: they are asked. */
     tutti_status_t (*answer)(tutti_pipeline_t *p, double *numbers, size_t count);
     struct tt_deferred_norm *norms; /* a list; NULL: running statistics move in forward */
     bool is_undecided;              /* the last step may be undone yet, and nobody else steps */
-    bool steps_alone;               /* this rank's optimizer steps now, with no others */
+    bool steps_alone;               /* this stage steps now, with no others */
     tutti_idle_t idle;
     bool has_idle;
     tutti_ddp_t *ddp; /* averages over replicas, borrowed; NULL: there is one */
@@ -293,6 +298,9 @@ tutti_status_t tt_mail_advance(tutti_pipeline_t *p);
 tutti_status_t tt_mail_take(tutti_pipeline_t *p, int stage, int micro_batch, bool is_backward,
                             tt_mail_head_t *head, tutti_tensor_t *tensors[TT_WIDTH]);
 
+/* A letter that was sent ahead, and is sent again: it is received, and forgotten. */
+tutti_status_t tt_mail_drop(tutti_pipeline_t *p, tt_letter_t *letter);
+
 /* Sends tensors (of any device; NULL: none) on, in a scope. */
 tutti_status_t tt_mail_send(tutti_pipeline_t *p, tutti_scope_t *s, tt_mail_head_t *head,
                             tutti_tensor_t *const *tensors, int peer);
@@ -324,6 +332,13 @@ void tt_slices_close(tutti_pipeline_t *p);
 void tt_slices_begin_step(tutti_pipeline_t *p);
 /* The optimizer sees a gradient of the parameter: this rank's, or another's as an empty slice. */
 tutti_status_t tt_slices_show(tutti_pipeline_t *p, tt_pipeline_param_t *param);
+/* Whether this rank's stage has a gradient of it, of which this rank may have a slice. */
+bool tt_slices_has_grad(const tutti_pipeline_t *p, const tt_pipeline_param_t *param);
+/* The same as show, and where there is none the optimizer sees nothing of one, as other ranks do.
+ */
+tutti_status_t tt_slices_count(tutti_pipeline_t *p, tt_pipeline_param_t *param);
+/* How this rank has fared, and its replicas: the same failure on all of them. */
+tutti_status_t tt_slices_agree_with_replicas(const tutti_pipeline_t *p, tutti_status_t status);
 /* The parameter has another storage: so has its slice. */
 tutti_status_t tt_slices_follow(tutti_pipeline_t *p, tt_pipeline_param_t *param);
 
@@ -357,20 +372,33 @@ tutti_status_t tt_shards_leave_end(tutti_pipeline_t *p);
 /* The step has failed. */
 void tt_shards_forget(tutti_pipeline_t *p);
 
-/* All of x, or nothing of it, in a row: what optimizers see of a parameter. */
-tutti_status_t tt_slices_open_row(const tutti_pipeline_t *p, const tutti_tensor_t *whole,
-                                  const tutti_tensor_t *x, bool is_owner, tutti_tensor_t **out);
-
 /* Losses of a shard on this rank. */
 double tt_slices_loss(const tutti_pipeline_t *p, int shard);
 
 /* ---- pipeline_validate.c --------------------------------------------------------------------- */
 
 void tt_validation_close(tutti_pipeline_t *p);
-/* Behind the row of a step: this rank steps, and tells the others its numbers. */
+/* Behind each row of a step: its losses are told with the verdict; the step is none. */
+tutti_status_t tt_validation_note_losses(tutti_pipeline_t *p);
+void tt_validation_drop(tutti_pipeline_t *p);
+/* Behind all rows, and averages: this rank steps, and tells the others its numbers. */
 tutti_status_t tt_validation_step(tutti_pipeline_t *p);
 /* The step under way is what it should be from here on; nothing without one. */
 tutti_status_t tt_validation_settle(tutti_pipeline_t *p);
+
+/* Whether the last verdict changed what forwards of the next step have seen. */
+bool tt_validation_has_changed(const tutti_pipeline_t *p);
+
+/* ---- pipeline_ahead.c ------------------------------------------------------------------------ */
+
+/* Finds the forwards that come before the first backward, here and on the ranks that send to this
+ * one. */
+tutti_status_t tt_ahead_open(tutti_pipeline_t *p);
+/* Whether the next step begins with them: the same on all ranks. */
+bool tt_ahead_is_due(const tutti_pipeline_t *p);
+/* Before them; and behind them, where they are to be made again: nothing of them is left. */
+tutti_status_t tt_ahead_keep(tutti_pipeline_t *p);
+tutti_status_t tt_ahead_forget(tutti_pipeline_t *p);
 
 /* ---- pipeline_ddp.c -------------------------------------------------------------------------- */
 

@@ -35,7 +35,7 @@ typedef struct {
 /* Who dies, and where. */
 typedef struct tt_death {
     int ranks, victim;
-    char action;              /* 'F', 'B' (or I), 'W', 'S': a step inside a batch */
+    char action;              /* 'F', 'B' (or I), 'W', 'S': a step of a weight, 'V': behind all */
     bool is_async, validates; /* the schedule; steps before all gradients are known */
     int micro_batch;          /* the how manyeth of step TT_KILLED_STEP */
     tutti_status_t (*be_rank)(struct tt_death *death, int rank);

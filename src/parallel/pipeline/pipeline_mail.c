@@ -249,6 +249,13 @@ tutti_status_t tt_mail_take(tutti_pipeline_t *p, int stage, int micro_batch, boo
     return TUTTI_OK;
 }
 
+tutti_status_t tt_mail_drop(tutti_pipeline_t *p, tt_letter_t *letter)
+{
+    TT_TRY(wait_for(p, letter));
+    empty_letter(letter);
+    return TUTTI_OK;
+}
+
 /* ---- sending --------------------------------------------------------------------------------- */
 
 /* Contiguous, on the host. */

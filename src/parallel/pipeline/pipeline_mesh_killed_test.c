@@ -3,6 +3,8 @@
  * action of each rank is one case. Prints how long it took until the last one was told. */
 #include "parallel/pipeline/pipeline_mesh_testing.h"
 
+#include <tutti/own_optimizer.h>
+
 #include "comm/net/job_key_test.h"
 #include "parallel/pipeline/pipeline_killed_testing.h"
 
@@ -55,18 +57,40 @@ static tutti_status_t train_until_failure(tt_mesh_trainer_t *t, tt_death_t *deat
 {
     double losses[TT_MESH_SHARDS_MAX];
     for (death->step = 0; death->step < TT_KILLED_STEPS; death->step++) {
-        TT_TRY(tt_mesh_step(t, death->step, losses));
+        TT_TRY((training.validates ? tt_mesh_average : tt_mesh_step)(t, death->step, losses));
+        if (death->action == 'V') {
+            tt_die(death);
+        }
     }
     return TUTTI_OK;
+}
+
+static tt_death_t *stepping; /* of this process */
+
+static void step_or_die(const tutti_optim_piece_t *piece)
+{
+    if (stepping->action == 'S') {
+        tt_die(stepping);
+    }
+    tutti_sgd.update(piece);
 }
 
 static tutti_status_t be_rank(tt_death_t *death, int rank)
 {
     tt_mesh_trainer_t t;
     tutti_group_t *world;
+    static tutti_optim_ops_t kind;
+    stepping = death;
+    kind = tutti_sgd;
+    kind.update = step_or_die;
+    training.kind = training.validates ? &kind : NULL;
+    if (rank != death->victim) {
+        death->action = 0;
+    }
     TT_TRY(tt_killed_join(death, rank, &world));
     TT_TRY(tt_mesh_open(&t, &training, world));
-    TT_TRY(rank == death->victim ? arm(&t, death) : TUTTI_OK);
+    TT_TRY(rank == death->victim && strchr("FBW", death->action) != NULL ? arm(&t, death)
+                                                                         : TUTTI_OK);
     return train_until_failure(&t, death);
 }
 
@@ -135,12 +159,49 @@ static void so_is_one_between_shards(void **state)
     training = plain;
 }
 
+/* Who hears of it when the verdict is wanted, or from a replica or a part of its layers, may be in
+ * no action. */
+static bool is_between_actions(const tt_death_t *death, const char *said)
+{
+    (void)death;
+    return strncmp(said, "pipeline: rank ", strlen("pipeline: rank ")) == 0 ||
+           strstr(said, "gave the group up") != NULL || strstr(said, ") died") != NULL;
+}
+
+/* In the step that is made again, in the next one, and before the verdict on it (V). */
+static void so_is_one_before_the_verdict(void **state)
+{
+    (void)state;
+    const tt_mesh_training_t plain = training;
+    uint64_t number = 2000;
+    training.validates = true;
+    training.max_norm = 1e-3;
+    for (int stage = 0; stage < 3; stage++) {
+        training.stage = stage;
+        for (int victim = 0; victim < RANKS; victim++) {
+            for (int k = 0; k < 4; k++) {
+                if (tt_test_takes(number++) || (victim == 5 && k == stage)) {
+                    tt_death_t death = {.ranks = RANKS,
+                                        .victim = victim,
+                                        .action = "SSVW"[k],
+                                        .micro_batch = k == 1 ? 3 : 0,
+                                        .be_rank = be_rank,
+                                        .excuses = is_between_actions};
+                    tt_kill_one(&death);
+                }
+            }
+        }
+    }
+    training = plain;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_death_in_any_action_is_told_to_the_whole_mesh),
         cmocka_unit_test(so_is_one_that_is_always_looked_at),
         cmocka_unit_test(so_is_one_between_shards),
+        cmocka_unit_test(so_is_one_before_the_verdict),
     };
     return cmocka_run_group_tests(tests, tt_take_key, tt_nothing_is_left);
 }

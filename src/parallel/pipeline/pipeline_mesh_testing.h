@@ -3,12 +3,15 @@
 #ifndef TT_PIPELINE_MESH_TESTING_H
 #define TT_PIPELINE_MESH_TESTING_H
 
+#include <math.h>
+
 #include <tutti/averaged.h>
 #include <tutti/ddp.h>
 #include <tutti/modes.h>
 #include <tutti/nn_layers.h>
 #include <tutti/op_math.h>
 #include <tutti/optim.h>
+#include <tutti/own_optimizer.h>
 #include <tutti/pipeline_run.h>
 #include <tutti/tensor_parallel.h>
 
@@ -36,6 +39,11 @@ typedef struct {
     bool accumulates;                     /* two batches a shard */
     bool is_uneven;                       /* shards weigh, and one has nothing in the second step */
     tutti_dtype_t dtype;                  /* shards compute in it, all but norms; 0: f32 */
+    const tutti_optim_ops_t *kind;        /* NULL: AdamW */
+    double max_norm;                      /* of clips; 0: 0.5 */
+    bool is_frozen;                       /* a weight in the middle is */
+    bool is_spoiled; /* of scales: a gradient of the last block alone overflows,
+                        in the second step */
 
     int dp, tp, pp; /* 0: 1 */
     const char *schedule;
@@ -46,6 +54,7 @@ typedef struct {
     int cut_count;
     const char *device;                   /* NULL: this process's memory */
     bool at_once;                         /* all shards of a row in one schedule */
+    bool validates;                       /* steps before all gradients are known */
     const tutti_pipeline_schedule_t *own; /* of at_once; schedule NULL */
 } tt_mesh_training_t;
 
@@ -113,6 +122,27 @@ static inline tutti_status_t tt_mesh_make(tutti_context_t *ctx, const tt_mesh_tr
                                    .dropout = 0.1F};
     return training->is_tied ? tt_mesh_make_tied(ctx, out)
                              : tutti_module_create(ctx, &tutti_gpt_layer, &o, out);
+}
+
+static inline tutti_tensor_t *tt_mesh_spoil(tutti_scope_t *s, tutti_tensor_t *grad, void *user)
+{
+    (void)user;
+    return tutti_context_step(tutti_scope_context(s)) == 1 ? tutti_mul_scalar(s, grad, INFINITY)
+                                                           : NULL;
+}
+
+/* Some gradients are none, or no numbers. */
+static inline tutti_status_t tt_mesh_mark(const tt_mesh_trainer_t *t)
+{
+    const tt_mesh_training_t *training = t->training;
+    const char *frozen = training->is_tied ? "2.up.weight" : "blocks.1.up.weight",
+               *spoiled = training->is_tied ? "3.up.weight" : "blocks.3.up.weight";
+    TT_TRY(training->is_frozen
+               ? tutti_tensor_set_requires_grad(tutti_module_find(t->net, frozen), false)
+               : TUTTI_OK);
+    return training->is_spoiled
+               ? tutti_tensor_on_grad(tutti_module_find(t->net, spoiled), tt_mesh_spoil, NULL)
+               : TUTTI_OK;
 }
 
 static inline tutti_status_t tt_mesh_cut(tt_mesh_trainer_t *t)
@@ -198,15 +228,16 @@ static inline tutti_status_t tt_mesh_open_pipeline(tt_mesh_trainer_t *t)
                                               .recompute = training->recompute,
                                               .loss = tt_mesh_loss,
                                               .loss_user = t};
-    const tutti_ddp_options_t average = {.shards = training->shards,
-                                         .uneven = training->is_uneven ? TUTTI_DDP_WEIGHTED
-                                                                       : TUTTI_DDP_EVEN,
-                                         .stage = training->stage,
-                                         .accumulate = training->accumulate,
-                                         .param_dtype = training->dtype,
-                                         .bucket_bytes = 4096,
-                                         .first_bucket_bytes = 1024,
-                                         .units = {.kind = training->stage == 3 ? "block" : NULL}};
+    const tutti_ddp_options_t average = {
+        .shards = training->shards,
+        .uneven = training->is_uneven ? TUTTI_DDP_WEIGHTED : TUTTI_DDP_EVEN,
+        .stage = training->stage,
+        .whole_slices = training->kind != NULL && training->kind->wants_whole,
+        .accumulate = training->accumulate,
+        .param_dtype = training->dtype,
+        .bucket_bytes = 4096,
+        .first_bucket_bytes = 1024,
+        .units = {.kind = training->stage == 3 ? "block" : NULL}};
     TT_TRY(
         tutti_pipeline_create(t->ctx, t->net, tutti_mesh_group(t->mesh, "pp"), &run, &t->pipeline));
     TT_TRY(tutti_ddp_create(t->ctx, t->net, tutti_mesh_group(t->mesh, "dp"), &average, &t->ddp));
@@ -219,6 +250,18 @@ static inline tutti_status_t tt_mesh_open_average(tt_mesh_trainer_t *t)
                                  &t->average);
 }
 
+static inline double tt_mesh_max_norm(const tt_mesh_training_t *training)
+{
+    return !training->clips ? INFINITY : training->max_norm == 0 ? 0.5 : training->max_norm;
+}
+
+static inline tutti_status_t tt_mesh_post_validate(tt_mesh_trainer_t *t)
+{
+    const tutti_pipeline_validation_t o = {.max_norm = tt_mesh_max_norm(t->training),
+                                           .scaler = t->scaler};
+    return tutti_pipeline_post_validate(t->pipeline, t->opt, &o);
+}
+
 static inline tutti_status_t tt_mesh_open(tt_mesh_trainer_t *t, const tt_mesh_training_t *training,
                                           tutti_group_t *world)
 {
@@ -226,13 +269,17 @@ static inline tutti_status_t tt_mesh_open(tt_mesh_trainer_t *t, const tt_mesh_tr
     *t = (tt_mesh_trainer_t){.training = training};
     TT_TRY(tt_mesh_open_ranks(t, world));
     TT_TRY(tt_mesh_make(t->ctx, training, &t->net));
+    TT_TRY(tt_mesh_mark(t));
     TT_TRY(tt_mesh_cut(t));
     TT_TRY(tt_mesh_open_pipeline(t));
-    const tutti_scaler_options_t scaling = {
-        .group = world, .init_scale = 0x1p126, .backoff_factor = 0x1p-20};
+    const tutti_scaler_options_t scaling = {.group = world,
+                                            .init_scale = training->is_spoiled ? 0x1p16 : 0x1p126,
+                                            .backoff_factor = 0x1p-20};
     TT_TRY(training->scales ? tutti_scaler_create(&scaling, &t->scaler) : TUTTI_OK);
-    TT_TRY(tutti_optim_create(t->ctx, &tutti_adamw, &adamw, &t->opt));
+    TT_TRY(tutti_optim_create(t->ctx, training->kind != NULL ? training->kind : &tutti_adamw,
+                              training->kind != NULL ? NULL : &adamw, &t->opt));
     TT_TRY(tutti_optim_add_module(t->opt, t->net, NULL, NULL));
+    TT_TRY(training->validates ? tt_mesh_post_validate(t) : TUTTI_OK);
     return tt_mesh_open_average(t);
 }
 
@@ -310,7 +357,8 @@ static inline tutti_status_t tt_mesh_run_shards(tt_mesh_trainer_t *t, int step, 
                                              .is_empty = tt_mesh_is_empty(t, step, shard)};
     }
     tutti_context_set_shard(t->ctx, outside);
-    const tutti_status_t status = tutti_pipeline_step_shards(t->pipeline, shards, count, own);
+    const tutti_status_t status =
+        tutti_pipeline_step_shards(t->pipeline, shards, count, t->training->validates ? NULL : own);
     for (int i = 0; i < count; i++) {
         losses[first + i * stride] = own[i];
     }
@@ -321,7 +369,8 @@ static inline tutti_status_t tt_mesh_run_shards(tt_mesh_trainer_t *t, int step, 
 static inline tutti_status_t tt_mesh_step_optim(tt_mesh_trainer_t *t)
 {
     TT_TRY(t->scaler != NULL ? tutti_scaler_unscale(t->scaler, t->opt) : TUTTI_OK);
-    TT_TRY(t->training->clips ? tutti_clip_grad_norm(t->opt, 0.5, 2, NULL) : TUTTI_OK);
+    TT_TRY(t->training->clips ? tutti_clip_grad_norm(t->opt, tt_mesh_max_norm(t->training), 2, NULL)
+                              : TUTTI_OK);
     if (t->scaler == NULL) {
         return tutti_optim_step(t->opt);
     }
@@ -329,14 +378,21 @@ static inline tutti_status_t tt_mesh_step_optim(tt_mesh_trainer_t *t)
     return tutti_scaler_update(t->scaler);
 }
 
-static inline tutti_status_t tt_mesh_step(tt_mesh_trainer_t *t, int step, double *losses)
+/* Averages of all shards' gradients. */
+static inline tutti_status_t tt_mesh_average(tt_mesh_trainer_t *t, int step, double *losses)
 {
     tutti_context_set_step(t->ctx, step);
     TT_TRY(t->training->at_once ? tt_mesh_run_shards(t, step, losses) : TUTTI_OK);
     while (!t->training->at_once && tutti_ddp_next_shard(t->ddp, t->ctx)) {
-        TT_TRY(tt_mesh_run_shard(t, step, &losses[tutti_context_shard(t->ctx)]));
+        double *loss = &losses[tutti_context_shard(t->ctx)];
+        TT_TRY(tt_mesh_run_shard(t, step, t->training->validates ? NULL : loss));
     }
-    TT_TRY(tutti_ddp_finish(t->ddp));
+    return tutti_ddp_finish(t->ddp);
+}
+
+static inline tutti_status_t tt_mesh_step(tt_mesh_trainer_t *t, int step, double *losses)
+{
+    TT_TRY(tt_mesh_average(t, step, losses));
     TT_TRY(tt_mesh_step_optim(t));
     return tutti_averaged_update(t->average);
 }

@@ -164,7 +164,7 @@ static tutti_pipeline_t *pipeline_of(tt_slicer_t *slicer)
 
 /* Replicas of this rank's stage: those that deal its parameters out further, or step all of them
  * (DDP's stage 0). */
-static tutti_status_t agree_with_replicas(const tutti_pipeline_t *p, tutti_status_t status)
+tutti_status_t tt_slices_agree_with_replicas(const tutti_pipeline_t *p, tutti_status_t status)
 {
     tt_slicer_t *inner = p->slicer.inner;
     return inner != NULL    ? inner->agree(inner, status)
@@ -172,18 +172,24 @@ static tutti_status_t agree_with_replicas(const tutti_pipeline_t *p, tutti_statu
                             : status;
 }
 
-/* Inside a batch a rank steps whole parameters of its own, and needs nobody (steps_alone). */
+/* A call with replicas alone failed: other stages do not wait for this one. */
+static tutti_status_t end_inner(tt_slicer_t *slicer, tutti_status_t status)
+{
+    return status < 0 ? tt_group_give_up(pipeline_of(slicer)->group, status) : TUTTI_OK;
+}
+
+/* A stage that steps alone (steps_alone) needs its replicas, and no other stage. */
 static tutti_status_t agree(tt_slicer_t *slicer, tutti_status_t status)
 {
     const tutti_pipeline_t *p = pipeline_of(slicer);
     if (p->steps_alone) {
-        return status;
+        return end_inner(slicer, tt_slices_agree_with_replicas(p, status));
     }
     if (status >= 0 && p->is_undecided) {
         status = TT_FAIL(TUTTI_ERR_STATE, "pipeline: the last step may be undone yet: "
                                           "tutti_pipeline_validate() comes first");
     }
-    return tt_group_agree(p->group, agree_with_replicas(p, status));
+    return tt_group_agree(p->group, tt_slices_agree_with_replicas(p, status));
 }
 
 /* In a tensor of its own: a failed call may write into it later. */
@@ -201,21 +207,15 @@ static tutti_status_t sum_numbers(tutti_pipeline_t *p, double *numbers, size_t c
     return status < 0 ? tt_group_give_up(p->group, status) : TUTTI_OK;
 }
 
-/* A call with replicas alone failed: other stages do not wait for this one. */
-static tutti_status_t end_inner(tt_slicer_t *slicer, tutti_status_t status)
-{
-    return status < 0 ? tt_group_give_up(pipeline_of(slicer)->group, status) : TUTTI_OK;
-}
-
 static tutti_status_t sum(tt_slicer_t *slicer, double *numbers, size_t count)
 {
     tutti_pipeline_t *p = pipeline_of(slicer);
     tt_slicer_t *inner = slicer->inner;
-    if (p->answer != NULL || p->steps_alone) {
-        return p->answer != NULL ? p->answer(p, numbers, count) : TUTTI_OK;
-    }
     TT_TRY(inner != NULL ? end_inner(slicer, inner->sum(inner, numbers, count)) : TUTTI_OK);
-    return sum_numbers(p, numbers, count);
+    if (p->answer != NULL) {
+        return p->answer(p, numbers, count);
+    }
+    return p->steps_alone ? TUTTI_OK : sum_numbers(p, numbers, count);
 }
 
 /* No rank of another stage reads the parameters of one. */
@@ -228,11 +228,12 @@ static tutti_status_t begin(tt_slicer_t *slicer)
 static tutti_status_t stepped(tt_slicer_t *slicer, tutti_status_t status)
 {
     tutti_pipeline_t *p = pipeline_of(slicer);
-    if (p->steps_alone) {
-        return status;
-    }
     tt_slicer_t *inner = slicer->inner;
-    status = inner != NULL ? inner->stepped(inner, status) : agree_with_replicas(p, status);
+    status =
+        inner != NULL ? inner->stepped(inner, status) : tt_slices_agree_with_replicas(p, status);
+    if (p->steps_alone) {
+        return end_inner(slicer, status);
+    }
     TT_TRY(tt_group_agree(p->group, status));
     if (p->tie_count == 0) {
         return TUTTI_OK;
@@ -243,8 +244,9 @@ static tutti_status_t stepped(tt_slicer_t *slicer, tutti_status_t status)
 
 /* ---- slices ---------------------------------------------------------------------------------- */
 
-tutti_status_t tt_slices_open_row(const tutti_pipeline_t *p, const tutti_tensor_t *whole,
-                                  const tutti_tensor_t *x, bool is_owner, tutti_tensor_t **out)
+/* All of x, or nothing of it, in a row: what optimizers see of a parameter. */
+static tutti_status_t open_row(const tutti_pipeline_t *p, const tutti_tensor_t *whole,
+                               const tutti_tensor_t *x, bool is_owner, tutti_tensor_t **out)
 {
     if (is_owner) {
         TT_TRY(tt_tensor_over(whole->storage, whole->dtype, TUTTI_SHAPE(whole->numel), NULL,
@@ -268,7 +270,7 @@ static tutti_status_t open_slice(tutti_pipeline_t *p, tt_pipeline_param_t *param
     if (!tutti_tensor_is_contiguous(x)) {
         return TT_FAIL(TUTTI_ERR_ARG, "pipeline: %s is not contiguous", param->name);
     }
-    TT_TRY(tt_slices_open_row(p, x, x, param->owner == p->rank, &param->seen.values));
+    TT_TRY(open_row(p, x, x, param->owner == p->rank, &param->seen.values));
     TT_TRY(tt_slice_hang(x, &param->seen, &p->slicer));
     param->is_sliced = true;
     return TUTTI_OK;
@@ -280,7 +282,7 @@ tutti_status_t tt_slices_follow(tutti_pipeline_t *p, tt_pipeline_param_t *param)
     if (!param->is_sliced) {
         return TUTTI_OK;
     }
-    TT_TRY(tt_slices_open_row(p, param->tensor, param->tensor, param->owner == p->rank, &row));
+    TT_TRY(open_row(p, param->tensor, param->tensor, param->owner == p->rank, &row));
     tutti_tensor_release(param->seen.values);
     param->seen.values = row;
     return TUTTI_OK;
@@ -319,7 +321,7 @@ static bool is_dealt_out(const tt_pipeline_param_t *param)
     return param->tensor->slice != NULL && param->tensor->slice != &param->seen;
 }
 
-static bool has_own_grad(const tutti_pipeline_t *p, const tt_pipeline_param_t *param)
+bool tt_slices_has_grad(const tutti_pipeline_t *p, const tt_pipeline_param_t *param)
 {
     const bool is_there = is_dealt_out(param) ? param->tensor->slice->grad != NULL
                                               : tutti_tensor_grad(param->tensor) != NULL;
@@ -328,6 +330,10 @@ static bool has_own_grad(const tutti_pipeline_t *p, const tt_pipeline_param_t *p
 
 static void forget_grad(tt_pipeline_param_t *param)
 {
+    tt_tensor_slice_t *slice = param->tensor->slice;
+    if (slice != NULL && slice->grad == param->grad) {
+        slice->grad = NULL;
+    }
     param->seen.grad = NULL;
     tutti_tensor_release(param->grad);
     param->grad = NULL;
@@ -347,8 +353,19 @@ tutti_status_t tt_slices_show(tutti_pipeline_t *p, tt_pipeline_param_t *param)
         return TUTTI_OK;
     }
     tutti_tensor_t *grad = tutti_tensor_grad(param->tensor);
-    TT_TRY(tt_slices_open_row(p, grad, param->tensor, param->owner == p->rank, &param->grad));
+    TT_TRY(open_row(p, grad, param->tensor, param->owner == p->rank, &param->grad));
     param->seen.grad = param->grad;
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_slices_count(tutti_pipeline_t *p, tt_pipeline_param_t *param)
+{
+    if (tt_slices_has_grad(p, param)) {
+        return tt_slices_show(p, param);
+    }
+    forget_grad(param);
+    TT_TRY(open_row(p, NULL, param->tensor, false, &param->grad));
+    param->tensor->slice->grad = param->grad;
     return TUTTI_OK;
 }
 
@@ -372,7 +389,7 @@ static tutti_status_t tell_all(tutti_pipeline_t *p, double *numbers, int params)
         numbers[shard] = tt_slices_loss(p, shard);
     }
     for (int i = 0; i < params; i++) {
-        has_grad[i] = has_own_grad(p, &p->params[i]);
+        has_grad[i] = tt_slices_has_grad(p, &p->params[i]);
     }
     TT_TRY(p->ranks > 1 ? sum_numbers(p, numbers, (size_t)(p->batch_count + params)) : TUTTI_OK);
     for (int i = 0; i < params; i++) {

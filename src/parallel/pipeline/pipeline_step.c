@@ -119,9 +119,9 @@ static void name_shard(tutti_pipeline_t *p, int slot)
     }
 }
 
-static tutti_status_t run_row(tutti_pipeline_t *p)
+static tutti_status_t run_row(tutti_pipeline_t *p, int64_t begin, int64_t end)
 {
-    for (int64_t i = 0; i < p->row.count; i++) {
+    for (int64_t i = begin; i < end; i++) {
         const tutti_pipeline_action_t *action = &p->row.actions[i];
         if (is_due(p, action)) {
             name_shard(p, action->micro_batch);
@@ -133,6 +133,27 @@ static tutti_status_t run_row(tutti_pipeline_t *p)
     }
     p->place.is_behind = p->place.is_begun;
     return TUTTI_OK;
+}
+
+/* *begin: where the row goes on when the verdict on the step before is there. */
+static tutti_status_t run_ahead(tutti_pipeline_t *p, int64_t *begin)
+{
+    *begin = p->ahead;
+    TT_TRY(tt_ahead_keep(p));
+    TT_TRY(run_row(p, 0, p->ahead));
+    TT_TRY(tt_validation_settle(p));
+    if (tt_validation_has_changed(p)) {
+        *begin = 0;
+        return tt_ahead_forget(p);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t run_whole_row(tutti_pipeline_t *p)
+{
+    int64_t begin = 0;
+    TT_TRY(p->runs_ahead ? run_ahead(p, &begin) : TUTTI_OK);
+    return run_row(p, begin, p->row.count);
 }
 
 /* ---- the batch ------------------------------------------------------------------------------- */
@@ -216,9 +237,11 @@ static tutti_status_t finish(tutti_pipeline_t *p, double *losses)
     TT_TRY(p->trains ? tt_shards_end_step(p) : TUTTI_OK);
     TT_TRY(p->trains ? tt_norms_end_step(p) : TUTTI_OK);
     tt_versions_end_step(p);
-    return p->trains && p->validation != NULL
-               ? tt_validation_step(p)
-               : tt_slices_end_step(p, p->trains && p->ddp == NULL, losses);
+    if (!p->trains || p->validation == NULL) {
+        return tt_slices_end_step(p, p->trains && p->ddp == NULL, losses);
+    }
+    TT_TRY(tt_validation_note_losses(p));
+    return p->ddp == NULL ? tt_validation_step(p) : TUTTI_OK;
 }
 
 /* Cells are open behind a failure alone. */
@@ -236,7 +259,7 @@ static tutti_status_t run_step(tutti_pipeline_t *p, double *losses)
 {
     tutti_status_t status = begin_step(p);
     status = status < 0 ? status : check_batches(p);
-    status = status < 0 ? status : run_row(p);
+    status = status < 0 ? status : run_whole_row(p);
     if (p->ddp != NULL) {
         tutti_ddp_no_sync(p->ddp, p->is_held);
     }
@@ -282,6 +305,17 @@ static tutti_status_t train(tutti_pipeline_t *p, const tutti_pipeline_shard_t *s
     return TUTTI_OK;
 }
 
+static tutti_status_t check_losses(const tutti_pipeline_t *p, const char *call,
+                                   const double *losses)
+{
+    return p->validation == NULL || losses == NULL
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_ARG,
+                         "%s: the loss is known when the step has been validated: "
+                         "tutti_pipeline_validate() tells it",
+                         call);
+}
+
 tutti_status_t tutti_pipeline_step(tutti_pipeline_t *p, const tutti_pipeline_batch_t *batch,
                                    double *loss)
 {
@@ -294,12 +328,12 @@ tutti_status_t tutti_pipeline_step(tutti_pipeline_t *p, const tutti_pipeline_bat
                        "pipeline_step: the plan has %d shards: call tutti_pipeline_step_shards()",
                        p->shards);
     }
-    if (p->validation != NULL && loss != NULL) {
-        return TT_FAIL(TUTTI_ERR_ARG, "pipeline_step: the loss is known when the step has been "
-                                      "validated: tutti_pipeline_validate() tells it");
-    }
-    TT_TRY(tt_validation_settle(p));
-    return train(p, &(tutti_pipeline_shard_t){.batch = *batch}, 1, loss);
+    TT_TRY(check_losses(p, "pipeline_step", loss));
+    p->runs_ahead = tt_ahead_is_due(p);
+    TT_TRY(p->ddp == NULL && !p->runs_ahead ? tt_validation_settle(p) : TUTTI_OK);
+    const tutti_status_t status = train(p, &(tutti_pipeline_shard_t){.batch = *batch}, 1, loss);
+    p->runs_ahead = false;
+    return status;
 }
 
 /* ---- several shards -------------------------------------------------------------------------- */
@@ -349,6 +383,7 @@ tutti_status_t tutti_pipeline_step_shards(tutti_pipeline_t *p, const tutti_pipel
     TT_WANT("pipeline_step_shards", p);
     TT_TRY(check_usable(p));
     TT_TRY(check_shards(p, shards, count));
+    TT_TRY(check_losses(p, "pipeline_step_shards", losses));
     if (count == 0) {
         return TUTTI_OK;
     }

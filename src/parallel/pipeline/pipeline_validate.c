@@ -1,76 +1,131 @@
 /* Optimistic steps: a stage steps before it knows the gradients of the others, and undoes that
  * where it was wrong.
  *
- *     end of the row     own gradients are unscaled and measured; numbers ──all_reduce──►
+ *     end of the step    own gradients are unscaled and measured; numbers ──all_reduce──►
  *                        values and moments are kept; the optimizer steps
- *     next step begins   ──► all numbers: an overflow? must gradients be clipped?
+ *     in the next step   ──► all numbers: an overflow? must gradients be clipped?
  *                        then kept values and moments come back, and the optimizer steps again
  *
- * What is measured, and what is made of it, is what clipping does (clip.c): its question to the
- * ranks that have other slices is answered here. The first time it gets its own numbers back, and
- * they travel; the second time those of all. So it adds up the same numbers in the same order as
- * when everybody waits. Source: pipeline_run.h.
+ * Ranks that have the same stage, as replicas or as parts of its layers, are at the same place:
+ * they are asked at once, and the numbers that go to the other stages are theirs together. What is
+ * measured, and what is made of it, is what clipping does (clip.c): its question to the other
+ * stages is answered here. The first time it gets its own numbers back, and they travel; the second
+ * time those of all. So it adds up the same numbers in the same order as when everybody waits.
+ * Source: pipeline_run.h.
  */
 #include <tutti/collectives.h>
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "comm/group/agree.h"
-#include "compute/optim/optimizer.h"
 #include "core/base/alloc.h"
 #include "core/base/default.h"
 #include "core/kernel/optim/flat.h"
 #include "core/tensor/tensor_impl.h"
 #include "parallel/pipeline/pipeline_impl.h"
+#include "parallel/pipeline/pipeline_undo.h"
 #include "parallel/scaler_impl.h"
 
-/* What travels: the loss, how many ranks have an overflow, the numbers of gradients. */
-enum { LOSS, OVERFLOWS, FIRST };
-
-/* Of a slot of the optimizer, before the step. */
-typedef struct {
-    tutti_tensor_t *values, *moments[TT_MOMENTS_MAX]; /* owned; NULL: there was none */
-    int64_t step;
-    bool is_kept;
-} kept_t;
+/* What travels: how many ranks have an overflow, or have failed; losses; numbers of gradients. */
+enum { OVERFLOWS, FAILURES, LOSSES };
 
 typedef struct tt_validation {
     tutti_pipeline_validation_t options; /* with the defaults put in */
     tutti_optim_t *opt;
-    kept_t *kept; /* [slot_count] */
-    size_t slot_count;
-    tutti_tensor_t *numbers; /* NULL: none has been asked */
-    tutti_work_t *work;
-    double lr; /* of the step under way */
+    tt_undo_t undo;
+    double *numbers; /* [count] of this rank, then of all; of the step under way */
+    size_t count, room, loss_count, next; /* next: that clipping asks for */
+    tutti_tensor_t *sum;                  /* that travels */
+    tutti_work_t *work;                   /* NULL: there are no others */
+    double lr;                            /* of the step under way */
     bool has_stepped;
+    bool has_changed; /* forwards behind the step saw other weights, or another scale */
     tutti_pipeline_verdict_t verdict;
+    double *losses; /* the verdict's */
 } tt_validation_t;
 
 static const char driver[] = "a pipeline that validates its steps behind them";
 
-/* ---- questions ------------------------------------------------------------------------------- */
+/* ---- numbers --------------------------------------------------------------------------------- */
 
-static tutti_status_t note_numbers(tt_validation_t *v, const double *numbers, size_t count)
+static tutti_status_t add_numbers(tt_validation_t *v, const double *numbers, size_t count)
 {
-    TT_ASSERT(v->numbers == NULL);
-    TT_TRY(tutti_tensor_create(TUTTI_F64, TUTTI_SHAPE((int64_t)(FIRST + count)), &v->numbers));
-    if (count > 0) {
-        memcpy((double *)tutti_tensor_data(v->numbers) + FIRST, numbers, count * sizeof *numbers);
+    if (v->count + count > v->room) {
+        const size_t room = 2 * (v->count + count);
+        double *grown = tt_realloc(v->numbers, room * sizeof *grown, "pipeline validation");
+        TT_TRY_ALLOC(grown);
+        v->numbers = grown;
+        v->room = room;
+    }
+    memcpy(v->numbers + v->count, numbers, count * sizeof *numbers);
+    v->count += count;
+    return TUTTI_OK;
+}
+
+static void forget_numbers(tt_validation_t *v)
+{
+    v->count = v->loss_count = 0;
+}
+
+/* A step may have several rows, and none. */
+static tutti_status_t begin_numbers(tt_validation_t *v)
+{
+    return v->count > 0 ? TUTTI_OK : add_numbers(v, (const double[LOSSES]){0}, LOSSES);
+}
+
+tutti_status_t tt_validation_note_losses(tutti_pipeline_t *p)
+{
+    tt_validation_t *v = p->validation;
+    TT_TRY(begin_numbers(v));
+    for (int shard = 0; shard < p->batch_count; shard++) {
+        const double loss = tt_slices_loss(p, shard);
+        TT_TRY(add_numbers(v, &loss, 1));
+        v->loss_count++;
     }
     return TUTTI_OK;
 }
 
+void tt_validation_drop(tutti_pipeline_t *p)
+{
+    forget_numbers(p->validation);
+}
+
+/* In a tensor of its own: a failed call may write into it later. */
+static tutti_status_t send_numbers(tutti_pipeline_t *p)
+{
+    tt_validation_t *v = p->validation;
+    tt_tensors_release(&v->sum, 1);
+    if (p->ranks == 1) {
+        return TUTTI_OK;
+    }
+    TT_TRY(tutti_tensor_create(TUTTI_F64, TUTTI_SHAPE((int64_t)v->count), &v->sum));
+    memcpy(tutti_tensor_data(v->sum), v->numbers, v->count * sizeof *v->numbers);
+    return tutti_all_reduce(p->group, v->sum, TUTTI_SUM, &v->work);
+}
+
+static tutti_status_t take_numbers(tt_validation_t *v)
+{
+    if (v->work != NULL) {
+        TT_TRY(tutti_work_wait(v->work, 0));
+        memcpy(v->numbers, tutti_tensor_data(v->sum), v->count * sizeof *v->numbers);
+    }
+    return TUTTI_OK;
+}
+
+/* Clipping asks for those of slices, then for those of parts of layers. */
 static tutti_status_t answer_own(tutti_pipeline_t *p, double *numbers, size_t count)
 {
-    return note_numbers(p->validation, numbers, count);
+    return add_numbers(p->validation, numbers, count);
 }
 
 static tutti_status_t answer_all(tutti_pipeline_t *p, double *numbers, size_t count)
 {
-    const tt_validation_t *v = p->validation;
-    TT_ASSERT(tutti_tensor_numel(v->numbers) == (int64_t)(FIRST + count));
-    memcpy(numbers, (double *)tutti_tensor_data(v->numbers) + FIRST, count * sizeof *numbers);
+    tt_validation_t *v = p->validation;
+    TT_ASSERT(v->next + count <= v->count);
+    memcpy(numbers, v->numbers + v->next, count * sizeof *numbers);
+    v->next += count;
     return TUTTI_OK;
 }
 
@@ -81,10 +136,7 @@ static tutti_status_t show_all(tutti_pipeline_t *p)
 {
     tt_slices_begin_step(p);
     for (int i = 0; i < p->param_count && p->ranks > 1; i++) {
-        tt_pipeline_param_t *param = &p->params[i];
-        tutti_tensor_t *grad = param->owner == p->rank ? tutti_tensor_grad(param->tensor) : NULL;
-        TT_TRY(tt_slices_open_row(p, grad, param->tensor, grad != NULL, &param->grad));
-        param->seen.grad = param->grad;
+        TT_TRY(tt_slices_count(p, &p->params[i]));
     }
     return TUTTI_OK;
 }
@@ -94,14 +146,12 @@ static tutti_status_t show_own(tutti_pipeline_t *p)
     tt_slices_begin_step(p);
     for (int i = 0; i < p->param_count; i++) {
         tt_pipeline_param_t *param = &p->params[i];
-        if (param->owner == p->rank && tutti_tensor_grad(param->tensor) != NULL) {
-            TT_TRY(tt_slices_show(p, param));
-        }
+        TT_TRY(tt_slices_has_grad(p, param) ? tt_slices_show(p, param) : TUTTI_OK);
     }
     return TUTTI_OK;
 }
 
-/* Around calls of the optimizer: as if it were the caller's, and this rank alone. */
+/* Around calls of the optimizer: as if it were the caller's, and this stage alone. */
 static void enter_alone(tutti_pipeline_t *p)
 {
     p->validation->opt->driver = NULL;
@@ -142,62 +192,6 @@ static tutti_status_t unscale(tutti_pipeline_t *p, bool *has_overflow)
     return status;
 }
 
-/* ---- keeping --------------------------------------------------------------------------------- */
-
-static tutti_status_t keep_tensor(const tutti_tensor_t *x, tutti_tensor_t **kept)
-{
-    if (x == NULL) {
-        tt_tensors_release(kept, 1);
-        return TUTTI_OK;
-    }
-    TT_TRY(*kept != NULL ? TUTTI_OK
-                         : tt_tensor_new(x->storage->device, x->dtype, x->shape, false, kept));
-    return tutti_tensor_copy(*kept, x);
-}
-
-static tutti_status_t put_back_tensor(tutti_tensor_t **x, const tutti_tensor_t *kept)
-{
-    if (*x != NULL && kept != NULL) {
-        return tutti_tensor_copy(*x, kept);
-    }
-    tt_tensors_release(x, *x != NULL ? 1 : 0); /* the first step made it */
-    return TUTTI_OK;
-}
-
-static tutti_status_t keep(tt_validation_t *v)
-{
-    for (size_t i = 0; i < v->slot_count; i++) {
-        const tt_optim_slot_t *slot = &v->opt->slots[i];
-        kept_t *kept = &v->kept[i];
-        const tutti_tensor_t *grad = tt_optim_grad(slot);
-        kept->is_kept = grad != NULL;
-        if (kept->is_kept) {
-            kept->step = slot->step;
-            TT_TRY(keep_tensor(slot->tensor, &kept->values));
-            for (int m = 0; m < TT_MOMENTS_MAX; m++) {
-                TT_TRY(keep_tensor(slot->moments[m], &kept->moments[m]));
-            }
-        }
-    }
-    return TUTTI_OK;
-}
-
-static tutti_status_t undo(tt_validation_t *v)
-{
-    for (size_t i = 0; i < v->slot_count; i++) {
-        tt_optim_slot_t *slot = &v->opt->slots[i];
-        const kept_t *kept = &v->kept[i];
-        if (kept->is_kept) {
-            slot->step = kept->step;
-            TT_TRY(tutti_tensor_copy(slot->tensor, kept->values));
-            for (int m = 0; m < TT_MOMENTS_MAX; m++) {
-                TT_TRY(put_back_tensor(&slot->moments[m], kept->moments[m]));
-            }
-        }
-    }
-    return TUTTI_OK;
-}
-
 /* ---- a step ---------------------------------------------------------------------------------- */
 
 static tutti_status_t step_alone(tutti_pipeline_t *p)
@@ -217,35 +211,44 @@ static tutti_status_t measure_own(tutti_pipeline_t *p)
     return status;
 }
 
-/* The norm's numbers, of this rank alone; without other ranks it is asked nothing. */
-static tutti_status_t tell(tutti_pipeline_t *p, bool has_overflow)
+/* All ranks of this stage have their copy, or none steps. */
+static tutti_status_t keep(tutti_pipeline_t *p)
 {
     tt_validation_t *v = p->validation;
-    tutti_tensor_release(v->numbers);
-    v->numbers = NULL;
-    TT_TRY(p->ranks > 1 ? measure_own(p) : TUTTI_OK);
-    TT_TRY(v->numbers == NULL ? note_numbers(v, NULL, 0) : TUTTI_OK);
-    double *numbers = tutti_tensor_data(v->numbers);
-    numbers[LOSS] = tt_slices_loss(p, 0);
-    numbers[OVERFLOWS] = has_overflow;
-    return p->ranks > 1 ? tutti_all_reduce(p->group, v->numbers, TUTTI_SUM, &v->work) : TUTTI_OK;
+    tutti_status_t status = show_own(p);
+    status = status < 0 ? status : tt_undo_keep(&v->undo);
+    return tt_optim_agree_spreads(v->opt, tt_slices_agree_with_replicas(p, status));
+}
+
+/* A failure of this stage goes with the numbers, for the others are not waited for: they ask for
+ * its cause when they want the verdict. */
+static tutti_status_t tell(tutti_pipeline_t *p, bool has_overflow, tutti_status_t status)
+{
+    char text[TT_ERROR_TEXT_BYTES];
+    tt_validation_t *v = p->validation;
+    snprintf(text, sizeof text, "%s", status < 0 ? tutti_last_error() : "");
+    v->numbers[OVERFLOWS] = has_overflow;
+    v->numbers[FAILURES] = status < 0;
+    TT_TRY(send_numbers(p));
+    if (status >= 0) {
+        return TUTTI_OK;
+    }
+    const tutti_status_t sent = v->work != NULL ? tutti_work_wait(v->work, 0) : TUTTI_OK;
+    return sent < 0 ? sent : tt_group_agree(p->group, tt_fail_again(status, text));
 }
 
 tutti_status_t tt_validation_step(tutti_pipeline_t *p)
 {
     tt_validation_t *v = p->validation;
     bool has_overflow;
+    TT_TRY(begin_numbers(v));
     TT_TRY(unscale(p, &has_overflow));
-    TT_TRY(tell(p, has_overflow));
+    TT_TRY(p->ranks > 1 ? measure_own(p) : TUTTI_OK);
+    TT_TRY(tell(p, has_overflow, has_overflow ? TUTTI_OK : keep(p)));
     v->lr = tutti_optim_lr(v->opt, 0);
     p->is_undecided = v->opt->is_undecided = true;
     v->has_stepped = !has_overflow; /* then nobody steps */
-    if (has_overflow) {
-        return TUTTI_OK;
-    }
-    TT_TRY(show_own(p));
-    TT_TRY(keep(v));
-    return step_alone(p);
+    return v->has_stepped ? step_alone(p) : TUTTI_OK;
 }
 
 /* ---- validation ------------------------------------------------------------------------------ */
@@ -254,6 +257,7 @@ tutti_status_t tt_validation_step(tutti_pipeline_t *p)
 static tutti_status_t clip(tutti_pipeline_t *p)
 {
     tt_validation_t *v = p->validation;
+    v->next = LOSSES + v->loss_count;
     p->answer = answer_all;
     const tutti_status_t status = measure(p, v->options.max_norm, &v->verdict.norm);
     p->answer = NULL;
@@ -263,23 +267,47 @@ static tutti_status_t clip(tutti_pipeline_t *p)
     return TUTTI_OK;
 }
 
+/* NULL: it is none of the module. */
+static const tt_pipeline_param_t *find_param(const tutti_pipeline_t *p, const tutti_tensor_t *x)
+{
+    int i = 0;
+    while (i < p->param_count && p->params[i].tensor != x) {
+        i++;
+    }
+    return i < p->param_count ? &p->params[i] : NULL;
+}
+
+/* Other ranks may have copies of slices: they are asked, and told. */
+static tutti_status_t undo(tutti_pipeline_t *p)
+{
+    tt_validation_t *v = p->validation;
+    TT_TRY(show_own(p));
+    enter_alone(p);
+    tutti_status_t status = tt_optim_begin_step(v->opt);
+    status = status < 0 ? status : tt_undo_put_back(&v->undo);
+    status = tt_optim_end_step(v->opt, status);
+    leave_alone(p);
+    return status;
+}
+
 /* By the rate that the step had. */
 static tutti_status_t step_again(tutti_pipeline_t *p)
 {
     tt_validation_t *v = p->validation;
     const double lr = tutti_optim_lr(v->opt, 0);
-    TT_TRY(undo(v));
+    TT_TRY(undo(p));
     tutti_optim_set_lr(v->opt, v->lr);
     const tutti_status_t status = step_alone(p);
     tutti_optim_set_lr(v->opt, lr);
     return status;
 }
 
-static tutti_status_t check_gradients(const tt_validation_t *v)
+static tutti_status_t check_gradients(const tutti_pipeline_t *p)
 {
-    for (size_t i = 0; i < v->slot_count && v->has_stepped; i++) {
+    const tt_validation_t *v = p->validation;
+    for (size_t i = 0; i < v->undo.slot_count && v->has_stepped; i++) {
         const tt_optim_slot_t *slot = &v->opt->slots[i];
-        if (v->kept[i].is_kept && tutti_tensor_grad(slot->tensor) == NULL) {
+        if (tt_undo_has(&v->undo, i) && !tt_slices_has_grad(p, find_param(p, slot->tensor))) {
             return TT_FAIL(TUTTI_ERR_STATE,
                            "the gradient of \"%s\" was forgotten before its step was validated: "
                            "call tutti_pipeline_validate() first; it forgets them itself",
@@ -289,24 +317,69 @@ static tutti_status_t check_gradients(const tt_validation_t *v)
     return TUTTI_OK;
 }
 
+/* In the order of the batches. */
+static tutti_status_t keep_losses(tt_validation_t *v)
+{
+    double sum = 0, *losses = tt_realloc(v->losses, (v->loss_count + 1) * sizeof *losses,
+                                         "pipeline validation");
+    TT_TRY_ALLOC(losses);
+    v->losses = losses;
+    for (size_t i = 0; i < v->loss_count; i++) {
+        losses[i] = v->numbers[LOSSES + i];
+        sum += losses[i];
+    }
+    v->verdict = (tutti_pipeline_verdict_t){.loss = sum / (double)(v->loss_count + !v->loss_count),
+                                            .losses = losses,
+                                            .loss_count = (int)v->loss_count};
+    return TUTTI_OK;
+}
+
+static tutti_status_t take_verdict(tutti_pipeline_t *p)
+{
+    tt_validation_t *v = p->validation;
+    TT_TRY(take_numbers(v));
+    if (v->numbers[FAILURES] > 0) {
+        return tt_group_agree(p->group, TUTTI_OK); /* which is the cause */
+    }
+    TT_TRY(keep_losses(v));
+    v->verdict.norm = INFINITY;
+    v->verdict.was_skipped = v->numbers[OVERFLOWS] > 0;
+    return TUTTI_OK;
+}
+
+static tutti_status_t follow_verdict(tutti_pipeline_t *p)
+{
+    const tt_validation_t *v = p->validation;
+    if (v->verdict.was_skipped) {
+        return v->has_stepped ? undo(p) : TUTTI_OK;
+    }
+    TT_TRY(clip(p));
+    TT_TRY(v->verdict.was_clipped ? step_again(p) : TUTTI_OK);
+    return tt_ties_share(p);
+}
+
+static double scale_of(const tt_validation_t *v)
+{
+    return v->options.scaler == NULL ? 1 : tutti_scaler_get_state(v->options.scaler).scale;
+}
+
 static tutti_status_t judge(tutti_pipeline_t *p)
 {
     tt_validation_t *v = p->validation;
-    TT_TRY(v->work != NULL ? tutti_work_wait(v->work, 0) : TUTTI_OK);
-    TT_TRY(check_gradients(v));
-    const double *numbers = tutti_tensor_data(v->numbers);
-    const bool has_overflow = numbers[OVERFLOWS] > 0;
-    v->verdict = (tutti_pipeline_verdict_t){
-        .loss = numbers[LOSS], .norm = INFINITY, .was_skipped = has_overflow};
-    TT_TRY(has_overflow ? TUTTI_OK : clip(p));
-    if (has_overflow && v->has_stepped) {
-        TT_TRY(undo(v));
-    }
-    TT_TRY(v->verdict.was_clipped ? step_again(p) : TUTTI_OK);
+    TT_TRY(take_verdict(p));
+    TT_TRY(check_gradients(p));
+    TT_TRY(follow_verdict(p));
+    const double scale = scale_of(v);
     if (v->options.scaler != NULL) {
-        tt_scaler_end_step(v->options.scaler, has_overflow);
+        tt_scaler_end_step(v->options.scaler, v->verdict.was_skipped);
     }
-    return has_overflow ? TUTTI_OK : tt_ties_share(p);
+    v->has_changed = v->verdict.was_clipped || v->verdict.was_skipped || scale_of(v) != scale;
+    return TUTTI_OK;
+}
+
+bool tt_validation_has_changed(const tutti_pipeline_t *p)
+{
+    return p->validation->has_changed;
 }
 
 tutti_status_t tt_validation_settle(tutti_pipeline_t *p)
@@ -320,6 +393,7 @@ tutti_status_t tt_validation_settle(tutti_pipeline_t *p)
     const tutti_status_t status = judge(p);
     tutti_work_release(v->work);
     v->work = NULL;
+    forget_numbers(v);
     tutti_optim_zero_grad(v->opt);
     tt_slices_begin_step(p);
     return status < 0 ? tt_pipeline_fail(p, status) : TUTTI_OK;
@@ -342,32 +416,27 @@ tutti_status_t tutti_pipeline_validate(tutti_pipeline_t *p, tutti_pipeline_verdi
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-static bool has_param(const tutti_pipeline_t *p, const tutti_tensor_t *x)
-{
-    int i = 0;
-    while (i < p->param_count && p->params[i].tensor != x) {
-        i++;
-    }
-    return i < p->param_count;
-}
-
 static tutti_status_t check_slots(const tutti_pipeline_t *p, const tutti_optim_t *opt)
 {
     for (size_t i = 0; i < opt->slot_count; i++) {
         const tt_optim_slot_t *slot = &opt->slots[i];
-        if (!has_param(p, slot->tensor)) {
+        if (find_param(p, slot->tensor) == NULL) {
             return TT_FAIL(TUTTI_ERR_ARG,
                            "pipeline: the optimizer has a parameter \"%s\" that is none of the "
                            "module: nobody would step it",
                            slot->name);
         }
-        if (slot->tensor->spread != NULL || tutti_dtype_bytes(slot->tensor->dtype) < 4) {
+        if (tutti_dtype_bytes(slot->tensor->dtype) < 4) {
             return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
-                           "pipeline_post_validate: \"%s\" is %s: unscale, clip and step behind "
-                           "each tutti_pipeline_step()",
-                           slot->name,
-                           slot->tensor->spread != NULL ? "a part by tensor parallelism"
-                                                        : "of 16 bits, with a master elsewhere");
+                           "pipeline_post_validate: \"%s\" is of 16 bits, with a master elsewhere: "
+                           "unscale, clip and step behind each tutti_pipeline_step()",
+                           slot->name);
+        }
+        if (tt_device_is_store(tt_optim_weight(slot)->storage->device)) {
+            return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
+                           "pipeline_post_validate: \"%s\" lies on a disk, of which no copy is "
+                           "kept: step behind each tutti_ddp_finish()",
+                           slot->name);
         }
     }
     return TUTTI_OK;
@@ -380,12 +449,11 @@ static tutti_status_t check(const tutti_pipeline_t *p, const tutti_optim_t *opt,
         return TT_FAIL(TUTTI_ERR_STATE, "pipeline_post_validate: the optimizer is stepped by %s",
                        p->validation != NULL ? "this already: take it away first" : opt->driver);
     }
-    if (p->versions != NULL || p->ddp != NULL || opt->offload != NULL) {
+    if (p->versions != NULL || opt->offload != NULL) {
         return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
                        "pipeline_post_validate: %s: step behind each "
                        "tutti_pipeline_step()",
                        p->versions != NULL ? "stages of this schedule step inside a batch"
-                       : p->ddp != NULL    ? "a ddp averages gradients behind the row"
                                            : "the optimizer's state is on a disk");
     }
     if (!(o->max_norm >= 0) || (o->norm_type != 2 && o->norm_type != INFINITY)) {
@@ -406,13 +474,12 @@ static tutti_status_t open(tutti_pipeline_t *p, tutti_optim_t *opt,
     TT_TRY(check(p, opt, &o));
     tt_validation_t *v = tt_alloc(sizeof *v, "pipeline validation");
     TT_TRY_ALLOC(v);
-    *v = (tt_validation_t){.options = o, .opt = opt, .slot_count = opt->slot_count};
+    *v = (tt_validation_t){.options = o, .opt = opt};
     p->validation = v;
     opt->driver = driver;
     opt->decides = "tutti_pipeline_validate";
-    v->kept = tt_alloc_array(v->slot_count, sizeof *v->kept, "pipeline validation");
-    TT_TRY_ALLOC(v->kept);
-    return TUTTI_OK;
+    TT_TRY(tt_ahead_open(p));
+    return tt_undo_open(opt, &v->undo);
 }
 
 void tt_validation_close(tutti_pipeline_t *p)
@@ -421,13 +488,11 @@ void tt_validation_close(tutti_pipeline_t *p)
     if (v == NULL) {
         return;
     }
-    for (size_t i = 0; v->kept != NULL && i < v->slot_count; i++) {
-        tutti_tensor_release(v->kept[i].values);
-        tt_tensors_release(v->kept[i].moments, TT_MOMENTS_MAX);
-    }
+    tt_undo_close(&v->undo);
     tutti_work_release(v->work);
-    tutti_tensor_release(v->numbers);
-    tt_free(v->kept);
+    tutti_tensor_release(v->sum);
+    tt_free(v->numbers);
+    tt_free(v->losses);
     tt_free(v);
     p->validation = NULL;
 }

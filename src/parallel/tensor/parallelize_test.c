@@ -28,7 +28,8 @@ typedef struct {
     int64_t length;   /* of the sequence; 0: LENGTH */
     int64_t kv_heads; /* 0: HEADS */
     bool sequence, recompute;
-    float dropout, smoothing;
+    float dropout;
+    double smoothing;
     double max_norm;               /* of gradients */
     tutti_dtype_t dtype, autocast; /* of the parameters; of products */
     char digests[RANKS_MAX][TUTTI_DIGEST_BYTES];
@@ -240,7 +241,7 @@ static void ranks_change_no_bit(void **state)
 {
     (void)state;
     expect_one_digest((job_t){.kind = GPT, .shards = 4, .max_norm = 0.1}, "gpt");
-    expect_one_digest((job_t){.kind = GPT, .shards = 3, .dropout = 0.2f, .smoothing = 0.1f},
+    expect_one_digest((job_t){.kind = GPT, .shards = 3, .dropout = 0.2f, .smoothing = 0.1},
                       "gpt with dropout and smoothing");
     expect_one_digest((job_t){.kind = BLOCK, .shards = 6}, "block");
     expect_one_digest((job_t){.kind = MLP, .shards = 4, .dropout = 0.5f}, "mlp");

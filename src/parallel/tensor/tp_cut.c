@@ -62,7 +62,7 @@ static tutti_status_t sum(tt_spread_t *base, double *numbers, size_t count)
 
 static void give_up(tt_spread_t *base)
 {
-    tutti_group_abort(((tp_spread_t *)base)->how.tp.group);
+    (void)tt_group_give_up(((tp_spread_t *)base)->how.tp.group, TUTTI_ERR_ABORTED);
 }
 
 static const tt_spread_ops_t spread_ops = {free_spread, leaf_runs, agree, sum, give_up};

@@ -294,7 +294,7 @@ static tutti_status_t resolve(const tutti_parallel_loss_options_t *o, vocabulary
         .tp = {o->group, o->shards == 0 ? ranks : o->shards},
         .classes = o->classes,
         .reduction = o->loss.reduction,
-        .label_smoothing = (double)o->loss.label_smoothing,
+        .label_smoothing = o->loss.label_smoothing,
         .ignore_index = o->loss.has_ignore_index ? o->loss.ignore_index : -100,
     };
     TT_TRY(tt_tp_check("parallel_cross_entropy", &how->tp));
@@ -308,7 +308,7 @@ static tutti_status_t resolve(const tutti_parallel_loss_options_t *o, vocabulary
                ? TUTTI_OK
                : TT_FAIL(TUTTI_ERR_ARG,
                          "parallel_cross_entropy: label_smoothing must be in [0, 1], not %g",
-                         (double)o->loss.label_smoothing);
+                         o->loss.label_smoothing);
 }
 
 tutti_tensor_t *tutti_parallel_cross_entropy(tutti_scope_t *s, tutti_tensor_t *logits,

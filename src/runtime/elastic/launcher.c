@@ -235,6 +235,14 @@ static void pass_on(const guard_t *guard, int number, int *interrupts)
     }
 }
 
+/* Behind nohup, or in the background of a script: a signal that is blocked waits though it is
+ * ignored. */
+static bool is_ignored(int number)
+{
+    struct sigaction action;
+    return sigaction(number, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
 /* Until the agent is gone. */
 static void stand_guard(const guard_t *guard)
 {
@@ -243,7 +251,7 @@ static void stand_guard(const guard_t *guard)
         sigset_t all;
         sigfillset(&all);
         const int number = sigwaitinfo(&all, NULL);
-        if (number > 0 && number != SIGCHLD && number != SIGPIPE) {
+        if (number > 0 && number != SIGCHLD && number != SIGPIPE && !is_ignored(number)) {
             pass_on(guard, number, &interrupts);
         }
     }

@@ -317,6 +317,21 @@ static void a_signal_that_comes_before_the_launcher_is_ready_counts(void **state
     tutti_spawn_release(spawn);
 }
 
+/* It waits like any other while it is blocked. */
+static void one_that_the_program_ignores_does_not(void **state)
+{
+    (void)state;
+    tutti_spawn_t *spawn;
+    const tutti_spawn_options_t options = {.environment = (const char *const[]){"SLOW=1", NULL},
+                                           .grace_ms = 50};
+    signal(SIGHUP, SIG_IGN);
+    assert_int_equal(tutti_spawn_start(linger, 1, &options, &spawn), TUTTI_OK);
+    assert_int_equal(tutti_spawn_kill(spawn, SIGHUP), TUTTI_OK);
+    assert_int_equal(tutti_spawn_join(spawn, 500), TUTTI_PENDING);
+    tutti_spawn_release(spawn);
+    signal(SIGHUP, SIG_DFL);
+}
+
 /* On a busy machine rank 1 may not have begun by then, either: then there is more time. */
 static void who_is_late_is_named(void **state)
 {
@@ -550,6 +565,7 @@ int main(void)
         cmocka_unit_test(ranks_start_again),
         cmocka_unit_test(a_join_may_end_early),
         cmocka_unit_test(a_signal_that_comes_before_the_launcher_is_ready_counts),
+        cmocka_unit_test(one_that_the_program_ignores_does_not),
         cmocka_unit_test(who_is_late_is_named),
         cmocka_unit_test(a_rank_may_spawn_with_more_environment),
         cmocka_unit_test(a_program_may_have_closed_its_streams),

@@ -64,6 +64,16 @@ static size_t utf8_bytes(const unsigned char *text)
     return 0;
 }
 
+size_t tt_utf8_text_bytes(const char *text)
+{
+    size_t whole = 0, bytes = 1;
+    while (text[whole] != 0 && bytes > 0) {
+        bytes = utf8_bytes((const unsigned char *)text + whole);
+        whole += bytes;
+    }
+    return whole;
+}
+
 static void add_json_text(tt_byte_row_t *row, const char *text)
 {
     tt_row_add(row, "\"", 1);

@@ -16,6 +16,7 @@
 
 #include "core/base/alloc.h"
 #include "core/base/clock.h"
+#include "core/base/fork.h"
 #include "core/base/thread.h"
 #include "core/tensor/tensor_impl.h"
 #include "runtime/metrics/metrics_impl.h"
@@ -33,6 +34,7 @@ struct tutti_metrics {
     bool is_writing;
     tutti_status_t status; /* the first failure, and its text: for good */
     char error[TT_ERROR_TEXT_BYTES];
+    unsigned forks; /* of the process that opened it: the thread is there alone */
 };
 
 /* ---- the thread ------------------------------------------------------------------------------ */
@@ -165,6 +167,8 @@ tutti_status_t tutti_metrics_open(const char *folder, const tutti_metrics_option
         metrics->files[i].fd = -1;
     }
     init_sync(metrics);
+    tt_forks_count();
+    metrics->forks = tt_forks;
     tutti_status_t status = tt_metrics_open_files(metrics->files, folder, &taken);
     if (status >= 0) {
         metrics->first_ns = tt_clock_ns();
@@ -180,21 +184,39 @@ tutti_status_t tutti_metrics_open(const char *folder, const tutti_metrics_option
     return TUTTI_OK;
 }
 
-tutti_status_t tutti_metrics_close(tutti_metrics_t *metrics)
+static void end_thread(tutti_metrics_t *metrics)
 {
-    if (metrics == NULL) {
-        return TUTTI_OK;
-    }
     pthread_mutex_lock(&metrics->lock);
     metrics->is_ending = true;
     pthread_cond_signal(&metrics->wake);
     pthread_mutex_unlock(&metrics->lock);
     pthread_join(metrics->thread, NULL);
+    fini_sync(metrics);
+}
+
+/* A forked child has no thread, and may have a lock that nobody gives back. */
+static tutti_status_t check_process(const char *call, const tutti_metrics_t *metrics)
+{
+    return metrics->forks == tt_forks
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_STATE,
+                         "%s: this process was forked from the one that opened the metrics, "
+                         "which writes them: open another folder here",
+                         call);
+}
+
+tutti_status_t tutti_metrics_close(tutti_metrics_t *metrics)
+{
+    if (metrics == NULL) {
+        return TUTTI_OK;
+    }
+    if (metrics->forks == tt_forks) {
+        end_thread(metrics);
+    }
     tutti_status_t status = tt_metrics_close_files(metrics->files);
     if (metrics->status < 0) {
         status = tt_fail_again(metrics->status, metrics->error);
     }
-    fini_sync(metrics);
     tt_free(metrics);
     return status;
 }
@@ -221,6 +243,7 @@ static tutti_status_t leave(tutti_metrics_t *metrics)
 tutti_status_t tutti_metrics_flush(tutti_metrics_t *metrics)
 {
     TT_WANT("metrics_flush", metrics);
+    TT_TRY(check_process("metrics_flush", metrics));
     pthread_mutex_lock(&metrics->lock);
     wait_until_written(metrics);
     return leave(metrics);
@@ -228,7 +251,7 @@ tutti_status_t tutti_metrics_flush(tutti_metrics_t *metrics)
 
 /* ---- telling --------------------------------------------------------------------------------- */
 
-static tutti_status_t check(const char *call, const char *name, int64_t step, tt_metric_t *metric)
+static tutti_status_t check_name(const char *call, const char *name)
 {
     TT_WANT(call, name);
     if (*name == 0) {
@@ -240,6 +263,17 @@ static tutti_status_t check(const char *call, const char *name, int64_t step, tt
                            (int)(at - name));
         }
     }
+    const size_t text_bytes = tt_utf8_text_bytes(name);
+    return name[text_bytes] == 0
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_ARG, "%s: the name is not UTF-8 at byte %zu", call, text_bytes);
+}
+
+static tutti_status_t check(const char *call, const tutti_metrics_t *metrics, const char *name,
+                            int64_t step, tt_metric_t *metric)
+{
+    TT_TRY(check_process(call, metrics));
+    TT_TRY(check_name(call, name));
     if (step < 0) {
         return TT_FAIL(TUTTI_ERR_ARG, "%s: %s: step %" PRId64 ": at least 0", call, name, step);
     }
@@ -281,7 +315,7 @@ tutti_status_t tutti_metrics_scalar(tutti_metrics_t *metrics, const char *name, 
 {
     tt_metric_t metric;
     TT_WANT("metrics_scalar", metrics);
-    TT_TRY(check("metrics_scalar", name, step, &metric));
+    TT_TRY(check("metrics_scalar", metrics, name, step, &metric));
     pthread_mutex_lock(&metrics->lock);
     if (is_wanted(metrics, TT_METRICS_EVENTS_FILE)) {
         tt_event_scalar(&metrics->files[TT_METRICS_EVENTS_FILE].told, &metric, value);
@@ -301,7 +335,7 @@ tutti_status_t tutti_metrics_text(tutti_metrics_t *metrics, const char *name, in
     tt_metric_t metric;
     TT_WANT("metrics_text", metrics);
     TT_WANT("metrics_text", text);
-    TT_TRY(check("metrics_text", name, step, &metric));
+    TT_TRY(check("metrics_text", metrics, name, step, &metric));
     pthread_mutex_lock(&metrics->lock);
     if (is_wanted(metrics, TT_METRICS_EVENTS_FILE)) {
         tt_event_text(&metrics->files[TT_METRICS_EVENTS_FILE].told, &metric, text);
@@ -318,7 +352,7 @@ tutti_status_t tutti_metrics_histogram(tutti_metrics_t *metrics, const char *nam
     tt_metric_t metric;
     TT_WANT("metrics_histogram", metrics);
     TT_WANT("metrics_histogram", x);
-    TT_TRY(check("metrics_histogram", name, step, &metric));
+    TT_TRY(check("metrics_histogram", metrics, name, step, &metric));
     tt_metric_spread_t *spread = tt_alloc(sizeof *spread, "metrics");
     TT_TRY_ALLOC(spread);
     tutti_status_t status = tt_metric_spread_take(x, spread);
@@ -343,7 +377,7 @@ tutti_status_t tutti_metrics_picture(tutti_metrics_t *metrics, const char *name,
     tt_picture_t picture;
     TT_WANT("metrics_picture", metrics);
     TT_WANT("metrics_picture", x);
-    TT_TRY(check("metrics_picture", name, step, &metric));
+    TT_TRY(check("metrics_picture", metrics, name, step, &metric));
     TT_TRY(tt_picture_take(x, &picture));
     pthread_mutex_lock(&metrics->lock);
     if (is_wanted(metrics, TT_METRICS_EVENTS_FILE)) {

@@ -47,6 +47,41 @@ static void name_events(char *name, size_t bytes)
              host[0] != 0 ? host : "localhost", (int)getpid());
 }
 
+static size_t count_digits(const char *text)
+{
+    return strspn(text, "0123456789");
+}
+
+/* What a process left that was killed while it wrote a file anew: "….tmp-PROCESS-N" (file.c). */
+static bool is_left_over(const char *name)
+{
+    static const char mark[] = ".tmp-";
+    const char *found = strstr(name, mark);
+    if (found == NULL) {
+        return false;
+    }
+    const char *process = found + sizeof mark - 1, *n = process + count_digits(process);
+    return n > process && *n == '-' && count_digits(n + 1) > 0 && n[1 + count_digits(n + 1)] == 0;
+}
+
+static bool is_events(const char *name)
+{
+    return strncmp(name, EVENTS_PREFIX, strlen(EVENTS_PREFIX)) == 0;
+}
+
+/* A file of lines, or what was left of one. */
+static bool is_lines(const char *name, const char *file)
+{
+    const size_t length = strlen(file);
+    return strncmp(name, file, length) == 0 && (name[length] == 0 || is_left_over(name));
+}
+
+static bool is_ours(const char *name)
+{
+    return is_events(name) || is_lines(name, line_files[TT_METRICS_JSON_FILE]) ||
+           is_lines(name, line_files[TT_METRICS_CSV_FILE]);
+}
+
 typedef tutti_status_t (*visit_t)(void *user, const char *name);
 
 /* Files of metrics in a folder, of all kinds. */
@@ -60,10 +95,7 @@ static tutti_status_t each_file(const char *folder, visit_t visit, void *user)
     errno = 0;
     for (struct dirent *entry; status >= 0 && (entry = readdir(open_folder)) != NULL; errno = 0) {
         const char *name = entry->d_name;
-        const bool is_ours = strncmp(name, EVENTS_PREFIX, strlen(EVENTS_PREFIX)) == 0 ||
-                             strcmp(name, line_files[TT_METRICS_JSON_FILE]) == 0 ||
-                             strcmp(name, line_files[TT_METRICS_CSV_FILE]) == 0;
-        status = is_ours ? visit(user, name) : TUTTI_OK;
+        status = is_ours(name) ? visit(user, name) : TUTTI_OK;
     }
     if (status >= 0 && errno != 0) {
         status = TT_FAIL_ERRNO(TUTTI_ERR_IO, "metrics: folder %s cannot be read", folder);
@@ -92,8 +124,10 @@ static tutti_status_t cut_file(void *user, const char *name)
     continued_t *continued = user;
     char *path = join(continued->folder, name);
     TT_TRY_ALLOC(path);
-    tutti_status_t status;
-    if (strncmp(name, EVENTS_PREFIX, strlen(EVENTS_PREFIX)) == 0) {
+    tutti_status_t status = TUTTI_OK;
+    if (is_left_over(name)) {
+        (void)unlink(path);
+    } else if (is_events(name)) {
         status = tt_cut_events(path, continued->step);
         if (strcmp(name, continued->newest) > 0) {
             snprintf(continued->newest, sizeof continued->newest, "%s", name);

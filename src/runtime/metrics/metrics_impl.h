@@ -56,6 +56,7 @@ void tt_json_spread(tt_byte_row_t *lines, const tt_metric_t *metric,
                     const tt_metric_spread_t *spread);
 void tt_json_text(tt_byte_row_t *lines, const tt_metric_t *metric, const char *text);
 void tt_json_picture(tt_byte_row_t *lines, const tt_metric_t *metric, const tt_picture_t *picture);
+size_t tt_utf8_text_bytes(const char *text); /* that are UTF-8 from its begin on */
 void tt_csv_scalar(tt_byte_row_t *lines, const tt_metric_t *metric, double value);
 
 /* metrics_cut.c: what was told of that step and later ones, and a half record or line at the end,

@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "core/base/place_testing.h"
@@ -202,6 +203,48 @@ static void half_records_and_lines_are_cut_away(void **state)
     }
 }
 
+/* A process that was killed while it cut left its new file, which TensorBoard would read, too. */
+static void what_a_killed_cut_left_goes(void **state)
+{
+    (void)state;
+    char line[1024], path[256];
+    tutti_metrics_t *metrics = opened(NULL);
+    tell_steps(metrics, 0, 10);
+    assert_int_equal(tutti_metrics_close(metrics), TUTTI_OK);
+    const long whole = events_bytes();
+    events_path(path);
+    snprintf(line, sizeof line, "cp %s %s.tmp-7-0 && cp %s/metrics.csv %s/metrics.csv.tmp-7-0",
+             path, path, folder, folder);
+    assert_int_equal(system(line), 0);
+    metrics = opened(&(tutti_metrics_options_t){.is_continued = true, .step = 6});
+    tell_steps(metrics, 6, 10);
+    assert_int_equal(tutti_metrics_close(metrics), TUTTI_OK);
+    assert_int_equal(events_bytes(), whole); /* of the only one */
+    assert_string_equal(text_of("metrics.csv.tmp-7-0"), "");
+}
+
+/* The thread that writes is the parent's, and so is the folder. */
+static void a_forked_child_is_refused(void **state)
+{
+    (void)state;
+    int ended;
+    tutti_metrics_t *metrics = opened(NULL);
+    tell_steps(metrics, 0, 1);
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(20);
+        const bool is_refused = tutti_metrics_scalar(metrics, "a", 1, 1) == TUTTI_ERR_STATE &&
+                                tutti_metrics_text(metrics, "a", 1, "b") == TUTTI_ERR_STATE &&
+                                tutti_metrics_flush(metrics) == TUTTI_ERR_STATE;
+        _exit(is_refused && tutti_metrics_close(metrics) == TUTTI_OK ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &ended, 0), child);
+    assert_true(WIFEXITED(ended) && WEXITSTATUS(ended) == 0);
+    tell_steps(metrics, 1, 3);
+    assert_int_equal(tutti_metrics_close(metrics), TUTTI_OK);
+    assert_int_equal(count_lines(text_of("metrics.jsonl")), 3);
+}
+
 static void a_used_folder_is_refused(void **state)
 {
     (void)state;
@@ -243,6 +286,8 @@ static void bad_arguments_are_named(void **state)
     assert_int_equal(tutti_metrics_scalar(metrics, "", 0, 1), TUTTI_ERR_ARG);
     assert_int_equal(tutti_metrics_scalar(metrics, "a\nb", 0, 1), TUTTI_ERR_ARG);
     tt_expect_error("control character at byte 1");
+    assert_int_equal(tutti_metrics_scalar(metrics, "a\xc3", 0, 1), TUTTI_ERR_ARG);
+    tt_expect_error("is not UTF-8 at byte 1");
     assert_int_equal(tutti_metrics_scalar(metrics, "a", -1, 1), TUTTI_ERR_ARG);
     assert_int_equal(tutti_metrics_text(metrics, "a", 0, NULL), TUTTI_ERR_ARG);
     assert_int_equal(tutti_metrics_close(metrics), TUTTI_OK);
@@ -410,6 +455,8 @@ int main(void)
         TEST(a_locale_changes_no_number),
         TEST(a_training_goes_on_where_it_was_saved),
         TEST(half_records_and_lines_are_cut_away),
+        TEST(what_a_killed_cut_left_goes),
+        TEST(a_forked_child_is_refused),
         TEST(a_used_folder_is_refused),
         TEST(a_file_that_is_no_events_is_not_written_over),
         TEST(bad_arguments_are_named),

@@ -106,13 +106,14 @@ static uint64_t memory_now(void)
                : 0;
 }
 
-/* "  3 s left  41.2 MiB" */
+/* "  3 s left  41.2 MiB"; more than 30 years are no time that is known. */
 static void describe_rest(double seconds_left, char *text, size_t bytes)
 {
     char size[TT_UNITS_TEXT_BYTES];
     const uint64_t memory = memory_now();
-    const int n =
-        seconds_left >= 0 ? snprintf(text, bytes, "  %.0f s left", seconds_left) : (text[0] = 0);
+    const double most = 1e9;
+    const bool is_known = seconds_left >= 0 && seconds_left < most;
+    const int n = is_known ? snprintf(text, bytes, "  %.0f s left", seconds_left) : (text[0] = 0);
     if (memory > 0) {
         snprintf(text + n, bytes - (size_t)n, "  %s", tt_units_bytes(memory, size));
     }

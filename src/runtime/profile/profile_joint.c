@@ -189,9 +189,32 @@ static void set_by_wall(tutti_profile_t *profile, int host)
     }
 }
 
-static void limit(limits_t *limits, const tt_joint_t *a, const tt_joint_t *b)
+/* Of a host's ranks in one call. */
+typedef struct {
+    int64_t last_begin_ns, first_end_ns;
+} span_t;
+
+static void add_to(span_t *span, const tt_joint_t *joint)
 {
-    const int64_t least = a->begin_ns - b->end_ns, most = a->end_ns - b->begin_ns;
+    span->last_begin_ns =
+        joint->begin_ns > span->last_begin_ns ? joint->begin_ns : span->last_begin_ns;
+    span->first_end_ns = joint->end_ns < span->first_end_ns ? joint->end_ns : span->first_end_ns;
+}
+
+/* By the ranks of one call that waited for the others. */
+static void limit(limits_t *limits, const tt_joint_t *joints, size_t count, int host)
+{
+    span_t a = {INT64_MIN, INT64_MAX}, b = a;
+    for (size_t i = 0; i < count; i++) {
+        const int of = joints[i].process->host_index;
+        if (joints[i].call->is_symmetric && (of == 0 || of == host)) {
+            add_to(of == 0 ? &a : &b, &joints[i]);
+        }
+    }
+    if (a.last_begin_ns == INT64_MIN || b.last_begin_ns == INT64_MIN) {
+        return;
+    }
+    const int64_t least = a.last_begin_ns - b.first_end_ns, most = a.first_end_ns - b.last_begin_ns;
     limits->least = least > limits->least ? least : limits->least;
     limits->most = most < limits->most ? most : limits->most;
 }
@@ -201,14 +224,8 @@ static limits_t find_limits(const tt_joints_t *joints, int host)
     limits_t limits = {INT64_MIN, INT64_MAX};
     for (size_t begin = 0, end; begin < joints->count; begin = end) {
         end = tt_joints_end(joints, begin);
-        for (size_t i = begin; i < end && joints->joints[begin].call->is_symmetric; i++) {
-            for (size_t k = begin; k < end; k++) {
-                if (joints->joints[i].process->host_index == 0 &&
-                    joints->joints[k].process->host_index == host) {
-                    limit(&limits, &joints->joints[i], &joints->joints[k]);
-                }
-            }
-        }
+        limit(&limits, &joints->joints[begin], joints->joints[begin].key == 0 ? 0 : end - begin,
+              host);
     }
     return limits;
 }

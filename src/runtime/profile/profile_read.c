@@ -14,6 +14,12 @@
 
 static const char what[] = "profile";
 
+/* Sums and differences of these are numbers, too: nine years since a host began, and the clock of
+ * the wall until 2116; more than any core does, times all threads. */
+enum { THREADS_MAX = 1 << 20 };
+static const int64_t NS_MAX = INT64_C(1) << 58, WALL_NS_MAX = INT64_C(1) << 62;
+static const int64_t MFLOPS_MAX = INT64_MAX / 1000 / THREADS_MAX;
+
 typedef struct {
     const char *path;
     char *text, *at; /* the line that is next; ends with 0 where its line's end was */
@@ -103,11 +109,11 @@ static tutti_status_t take_process(const reader_t *r, const json_t *o, tt_told_p
     int64_t rank, size, threads, mflops;
     TT_TRY(take_field(r, o, "rank", 65535, &rank));
     TT_TRY(take_field(r, o, "world_size", 65536, &size));
-    TT_TRY(take_field(r, o, "threads", 1 << 20, &threads));
-    TT_TRY(take_field(r, o, "peak_mflops", INT64_MAX, &mflops));
-    TT_TRY(take_field(r, o, "begin_ns", INT64_MAX, &p->begin_ns));
-    TT_TRY(take_field(r, o, "end_ns", INT64_MAX, &p->end_ns));
-    TT_TRY(take_field(r, o, "wall_ns", INT64_MAX, &p->wall_ns));
+    TT_TRY(take_field(r, o, "threads", THREADS_MAX, &threads));
+    TT_TRY(take_field(r, o, "peak_mflops", MFLOPS_MAX, &mflops));
+    TT_TRY(take_field(r, o, "begin_ns", NS_MAX, &p->begin_ns));
+    TT_TRY(take_field(r, o, "end_ns", NS_MAX, &p->end_ns));
+    TT_TRY(take_field(r, o, "wall_ns", WALL_NS_MAX, &p->wall_ns));
     TT_TRY(take_text(r, json_object_get(o, "host"), &p->host));
     TT_TRY(take_text(r, json_object_get(o, "boot"), &p->boot));
     TT_TRY(take_text(r, json_object_get(o, "program"), &p->program));
@@ -116,6 +122,13 @@ static tutti_status_t take_process(const reader_t *r, const json_t *o, tt_told_p
     p->threads = (int)threads;
     p->peak_gflops = (double)mflops / 1000;
     return p->end_ns >= p->begin_ns ? TUTTI_OK : refuse(r, "it ends before it begins");
+}
+
+/* Most bytes first. */
+static int compare_memory(const void *a, const void *b)
+{
+    const tt_told_memory_t *x = a, *y = b;
+    return (x->bytes < y->bytes) - (x->bytes > y->bytes);
 }
 
 static tutti_status_t take_memory(const reader_t *r, const json_t *o, tt_told_process_t *p)
@@ -135,6 +148,7 @@ static tutti_status_t take_memory(const reader_t *r, const json_t *o, tt_told_pr
         p->alive[i].bytes = (uint64_t)bytes;
         p->alive_count++;
     }
+    qsort(p->alive, p->alive_count, sizeof *p->alive, compare_memory);
     return TUTTI_OK;
 }
 
@@ -241,7 +255,7 @@ static tutti_status_t take_event(reader_t *r, const tt_told_lane_t *lane, tt_tol
 {
     int64_t n[4];
     if (take_numbers(next_line(r), 'e', n, 4, -1) == NULL || n[0] >= (int64_t)lane->row_count ||
-        n[2] < n[1]) {
+        n[2] < n[1] || n[2] > NS_MAX) {
         return refuse(r, "want an event: e ROW BEGIN END LIVE");
     }
     *out = (tt_told_event_t){(uint32_t)n[0], n[1], n[2], (uint64_t)n[3]};
@@ -254,7 +268,8 @@ static tutti_status_t take_call(reader_t *r, const tt_told_lane_t *lane, tt_told
     int64_t n[COUNT];
     const char *group = take_numbers(next_line(r), 'c', n, COUNT, PEER);
     if (group == NULL || n[ROW] >= (int64_t)lane->row_count || n[END] < n[BEGIN] ||
-        n[SIZE] > 65536 || n[RANK] >= n[SIZE] || n[PEER] < -2 || n[PEER] >= n[SIZE]) {
+        n[END] > NS_MAX || n[SIZE] > 65536 || n[RANK] >= n[SIZE] || n[PEER] < -2 ||
+        n[PEER] >= n[SIZE]) {
         return refuse(r,
                       "want a call: c ROW BEGIN END NUMBER BYTES RANK SIZE PEER SYMMETRIC GROUP");
     }

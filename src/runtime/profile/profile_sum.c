@@ -104,12 +104,18 @@ double tt_profile_peak(const tutti_profile_t *profile)
 
 /* ---- sums ------------------------------------------------------------------------------------ */
 
+/* Of numbers of files, which are at least 0; a sum ends where numbers do. */
+static int64_t sum_of(int64_t a, int64_t b)
+{
+    return a > INT64_MAX - b ? INT64_MAX : a + b;
+}
+
 static void add(tt_amount_t *to, const tt_amount_t *from)
 {
-    to->calls += from->calls;
-    to->bytes += from->bytes;
-    to->total_ns += from->total_ns;
-    to->own_ns += from->own_ns;
+    to->calls = (uint64_t)sum_of((int64_t)to->calls, (int64_t)from->calls);
+    to->bytes = (uint64_t)sum_of((int64_t)to->bytes, (int64_t)from->bytes);
+    to->total_ns = sum_of(to->total_ns, from->total_ns);
+    to->own_ns = sum_of(to->own_ns, from->own_ns);
     to->longest_ns = from->longest_ns > to->longest_ns ? from->longest_ns : to->longest_ns;
     to->flops += from->flops;
     to->own_flops += from->own_flops;
@@ -216,7 +222,8 @@ static tutti_status_t add_row(adder_t *adder, const tt_told_process_t *process,
         return TUTTI_OK;
     }
     TT_TRY(line_of(adder, key_of(process, row, by), &line));
-    line->module_ns += row->kind == TT_PROFILE_MODULE ? row->amount.own_ns : 0;
+    line->module_ns =
+        sum_of(line->module_ns, row->kind == TT_PROFILE_MODULE ? row->amount.own_ns : 0);
     add(by == TT_LINES_CALLS && row->kind == TT_PROFILE_WAIT ? &line->waits : &line->amount,
         &row->amount);
     return TUTTI_OK;
@@ -263,7 +270,7 @@ static tutti_status_t add_up(const tutti_profile_t *profile, tt_lines_by_t by, t
         return status;
     }
     for (size_t i = 0; i < out->count; i++) {
-        out->own_ns += out->lines[i].amount.own_ns;
+        out->own_ns = sum_of(out->own_ns, out->lines[i].amount.own_ns);
     }
     if (out->count > 0) {
         qsort(out->lines, out->count, sizeof *out->lines, compare_lines);
@@ -304,12 +311,12 @@ tutti_status_t tt_lines_print(const tutti_profile_t *profile, tt_lines_print_fn_
 
 int64_t tt_lines_measured(const tt_lines_t lines[TT_LINES_KINDS])
 {
-    int64_t ns = lines[TT_LINES_OPERATIONS].own_ns + lines[TT_LINES_REGIONS].own_ns;
+    int64_t ns = sum_of(lines[TT_LINES_OPERATIONS].own_ns, lines[TT_LINES_REGIONS].own_ns);
     for (size_t i = 0; i < lines[TT_LINES_MODULES].count; i++) {
-        ns += lines[TT_LINES_MODULES].lines[i].module_ns;
+        ns = sum_of(ns, lines[TT_LINES_MODULES].lines[i].module_ns);
     }
     for (size_t i = 0; i < lines[TT_LINES_CALLS].count; i++) {
-        ns += lines[TT_LINES_CALLS].lines[i].waits.own_ns;
+        ns = sum_of(ns, lines[TT_LINES_CALLS].lines[i].waits.own_ns);
     }
     return ns;
 }

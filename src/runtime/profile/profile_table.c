@@ -231,17 +231,10 @@ static const tt_told_process_t *largest(const tutti_profile_t *profile)
     return most;
 }
 
-static int compare_memory(const void *a, const void *b)
-{
-    const tt_told_memory_t *x = a, *y = b;
-    return (x->bytes < y->bytes) - (x->bytes > y->bytes);
-}
-
 static void print_memory(tt_byte_row_t *out, const tutti_profile_t *profile)
 {
     enum { SHOWN = 8 };
     const tt_told_process_t *p = largest(profile);
-    qsort(p->alive, p->alive_count, sizeof *p->alive, compare_memory);
     tt_row_print(out, "\n  %-*s %9s %9s\n", NAME_COLUMNS, "memory", "blocks", "bytes");
     tt_row_print(out, "  %-*s %9s %9s\n", NAME_COLUMNS, "at the peak", "",
                  bytes_cell(p->peak_bytes).text);

@@ -2,6 +2,7 @@
  * timeline say; clocks of hosts are brought together; files that are damaged are refused. */
 #include "core/base/testing.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -219,6 +220,10 @@ static void nothing_is_recorded_when_it_is_off(void **state)
     assert_int_equal(tutti_profile_stop(), TUTTI_ERR_STATE);
     assert_int_equal(tutti_profile_start("/nowhere/at/all"), TUTTI_ERR_IO);
     tt_expect_error("/nowhere/at/all");
+    assert_int_equal(tutti_profile_start(folder), TUTTI_ERR_IO); /* what ends with it would fail */
+    tt_expect_error("Is a directory");
+    assert_int_equal(tutti_profile_start(""), TUTTI_ERR_IO);
+    tt_expect_error("No such file");
     tutti_profile_t *profile = load(1);
     json_t *all = parse(tutti_profile_json, profile);
     assert_int_equal(json_array_size(json_object_get(all, "regions")), 0);
@@ -273,6 +278,10 @@ static void flops_can_be_counted_without_a_profile(void **state)
     begin(TT_PROFILE_FORWARD, "add", 0, 0);
     end(7, 0, 0);
     assert_true(tt_profile_flops() - before == 507);
+    tutti_profile_count(NAN); /* what is no number is not counted, and spoils nothing */
+    tutti_profile_count(INFINITY);
+    tutti_profile_count(-1);
+    assert_true(tt_profile_flops() - before == 507);
     tt_profile_end_counting();
     assert_false(tt_profile_is_on());
 }
@@ -313,6 +322,20 @@ static void clocks_of_hosts_are_set_by_calls(void **state)
     assert_int_equal(profile->host_count, 2);
     assert_true(llabs(profile->processes[1].offset_ns + 7000000) <= 20);
     assert_int_equal(profile->doubt_ns, 80);
+    tutti_profile_release(profile);
+}
+
+/* A call that failed on a rank may have ended there before others began it. */
+static void a_failed_call_sets_no_clock(void **state)
+{
+    (void)state;
+    write_rank(0, "a", 1000, 900000,
+               "c 0 100 200 2 8 0 2 -1 1 \"world\"\nc 0 300 900 3 8 0 2 -1 1 \"world\"\n", 2);
+    write_rank(1, "b", 1000, 900000,
+               "c 0 150 190 2 8 1 2 -1 1 \"world\"\nc 0 10 20 3 8 1 2 -1 0 \"world\"\n", 2);
+    tutti_profile_t *profile = load(2);
+    assert_true(llabs(profile->processes[1].offset_ns) <= 20);
+    assert_int_equal(profile->doubt_ns, 50 + 90);
     tutti_profile_release(profile);
 }
 
@@ -430,6 +453,68 @@ static void damaged_files_are_refused(void **state)
     expect_refusal(whole, "want a call");
 }
 
+static void write_numbers(const char *peak, const char *row)
+{
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fprintf(file,
+            "tutti profile 1\n{\"rank\":0,\"world_size\":1,\"threads\":1048576,"
+            "\"peak_mflops\":%s,\"begin_ns\":0,\"end_ns\":9,\"wall_ns\":0,\"host\":\"h\","
+            "\"boot\":\"b\",\"program\":\"p\"}\n"
+            "{\"peak_bytes\":9,\"alive\":[[\"few\",1,1],[\"many\",1,8]]}\n{\"modules\":[]}\n"
+            "{\"lane\":\"main\",\"rank\":0,\"lost\":0,\"events\":0,\"calls\":0,\"rows\":["
+            "%s,%s,%s]}\n",
+            peak, row, row, row);
+    fclose(file);
+}
+
+/* Sums stay where numbers end, and the JSON is one. */
+static void large_numbers_do_not_wrap(void **state)
+{
+    (void)state;
+    write_numbers("8000000000",
+                  "[\"forward\",\"add\",0,9223372036854775807,"
+                  "9223372036854775807,9223372036854775807,1,0,0,9223372036854775807]");
+    tutti_profile_t *profile = load(1);
+    json_t *all = parse(tutti_profile_json, profile);
+    const json_t *add = find(json_object_get(all, "operations"), "add", "forward");
+    assert_true(number(add, "own_ns") == (double)INT64_MAX);
+    assert_true(number(add, "total_ns") == (double)INT64_MAX);
+    assert_true(number(all, "measured_ns") == (double)INT64_MAX);
+    assert_true(number(all, "peak_gflops") == 8e6 * 1048576);
+    json_decref(all);
+    tutti_profile_release(profile);
+    write_numbers("9223372036854775807", "[\"forward\",\"add\",0,1,1,1,1,0,0,1]");
+    const char *const paths[] = {path};
+    assert_int_equal(tutti_profile_load(paths, 1, &profile), TUTTI_ERR_FORMAT);
+    tt_expect_error("line 2: want an integer in its range");
+}
+
+static tutti_buffer_t make(tutti_status_t (*print)(const tutti_profile_t *, tutti_buffer_t *),
+                           const tutti_profile_t *profile)
+{
+    tutti_buffer_t text;
+    assert_int_equal(print(profile, &text), TUTTI_OK);
+    return text;
+}
+
+/* Several threads may read one. */
+static void to_print_changes_nothing(void **state)
+{
+    (void)state;
+    write_numbers("1", "[\"forward\",\"add\",0,1,1,1,1,0,0,1]");
+    tutti_profile_t *profile = load(1);
+    tutti_buffer_t before = make(tutti_profile_json, profile);
+    tutti_buffer_t table = make(tutti_profile_table, profile);
+    tutti_buffer_t behind = make(tutti_profile_json, profile);
+    assert_string_equal(before.data, behind.data);
+    assert_true(strstr(table.data, "many") < strstr(table.data, "few"));
+    tutti_buffer_release(&before);
+    tutti_buffer_release(&table);
+    tutti_buffer_release(&behind);
+    tutti_profile_release(profile);
+}
+
 static void two_files_of_one_rank_are_not_one_run(void **state)
 {
     (void)state;
@@ -480,9 +565,12 @@ int main(void)
         TEST(memory_at_the_peak_is_named),
         TEST(flops_can_be_counted_without_a_profile),
         TEST(clocks_of_hosts_are_set_by_calls),
+        TEST(a_failed_call_sets_no_clock),
         TEST(who_comes_last_keeps_the_others),
         TEST(arrows_lead_from_call_to_call),
         TEST(damaged_files_are_refused),
+        TEST(large_numbers_do_not_wrap),
+        TEST(to_print_changes_nothing),
         TEST(two_files_of_one_rank_are_not_one_run),
         TEST(missing_memory_breaks_nothing),
     };

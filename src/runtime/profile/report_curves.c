@@ -1,5 +1,6 @@
 /* Numbers that a training told (metrics.jsonl), and their curves. A picture has 600 columns: of
  * each the smallest and the largest value are drawn, so that no spike is lost. */
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -153,9 +154,9 @@ static frame_t frame_of(const tt_curve_t *curve)
         }
     }
     if (frame.low == frame.high) { /* a flat one lies in the middle */
-        const double room = frame.low != 0 ? fabs(frame.low) / 2 : 1;
-        frame.low -= room;
-        frame.high += room;
+        const double room = fmax(fabs(frame.low) / 2, DBL_MIN);
+        frame.low = fmax(frame.low - (frame.low != 0 ? room : 1), -DBL_MAX);
+        frame.high = fmin(frame.high + (frame.high != 0 ? room : 1), DBL_MAX);
     }
     return frame;
 }
@@ -167,11 +168,12 @@ static int column_of(const frame_t *frame, int64_t step)
                       : WIDTH / 2;
 }
 
-/* In tenths of a pixel, from the top. */
+/* In tenths of a pixel, from the top. Halves: the difference of two numbers may be none. */
 static int row_of(const frame_t *frame, double value)
 {
-    return (int)(10 * (HEIGHT * (1 - (value - frame->low) / (frame->high - frame->low)) + TOP) +
-                 0.5);
+    const double height = frame->high / 2 - frame->low / 2;
+    const double share = height > 0 ? (value / 2 - frame->low / 2) / height : 0;
+    return (int)(10 * (HEIGHT * (1 - share) + TOP) + 0.5);
 }
 
 typedef struct {

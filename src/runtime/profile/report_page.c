@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "core/base/file.h"
 #include "runtime/profile/report_parts.h"
@@ -96,6 +97,13 @@ static tutti_status_t add_name(names_t *names, const char *name)
     return TUTTI_OK;
 }
 
+/* Who opened a pipe would wait. */
+static bool is_regular(int folder, const char *name)
+{
+    struct stat about;
+    return fstatat(folder, name, &about, 0) == 0 && S_ISREG(about.st_mode);
+}
+
 static tutti_status_t read_names(const char *folder, names_t *out)
 {
     DIR *stream = opendir(folder);
@@ -104,7 +112,7 @@ static tutti_status_t read_names(const char *folder, names_t *out)
     }
     tutti_status_t status = TUTTI_OK;
     for (const struct dirent *entry; status >= 0 && (entry = readdir(stream)) != NULL;) {
-        const bool is_wanted = entry->d_name[0] != '.' && entry->d_type != DT_DIR;
+        const bool is_wanted = entry->d_name[0] != '.' && is_regular(dirfd(stream), entry->d_name);
         status = is_wanted ? add_name(out, entry->d_name) : TUTTI_OK;
     }
     closedir(stream);

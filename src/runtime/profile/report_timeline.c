@@ -2,6 +2,7 @@
  * of what took most of it, by own time: what is inside of an event is not the event's.
  */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -61,8 +62,8 @@ static int64_t column_begin(const axis_t *axis, int column)
 
 static int column_of(const axis_t *axis, int64_t ns)
 {
-    const int column = (int)((double)ns * COLUMNS / (double)axis->length_ns);
-    return column < 0 ? 0 : column >= COLUMNS ? COLUMNS - 1 : column;
+    const double column = (double)ns * COLUMNS / (double)axis->length_ns;
+    return column < 0 ? 0 : column >= COLUMNS ? COLUMNS - 1 : (int)column;
 }
 
 /* Adds an interval to the columns that it covers; `sign` -1 takes it away again. */
@@ -213,7 +214,7 @@ static void print_rank_memory(tt_byte_row_t *page, const axis_t *axis,
         if (high[column] > 0) {
             tt_row_print(page, "%d,%d ", LEFT + column,
                          5 + MEMORY_HEIGHT -
-                             (int)((double)high[column] * MEMORY_HEIGHT / (double)most));
+                             (int)(fmin((double)high[column] / (double)most, 1) * MEMORY_HEIGHT));
         }
     }
     tt_row_print(page, "\"/>");

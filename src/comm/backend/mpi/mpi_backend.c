@@ -206,10 +206,13 @@ static tutti_status_t iprobe_mpi(void *state, const tt_message_t *message, tt_me
     return status < 0 ? tt_mpi_fail(group, status, TT_MPI_TAG_FAILED) : status;
 }
 
-static void abort_mpi(void *state)
+/* The others learn that this rank has done it: an empty message says it. */
+static void abort_mpi(void *state, const char *cause)
 {
     tt_mpi_group_t *group = state;
-    (void)tt_mpi_fail(group, TT_FAIL(TUTTI_ERR_ABORTED, "group %s was aborted", group->name),
+    (void)tt_mpi_fail(group,
+                      TT_FAIL(TUTTI_ERR_ABORTED, "group %s was aborted%s%s", group->name,
+                              cause[0] != 0 ? ": " : "", cause),
                       TT_MPI_TAG_ABORTED);
 }
 
@@ -264,7 +267,7 @@ static void close_mpi(void *state)
 {
     tt_mpi_group_t *group = state;
     if (group->first != NULL && group->status == TUTTI_OK) {
-        abort_mpi(group);
+        abort_mpi(group, "");
     }
     if (group->root != NULL) {
         LIST_REMOVE(group, of_root);

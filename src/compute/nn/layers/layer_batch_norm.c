@@ -20,12 +20,13 @@ static tutti_status_t check_width(tutti_module_t *m, int64_t width)
                                 tutti_module_kind(m)->name, (long long)width);
 }
 
-static tutti_status_t add_affine(tutti_module_t *m, int64_t width)
+static tutti_status_t add_affine(tutti_module_t *m, int64_t width, bool no_bias)
 {
     tt_channel_norm_t *norm = tutti_module_state(m);
     TT_TRY(tutti_module_new_parameter(m, "weight", TUTTI_SHAPE(width), ones, &norm->weight));
-    return tutti_module_new_parameter(m, "bias", TUTTI_SHAPE(width), (tutti_init_t){0},
-                                      &norm->bias);
+    return no_bias ? TUTTI_OK
+                   : tutti_module_new_parameter(m, "bias", TUTTI_SHAPE(width), (tutti_init_t){0},
+                                                &norm->bias);
 }
 
 static tutti_status_t add_buffer(tutti_module_t *m, const char *name, tutti_dtype_t dtype,
@@ -59,7 +60,7 @@ tutti_status_t tt_batch_norm_layer_init(tutti_module_t *m, const void *options)
     norm->is_cumulative = o->cumulative;
     norm->has_relu = o->relu;
     if (!o->no_affine) {
-        TT_TRY(add_affine(m, o->width));
+        TT_TRY(add_affine(m, o->width, o->no_bias));
     }
     return o->no_running ? TUTTI_OK : add_running(m, o->width);
 }
@@ -151,7 +152,7 @@ static tutti_status_t init_group_norm(tutti_module_t *m, const void *options)
     }
     norm->eps = o->eps;
     norm->groups = o->groups;
-    return o->no_affine ? TUTTI_OK : add_affine(m, o->width);
+    return o->no_affine ? TUTTI_OK : add_affine(m, o->width, o->no_bias);
 }
 
 static tutti_status_t init_instance_norm(tutti_module_t *m, const void *options)
@@ -161,7 +162,7 @@ static tutti_status_t init_instance_norm(tutti_module_t *m, const void *options)
     TT_TRY(check_width(m, o == NULL ? 0 : o->width));
     norm->eps = o->eps;
     norm->groups = o->width;
-    return o->affine ? add_affine(m, o->width) : TUTTI_OK;
+    return o->affine ? add_affine(m, o->width, o->no_bias) : TUTTI_OK;
 }
 
 static tutti_tensor_t *forward_group_norm(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x)

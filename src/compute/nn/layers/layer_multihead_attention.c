@@ -10,11 +10,14 @@
 #include <tutti/op_attention.h>
 #include <tutti/op_math.h>
 #include <tutti/op_nn.h>
+#include <tutti/op_pad.h>
 #include <tutti/op_shape.h>
 
 #include <math.h>
+#include <string.h>
 
 #include "compute/nn/layers/heads.h"
+#include "compute/nn/layers/unbatched.h"
 
 enum { Q, K, V, PARTS, MASK = PARTS, PADDING, OLD_KEYS, OLD_VALUES, INPUTS };
 enum { RESULT, WEIGHTS, KEYS, VALUES, OUTPUTS };
@@ -24,7 +27,8 @@ typedef struct {
     int64_t rows[PARTS];      /* of each projection */
     tutti_tensor_t *together; /* [all rows, W]; NULL: the three are apart */
     tutti_tensor_t *apart[PARTS];
-    tutti_tensor_t *bias; /* [all rows], or NULL */
+    tutti_tensor_t *bias;        /* [all rows], or NULL */
+    tutti_tensor_t *last[PARTS]; /* [1, 1, rows]: one more key and value; or NULL */
     tutti_module_t *out;
 } attention_t;
 
@@ -41,6 +45,10 @@ static tutti_status_t check(const tutti_multihead_attention_options_t *o)
                        o == NULL ? 0LL : (long long)o->heads);
     }
     TT_TRY(tt_heads_check("multihead_attention", o->heads, o->kv_heads));
+    if (o->causal && (o->bias_kv || o->zero_attention)) {
+        return TT_FAIL(TUTTI_ERR_ARG, "multihead_attention: causal counts places from the last "
+                                      "key, which bias_kv and zero_attention move: give a mask");
+    }
     return o->dropout >= 0 && o->dropout < 1
                ? TUTTI_OK
                : TT_FAIL(TUTTI_ERR_ARG, "multihead_attention: dropout is %g: it must be in [0, 1)",
@@ -73,6 +81,17 @@ static tutti_status_t add_weights(tutti_module_t *m, attention_t *a)
     return TUTTI_OK;
 }
 
+static tutti_status_t add_last(tutti_module_t *m, attention_t *a)
+{
+    const tutti_init_t normal = {TUTTI_INIT_NORMAL, 0, 1 / sqrt((double)a->rows[K])};
+    const tutti_shape_t shape = TUTTI_SHAPE(1, 1, a->rows[K]);
+    if (!a->o.bias_kv) {
+        return TUTTI_OK;
+    }
+    TT_TRY(tutti_module_new_parameter(m, "bias_k", shape, normal, &a->last[K]));
+    return tutti_module_new_parameter(m, "bias_v", shape, normal, &a->last[V]);
+}
+
 static tutti_status_t init(tutti_module_t *m, const void *options)
 {
     attention_t *a = tutti_module_state(m);
@@ -88,6 +107,7 @@ static tutti_status_t init(tutti_module_t *m, const void *options)
         TT_TRY(tutti_module_new_parameter(m, "in_proj_bias", TUTTI_SHAPE(all_rows(a)),
                                           (tutti_init_t){0}, &a->bias));
     }
+    TT_TRY(add_last(m, a));
     const tutti_linear_options_t out = {
         .in = a->o.width, .out = a->o.width, .no_bias = a->o.no_bias};
     TT_TRY(tutti_module_new_child(m, "out_proj", &tutti_linear_layer, &out, &a->out));
@@ -187,12 +207,41 @@ static tutti_tensor_t *behind(tutti_scope_t *s, tutti_tensor_t *old, tutti_tenso
     return old == NULL ? new : tutti_cat(s, (tutti_tensor_t *[]){old, new}, 2, 2);
 }
 
+/* How many keys stand behind those given. */
+static int64_t more_keys(const call_t *c)
+{
+    return (c->a->o.bias_kv ? 1 : 0) + (c->a->o.zero_attention ? 1 : 0);
+}
+
+/* [B, kv_heads, T, D] with the last keys or values behind it. */
+static tutti_tensor_t *with_last(const call_t *c, int part, tutti_tensor_t *x)
+{
+    const attention_t *a = c->a;
+    const int64_t D = a->o.width / a->o.heads;
+    const tutti_shape_t one = TUTTI_SHAPE(c->batch, a->o.kv_heads, 1, D);
+    if (a->o.bias_kv) {
+        tutti_tensor_t *last = tutti_reshape(c->s, a->last[part], TUTTI_SHAPE(a->o.kv_heads, 1, D));
+        x = behind(c->s, x, tutti_expand(c->s, last, one));
+    }
+    return a->o.zero_attention ? behind(c->s, x, tutti_zeros(c->s, tutti_tensor_dtype(x), one)) : x;
+}
+
+/* A mask or padding that leaves them open. */
+static tutti_tensor_t *open_to_last(const call_t *c, tutti_tensor_t *mask)
+{
+    const int64_t more = more_keys(c);
+    return mask == NULL || more == 0
+               ? mask
+               : tutti_pad(c->s, mask, TUTTI_PADDING(0, more), TUTTI_PAD_CONSTANT, 0);
+}
+
 /* [B, Tq, width] */
 static tutti_tensor_t *attend(const call_t *c, tutti_tensor_t **outputs, int output_count)
 {
     const attention_t *a = c->a;
-    const tutti_masked_attention_options_t options = {.mask = mask_of(c),
-                                                      .key_padding = c->in[PADDING],
+    const tutti_masked_attention_options_t options = {.mask = open_to_last(c, mask_of(c)),
+                                                      .key_padding =
+                                                          open_to_last(c, c->in[PADDING]),
                                                       .causal = a->o.causal,
                                                       .dropout = a->o.dropout};
     tutti_tensor_t *q = project(c, Q);
@@ -204,6 +253,8 @@ static tutti_tensor_t *attend(const call_t *c, tutti_tensor_t **outputs, int out
     if (output_count > VALUES) {
         outputs[VALUES] = v;
     }
+    k = with_last(c, K, k);
+    v = with_last(c, V, v);
     tutti_tensor_t *y = tutti_masked_attention(c->s, q, k, v, &options,
                                                output_count > WEIGHTS ? &outputs[WEIGHTS] : NULL);
     return tutti_reshape(c->s, tutti_transpose(c->s, y, 1, 2),
@@ -214,7 +265,7 @@ static tutti_tensor_t *attend(const call_t *c, tutti_tensor_t **outputs, int out
 static bool is_plain(const call_t *c, int output_count)
 {
     return c->a->together != NULL && c->in[K] == c->in[Q] && c->in[V] == c->in[Q] &&
-           c->in[MASK] == NULL && c->in[OLD_KEYS] == NULL && output_count == 1;
+           c->in[MASK] == NULL && c->in[OLD_KEYS] == NULL && output_count == 1 && more_keys(c) == 0;
 }
 
 static tutti_tensor_t *attend_plain(const call_t *c)
@@ -229,22 +280,37 @@ static tutti_tensor_t *attend_plain(const call_t *c)
                                                             .kv_heads = a->o.kv_heads});
 }
 
+/* A batch: [B, T, width] or [T, B, width]. */
+static tutti_status_t run(call_t *c, tutti_tensor_t **outputs, int output_count)
+{
+    TT_TRY(check_inputs(c));
+    tutti_tensor_t *y =
+        is_plain(c, output_count) ? attend_plain(c) : attend(c, outputs, output_count);
+    y = tutti_forward(c->s, c->a->out, y);
+    outputs[RESULT] = c->a->o.batch_first ? y : tutti_transpose(c->s, y, 0, 1);
+    return TUTTI_OK;
+}
+
 static void forward_many(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *const *inputs,
                          int input_count, tutti_tensor_t **outputs, int output_count)
 {
     call_t c = {.s = s, .a = tutti_module_state(m)};
     tutti_status_t status = take_inputs(&c, inputs, input_count, output_count);
-    if (status >= 0) {
-        status = check_inputs(&c);
+    const tt_batch_place_t x = {2, c.a->o.batch_first ? 0 : 1}, old = {3, 0};
+    const tt_batch_place_t places[INPUTS] = {x, x, x, {0, 0}, {1, 0}, old, old};
+    const tt_batch_place_t results[OUTPUTS] = {x, {0, 0}, {0, 0}, {0, 0}};
+    const bool lacks_batch = status >= 0 && tutti_tensor_rank(c.in[Q]) == x.rank;
+    if (lacks_batch) {
+        tutti_tensor_t *given[INPUTS];
+        memcpy(given, c.in, sizeof given);
+        tt_add_batch(s, given, INPUTS, places, c.in);
     }
+    status = status < 0 ? status : run(&c, outputs, output_count);
     if (status < 0) {
         (void)tutti_scope_fail(s, status);
-        return;
+    } else if (lacks_batch) {
+        tt_drop_batch(s, outputs, output_count, results);
     }
-    tutti_tensor_t *y =
-        is_plain(&c, output_count) ? attend_plain(&c) : attend(&c, outputs, output_count);
-    y = tutti_forward(s, c.a->out, y);
-    outputs[RESULT] = c.a->o.batch_first ? y : tutti_transpose(s, y, 0, 1);
 }
 
 const tutti_module_ops_t tutti_multihead_attention_layer = {

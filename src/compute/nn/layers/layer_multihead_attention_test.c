@@ -52,6 +52,34 @@ static void caches_give_what_the_whole_gives(void **state)
     expect_cached(*state, 4, 1);
 }
 
+/* The learned key, and that of zeros, are none of a cache, and see every query. */
+static void more_keys_stand_behind_a_cache(void **state)
+{
+    fixture_t *f = *state;
+    tutti_module_t *m;
+    tutti_tensor_t *in[7] = {NULL}, *out[4];
+    const tutti_multihead_attention_options_t o = {
+        .width = 4, .heads = 2, .batch_first = true, .bias_kv = true, .zero_attention = true};
+    assert_int_equal(tutti_module_create(f->ctx, &tutti_multihead_attention_layer, &o, &m), 0);
+    in[0] = tutti_normal(f->s, TUTTI_F32, TUTTI_SHAPE(1, 3, 4), 0, 1);
+    in[4] = tutti_ones(f->s, TUTTI_BOOL, TUTTI_SHAPE(1, 3)); /* of those given none counts */
+    tutti_forward_many(f->s, m, in, 7, out, 4);
+    assert_int_equal(tutti_scope_status(f->s), 0);
+    assert_int_equal(tutti_tensor_dim(out[1], 3), 5);
+    assert_int_equal(tutti_tensor_dim(out[2], 2), 3);
+    for (int64_t i = 0; i < tutti_tensor_numel(out[1]); i++) {
+        assert_true((tutti_tensor_at(out[1], i) > 0) == (i % 5 >= 3));
+    }
+    in[0] = tutti_narrow(f->s, in[0], 1, 0, 1);
+    in[4] = NULL;
+    in[5] = out[2];
+    in[6] = out[3];
+    tutti_forward_many(f->s, m, in, 7, out, 4);
+    assert_int_equal(tutti_tensor_dim(out[1], 3), 6);
+    assert_int_equal(tutti_tensor_dim(out[2], 2), 4);
+    tutti_module_release(m);
+}
+
 /* The module whose heads share keys, and one whose have copies of them: weights and masks too. */
 static void shared_keys_are_repeated_ones(void **state)
 {
@@ -274,6 +302,11 @@ static void what_is_wrong_is_said(void **state)
     const tutti_multihead_attention_options_t odd = {.width = 8, .heads = 3};
     assert_int_equal(tutti_module_create(f->ctx, &tutti_multihead_attention_layer, &odd, &m),
                      TUTTI_ERR_ARG);
+    const tutti_multihead_attention_options_t late = {
+        .width = 8, .heads = 2, .causal = true, .zero_attention = true};
+    assert_int_equal(tutti_module_create(f->ctx, &tutti_multihead_attention_layer, &late, &m),
+                     TUTTI_ERR_ARG);
+    assert_non_null(strstr(tutti_last_error(), "multihead_attention: causal counts places from"));
     const tutti_multihead_attention_options_t apart = {.width = 8, .heads = 4, .kv_heads = 3};
     assert_int_equal(tutti_module_create(f->ctx, &tutti_multihead_attention_layer, &apart, &m),
                      TUTTI_ERR_ARG);
@@ -294,6 +327,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(caches_give_what_the_whole_gives),
+        TEST(more_keys_stand_behind_a_cache),
         TEST(shared_keys_are_repeated_ones),
         TEST(a_query_without_keys_gives_zeros_and_no_gradient),
         TEST(gradients_have_gradients),

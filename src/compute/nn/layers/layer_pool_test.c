@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include <tutti/nn_functions.h>
 #include <tutti/nn_layers.h>
 
 #include "core/base/alloc.h"
@@ -95,6 +96,54 @@ static void indices_are_a_second_output(void **state)
     tutti_context_release(ctx);
 }
 
+typedef struct {
+    const tutti_module_ops_t *pool, *unpool;
+    tutti_shape_t shape;
+    float back[8];
+} unpool_case_t;
+
+static const unpool_case_t unpool_cases[] = {
+    {&tutti_max_pool1d_layer, &tutti_max_unpool1d_layer, DIMS(1, 8), {0, 2, 3, 0, 5, 0, 3, 0}},
+    {&tutti_max_pool2d_layer, &tutti_max_unpool2d_layer, DIMS(1, 2, 4), {0, 0, 3, 0, 5, 0, 0, 0}},
+    {&tutti_max_pool3d_layer, &tutti_max_unpool3d_layer, DIMS(1, 2, 2, 2), {0, 0, 0, 0, 5}},
+};
+
+static void expect_maxima_back(tutti_scope_t *s, const unpool_case_t *c)
+{
+    tutti_module_t *down, *up;
+    tutti_tensor_t *out[2], *y;
+    tutti_context_t *ctx = tutti_scope_context(s);
+    const tutti_max_unpool_options_t back = {.kernel = {2, 2, 2}};
+    assert_int_equal(tutti_module_create(ctx, c->pool, &halves, &down), TUTTI_OK);
+    assert_int_equal(tutti_module_create(ctx, c->unpool, &back, &up), TUTTI_OK);
+    tutti_tensor_t *x = tutti_from_data(s, TUTTI_F32, c->shape, (float[]){1, 2, 3, 3, 5, 4, 3, 3});
+    tutti_forward_many(s, down, &x, 1, out, 2);
+    tutti_forward_many(s, up, out, 2, &y, 1);
+    assert_int_equal(tutti_scope_status(s), TUTTI_OK);
+    assert_true(tutti_shape_equal(tutti_tensor_shape(y), c->shape));
+    for (int i = 0; i < 8; i++) {
+        assert_true(tutti_tensor_at(y, i) == (double)c->back[i]);
+    }
+    tutti_forward_many(s, up, out, 1, &y, 1);
+    assert_non_null(strstr(tutti_scope_error(s), "takes 2 tensors and gives one, not 1 and 1"));
+    tutti_module_release(down);
+    tutti_module_release(up);
+}
+
+static void maxima_go_back_to_their_places(void **state)
+{
+    tutti_context_t *ctx;
+    tutti_scope_t *s;
+    (void)state;
+    assert_int_equal(tt_test_context(&(tutti_context_options_t){.threads = 1}, &ctx), 0);
+    for (size_t i = 0; i < sizeof unpool_cases / sizeof unpool_cases[0]; i++) {
+        assert_int_equal(tutti_scope_open(ctx, &s), 0);
+        expect_maxima_back(s, &unpool_cases[i]);
+        assert_int_equal(tutti_scope_close(s), TUTTI_ERR_ARG);
+    }
+    tutti_context_release(ctx);
+}
+
 static void wrong_options_are_named(void **state)
 {
     tutti_context_t *ctx;
@@ -117,6 +166,9 @@ static void wrong_options_are_named(void **state)
                      TUTTI_ERR_ARG);
     assert_non_null(
         strstr(tutti_last_error(), "adaptive_avg_pool2d: size -3 must not be negative"));
+    assert_int_equal(tutti_module_create(ctx, &tutti_max_unpool2d_layer, &options, &m),
+                     TUTTI_ERR_ARG);
+    assert_non_null(strstr(tutti_last_error(), "max_unpool2d: kernel 0 must be at least 1"));
     assert_int_equal(tutti_module_create(ctx, &tutti_upsample_layer, NULL, &m), TUTTI_ERR_ARG);
     assert_non_null(
         strstr(tutti_last_error(), "upsample: size 0, scale 0: one of them must be given"));
@@ -128,6 +180,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layers_have_pytorchs_shapes),
         cmocka_unit_test(indices_are_a_second_output),
+        cmocka_unit_test(maxima_go_back_to_their_places),
         cmocka_unit_test(wrong_options_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "compute/nn/layers/recurrent_weights.h"
+#include "compute/nn/layers/unbatched.h"
 #include "core/base/alloc.h"
 #include "core/base/fail.h"
 
@@ -175,19 +176,9 @@ static tutti_tensor_t *stack(run_t *run, tutti_tensor_t *const *states)
     return tutti_stack(run->s, states, (int)(run->rnn->options.layers * run->rnn->directions), 0);
 }
 
-static void forward_many(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *const *inputs,
-                         int input_count, tutti_tensor_t **outputs, int output_count)
+static void run_batch(tutti_scope_t *s, const rnn_t *rnn, tutti_tensor_t *const *inputs,
+                      int input_count, tutti_tensor_t **outputs, int output_count)
 {
-    const rnn_t *rnn = tutti_module_state(m);
-    const int most = rnn->kind == TT_LSTM ? 3 : 2;
-    if (input_count < 1 || input_count > most || output_count < 1 || output_count > most) {
-        (void)tutti_scope_fail(s, TT_FAIL(TUTTI_ERR_ARG,
-                                          "%s takes one to %d tensors and gives one to %d, not %d "
-                                          "and %d",
-                                          tutti_module_kind(m)->name, most, most, input_count,
-                                          output_count));
-        return;
-    }
     run_t run = {.s = s,
                  .rnn = rnn,
                  .h = input_count > 1 ? inputs[1] : NULL,
@@ -207,6 +198,30 @@ static void forward_many(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *co
     if (output_count > 2) {
         outputs[2] = stack(&run, run.last_c);
     }
+}
+
+static void forward_many(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *const *inputs,
+                         int input_count, tutti_tensor_t **outputs, int output_count)
+{
+    const rnn_t *rnn = tutti_module_state(m);
+    const int most = rnn->kind == TT_LSTM ? 3 : 2;
+    if (input_count < 1 || input_count > most || output_count < 1 || output_count > most) {
+        (void)tutti_scope_fail(s, TT_FAIL(TUTTI_ERR_ARG,
+                                          "%s takes one to %d tensors and gives one to %d, not %d "
+                                          "and %d",
+                                          tutti_module_kind(m)->name, most, most, input_count,
+                                          output_count));
+        return;
+    }
+    if (inputs[0] == NULL || tutti_tensor_rank(inputs[0]) != 2) {
+        run_batch(s, rnn, inputs, input_count, outputs, output_count);
+        return;
+    }
+    const tt_batch_place_t places[] = {{2, rnn->options.batch_first ? 0 : 1}, {2, 1}, {2, 1}};
+    tutti_tensor_t *batched[3];
+    tt_add_batch(s, inputs, input_count, places, batched);
+    run_batch(s, rnn, batched, input_count, outputs, output_count);
+    tt_drop_batch(s, outputs, output_count, places);
 }
 
 const tutti_module_ops_t tutti_rnn_layer = {

@@ -3,6 +3,7 @@
 #include <tutti/op_shape.h>
 
 #include "compute/nn/layers/recurrent_weights.h"
+#include "compute/nn/layers/unbatched.h"
 #include "core/base/fail.h"
 
 typedef struct {
@@ -48,19 +49,9 @@ static tutti_status_t check_input(const cell_t *cell, const tutti_tensor_t *x)
                          (long long)cell->sizes.in, tutti_tensor_describe(x, text, sizeof text));
 }
 
-static void forward_many(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *const *inputs,
-                         int input_count, tutti_tensor_t **outputs, int output_count)
+static void run_batch(tutti_scope_t *s, const cell_t *cell, tutti_tensor_t *const *inputs,
+                      int input_count, tutti_tensor_t **outputs, int output_count)
 {
-    const cell_t *cell = tutti_module_state(m);
-    const int states = cell->sizes.kind == TT_LSTM ? 2 : 1;
-    if (input_count < 1 || input_count > 1 + states || output_count < 1 || output_count > states) {
-        (void)tutti_scope_fail(s, TT_FAIL(TUTTI_ERR_ARG,
-                                          "%s takes one to %d tensors and gives one to %d, not %d "
-                                          "and %d",
-                                          tutti_module_kind(m)->name, 1 + states, states,
-                                          input_count, output_count));
-        return;
-    }
     const tutti_status_t status = check_input(cell, inputs[0]);
     if (status < 0) {
         (void)tutti_scope_fail(s, status);
@@ -75,6 +66,30 @@ static void forward_many(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *co
     if (output_count > 1) {
         outputs[1] = c;
     }
+}
+
+static void forward_many(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *const *inputs,
+                         int input_count, tutti_tensor_t **outputs, int output_count)
+{
+    const cell_t *cell = tutti_module_state(m);
+    const int states = cell->sizes.kind == TT_LSTM ? 2 : 1;
+    if (input_count < 1 || input_count > 1 + states || output_count < 1 || output_count > states) {
+        (void)tutti_scope_fail(s, TT_FAIL(TUTTI_ERR_ARG,
+                                          "%s takes one to %d tensors and gives one to %d, not %d "
+                                          "and %d",
+                                          tutti_module_kind(m)->name, 1 + states, states,
+                                          input_count, output_count));
+        return;
+    }
+    if (inputs[0] == NULL || tutti_tensor_rank(inputs[0]) != 1) {
+        run_batch(s, cell, inputs, input_count, outputs, output_count);
+        return;
+    }
+    static const tt_batch_place_t places[] = {{1, 0}, {1, 0}, {1, 0}};
+    tutti_tensor_t *batched[3];
+    tt_add_batch(s, inputs, input_count, places, batched);
+    run_batch(s, cell, batched, input_count, outputs, output_count);
+    tt_drop_batch(s, outputs, output_count, places);
 }
 
 const tutti_module_ops_t tutti_rnn_cell_layer = {

@@ -36,11 +36,15 @@ static void call_volumes(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tens
     const tutti_avg_pool_options_t means = {.kernel = {2, 2, 2}, .padding = {1, 1, 0}};
     const tutti_interpolate_options_t twice = {.mode = TUTTI_INTERPOLATE_LINEAR,
                                                .scale = {2, 1.5, 1}};
+    const tutti_pool_options_t windows = {.kernel = {1, 2, 2}};
+    const tutti_max_unpool_options_t back = {.kernel = {1, 2, 2}, .size = {3, 2, 3}};
     (void)user;
     out[0] = tutti_max_pool3d(s, in[0], &maxima, NULL);
     out[1] = tutti_avg_pool3d(s, in[0], &means);
     out[2] = tutti_adaptive_avg_pool3d(s, in[0], (const int64_t[]){2, 1, 2});
     out[3] = tutti_interpolate(s, in[0], &twice);
+    tutti_tensor_t *at, *largest = tutti_max_pool3d(s, tutti_square(s, in[0]), &windows, &at);
+    out[4] = tutti_max_unpool3d(s, largest, at, &back);
 }
 
 static void call_products(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out,
@@ -73,7 +77,7 @@ static void gradients_have_gradients(void **state)
                                   leaf(f->s, TUTTI_SHAPE(3, 3), -1, 1),
                                   leaf(f->s, TUTTI_SHAPE(2, 2, 3), -1, 1)};
     check_order_2(f, call_planes, &planes, 1, 4);
-    check_order_2(f, call_volumes, &volume, 1, 4);
+    check_order_2(f, call_volumes, &volume, 1, 5);
     check_order_2(f, call_products, products, 3, 3);
 }
 
@@ -378,6 +382,34 @@ static tutti_tensor_t *norms_of_integers(tutti_scope_t *s, tutti_tensor_t *x)
     return tutti_lp_pool2d(s, tutti_cast(s, x, TUTTI_I64), &o);
 }
 
+/* x is [2, 3, 4]. */
+static tutti_tensor_t *unpool(tutti_scope_t *s, tutti_tensor_t *x, tutti_shape_t indices,
+                              tutti_max_unpool_options_t o)
+{
+    return tutti_max_unpool1d(s, x, tutti_full(s, TUTTI_I64, indices, 8), &o);
+}
+
+static tutti_tensor_t *unpool_by_other_indices(tutti_scope_t *s, tutti_tensor_t *x)
+{
+    return unpool(s, x, TUTTI_SHAPE(2, 3, 5), (tutti_max_unpool_options_t){.kernel = {2}});
+}
+
+static tutti_tensor_t *unpool_without_a_kernel(tutti_scope_t *s, tutti_tensor_t *x)
+{
+    return unpool(s, x, TUTTI_SHAPE(2, 3, 4), (tutti_max_unpool_options_t){.stride = {2}});
+}
+
+static tutti_tensor_t *unpool_to_nothing(tutti_scope_t *s, tutti_tensor_t *x)
+{
+    const tutti_max_unpool_options_t o = {.kernel = {1}, .padding = {2}};
+    return unpool(s, x, TUTTI_SHAPE(2, 3, 4), o);
+}
+
+static tutti_tensor_t *unpool_planes_as_volumes(tutti_scope_t *s, tutti_tensor_t *x)
+{
+    return tutti_max_unpool3d(s, x, x, NULL);
+}
+
 static tutti_tensor_t *spectrum_without_vectors(tutti_scope_t *s, tutti_tensor_t *x)
 {
     return tutti_spectral_norm(s, x, NULL);
@@ -422,6 +454,16 @@ static void what_is_wrong_is_said(void **state)
     expect_failure(f, pool_planes_as_volumes,
                    "max_pool3d: x must be [N, C, D, H, W] or [C, D, H, W]: f32[2, 3, 4]");
     expect_failure(f, pool_by_no_power, "lp_pool1d: p must not be 0");
+    expect_failure(f, unpool_by_other_indices,
+                   "max_unpool1d: x must have 2 or 3 dimensions, and the indices its shape: "
+                   "f32[2, 3, 4] and i64[2, 3, 5]");
+    expect_failure(f, unpool_without_a_kernel,
+                   "max_unpool1d: kernel 0 must be at least 1; stride 2, padding 0 and size 0 not "
+                   "negative");
+    expect_failure(f, unpool_to_nothing, "max_unpool1d: y would have the size 0");
+    expect_failure(f, unpool_planes_as_volumes,
+                   "max_unpool3d: x must have 4 or 5 dimensions, and the indices its shape: "
+                   "f32[2, 3, 4] and f32[2, 3, 4]");
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)

@@ -130,7 +130,7 @@ static tutti_tensor_t *against(tutti_scope_t *s, tutti_tensor_t *logs, tutti_ten
 static tutti_tensor_t *of_classes(tutti_scope_t *s, tutti_tensor_t *logs, tutti_tensor_t *targets,
                                   const tutti_cross_entropy_options_t *o)
 {
-    const double smoothing = (double)o->label_smoothing;
+    const double smoothing = o->label_smoothing;
     const rows_t rows =
         rows_of(s, logs, targets, o->has_ignore_index ? o->ignore_index : -100, o->weight);
     tutti_tensor_t *losses = losses_of(s, &rows);
@@ -146,8 +146,7 @@ static tutti_tensor_t *of_classes(tutti_scope_t *s, tutti_tensor_t *logs, tutti_
 static tutti_tensor_t *of_probabilities(tutti_scope_t *s, tutti_tensor_t *logs, tutti_tensor_t *p,
                                         const tutti_cross_entropy_options_t *o)
 {
-    const double smoothing = (double)o->label_smoothing,
-                 classes = (double)tutti_tensor_dim(logs, -1);
+    const double smoothing = o->label_smoothing, classes = (double)tutti_tensor_dim(logs, -1);
     p = tutti_cast(s, p, logs->dtype);
     if (smoothing > 0) {
         p = tutti_add_scalar(s, tutti_mul_scalar(s, p, 1 - smoothing), smoothing / classes);

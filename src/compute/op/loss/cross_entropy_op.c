@@ -206,7 +206,7 @@ tutti_tensor_t *tutti_cross_entropy_with(tutti_scope_t *s, tutti_tensor_t *logit
         return tutti_scope_fail(s, TT_FAIL(TUTTI_ERR_ARG,
                                            "cross_entropy: label_smoothing must be in [0, 1], "
                                            "not %g",
-                                           (double)o.label_smoothing));
+                                           o.label_smoothing));
     }
     if (tutti_tensor_status(logits) >= 0 && tutti_tensor_status(targets) >= 0 &&
         (o.weight != NULL || tutti_dtype_is_float(targets->dtype))) {
@@ -214,7 +214,7 @@ tutti_tensor_t *tutti_cross_entropy_with(tutti_scope_t *s, tutti_tensor_t *logit
     }
     const cross_entropy_params_t params = {
         .reduction = o.reduction,
-        .label_smoothing = (double)o.label_smoothing,
+        .label_smoothing = o.label_smoothing,
         .ignore_index = o.has_ignore_index ? o.ignore_index : -100,
     };
     return tutti_op_run(s, &tt_op_cross_entropy, (tutti_tensor_t *[]){logits, targets}, 2, &params);

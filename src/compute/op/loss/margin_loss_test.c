@@ -102,7 +102,7 @@ static void call_likelihoods(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_
                              void *user)
 {
     tutti_tensor_t *var = tutti_add_scalar(s, tutti_square(s, in[2]), 0.5);
-    const tutti_cross_entropy_options_t entropy = {.label_smoothing = 0.1F};
+    const tutti_cross_entropy_options_t entropy = {.label_smoothing = 0.1};
     (void)user;
     out[0] = tutti_gaussian_nll_loss(s, in[0], in[1], var, NULL);
     out[1] = tutti_focal_loss(s, in[0], tutti_ones(s, TUTTI_F64, TUTTI_SHAPE(3, 4)), NULL);

@@ -7,7 +7,7 @@
  *
  * Panels and sums are of f32, counted in floats; an element of f64's is two of them.
  * A float of "pairs" tables' panels is a pair of bf16 along K, zero-padded; the chain runs over
- * pairs (AVX512_BF16's vdpbf16ps). AMX takes 16 pairs of a row at a time.
+ * pairs (AVX512_BF16's vdpbf16ps, ARM's bfdot). AMX takes 16 pairs of a row at a time.
  */
 #ifndef TT_GEMM_H
 #define TT_GEMM_H
@@ -99,7 +99,7 @@ static inline void tt_gemm_end(const tt_gemm_ops_t *ops)
     }
 }
 
-extern const tt_gemm_ops_t tt_gemm_pairs_avx512, tt_gemm_amx_avx512;
+extern const tt_gemm_ops_t tt_gemm_pairs_avx512, tt_gemm_amx_avx512, tt_gemm_dot_baseline;
 
 /* AMX's tiles until end: 0 to 3 for sums, 4 and 5 for A, of so many rows and pairs; 6 and 7 for B.
  */

@@ -1,0 +1,240 @@
+/* A rank that gives a group up says why, and the others say it on: in shared memory, over tcp, in a
+ * group of some ranks, on the family's stream. What it says is bounded, and a line. */
+#include "core/base/testing.h"
+
+#include <tutti/messages.h>
+
+#include "comm/backend/native_backend.h"
+#include "comm/exec/coll_impl.h"
+#include "comm/group/agree.h"
+#include "comm/group/group_impl.h"
+#include "comm/group/group_team.h"
+
+enum { TIMEOUT_MS = 60000, CAUSE_MAX = 511 };
+
+static bool says(const char *text)
+{
+    return strstr(tutti_last_error(), text) != NULL;
+}
+
+static void expect_nothing_left(void)
+{
+    char report[1024];
+    if (tt_alloc_report(report, sizeof report) != 0) {
+        fail_msg("leaked:\n%s", report);
+    }
+}
+
+/* ---- over any wires -------------------------------------------------------------------------- */
+
+static void give_up_for(tt_member_t *m, tutti_group_t *group, const char *cause)
+{
+    const tutti_status_t status = TT_FAIL(TUTTI_ERR_NOMEM, "%s", cause);
+    TT_EXPECT(m, tt_group_give_up(group, status) == TUTTI_ERR_NOMEM);
+    TT_EXPECT(m, strcmp(tutti_last_error(), cause) == 0);
+    TT_EXPECT(m, tutti_barrier(group, NULL) == TUTTI_ERR_ABORTED);
+}
+
+static void give_up_in_a_call(tt_member_t *m)
+{
+    if (m->rank == 1) {
+        give_up_for(m, m->group, "bucket 3: no memory for 4 numbers");
+        TT_EXPECT(m, says("rank 1 gave group world up: bucket 3: no memory for 4 numbers"));
+        return;
+    }
+    TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_ERR_ABORTED);
+    TT_EXPECT(m, says("barrier #2 of group world"));
+    TT_EXPECT(m, says(": rank 1 gave the group up: bucket 3: no memory for 4 numbers"));
+    TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_ERR_ABORTED); /* it stays so */
+    TT_EXPECT(m, says("rank 1 gave the group up: bucket 3: no memory for 4 numbers"));
+}
+
+static void the_cause_is_told_with_the_end_of_calls(void **state)
+{
+    (void)state;
+    tt_team_expect_quietly(3, TIMEOUT_MS, give_up_in_a_call, NULL);
+    expect_nothing_left();
+}
+
+/* One that computes before it waits. */
+static void look_before_calling(tt_member_t *m)
+{
+    const tt_deadline_t guard = tt_deadline_in_ms(20000);
+    tutti_status_t status = TUTTI_OK;
+    if (m->rank == 1) {
+        give_up_for(m, m->group, "no memory");
+        tt_member_await(m, 1);
+        return;
+    }
+    while (status >= 0 && !tt_deadline_is_past(guard)) {
+        status = tt_group_check(m->group);
+    }
+    TT_EXPECT(m, status == TUTTI_ERR_ABORTED);
+    TT_EXPECT(m, strcmp(tutti_last_error(), "group world: rank 1 gave it up: no memory") == 0);
+    tt_member_tell(m);
+}
+
+static void a_rank_that_looks_hears_the_cause(void **state)
+{
+    (void)state;
+    tt_team_expect_quietly(2, TIMEOUT_MS, look_before_calling, NULL);
+    expect_nothing_left();
+}
+
+static void in_a_group_of_some(tt_member_t *m)
+{
+    tutti_group_t *some;
+    const int ranks[] = {2, 1};
+    if (m->rank == 0) {
+        return;
+    }
+    TT_EXPECT(m, tutti_group_new(m->group, ranks, 2, NULL, &some) == TUTTI_OK);
+    if (m->rank == 2) {
+        give_up_for(m, some, "no memory for it");
+    } else {
+        TT_EXPECT(m, tutti_barrier(some, NULL) == TUTTI_ERR_ABORTED);
+        TT_EXPECT(m, says("rank 0 gave the group up: no memory for it"));
+    }
+    tutti_group_release(some);
+}
+
+static void a_group_of_some_has_causes_of_its_own(void **state)
+{
+    (void)state;
+    tt_team_expect_quietly(3, TIMEOUT_MS, in_a_group_of_some, NULL);
+    expect_nothing_left();
+}
+
+/* Without a connection to the others, and without a look at what they want. */
+static void give_up_and_do_nothing(tt_member_t *m)
+{
+    tutti_group_t *all;
+    TT_EXPECT(m, tutti_group_new(m->group, NULL, 0, NULL, &all) == TUTTI_OK);
+    if (m->rank == 1) {
+        give_up_for(m, all, "no memory for the first call");
+        tt_member_await(m, (uint32_t)m->size - 1);
+    } else {
+        TT_EXPECT(m, tutti_barrier(all, NULL) == TUTTI_ERR_ABORTED);
+        TT_EXPECT(m, says("rank 1 gave the group up: no memory for the first call"));
+        tt_member_tell(m);
+    }
+    tutti_group_release(all);
+}
+
+static void receive_of_one_that_does_nothing(tt_member_t *m)
+{
+    tutti_group_t *all;
+    tutti_tensor_t *x;
+    TT_EXPECT(m, tutti_group_new(m->group, NULL, 0, NULL, &all) == TUTTI_OK);
+    TT_EXPECT(m, tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(4), &x) == TUTTI_OK);
+    if (m->rank == 1) {
+        give_up_for(m, all, "no memory to send");
+        tt_member_await(m, (uint32_t)m->size - 1);
+    } else {
+        TT_EXPECT(m, tutti_recv(all, x, 1, 3, NULL) == TUTTI_ERR_ABORTED);
+        TT_EXPECT(m, says("no memory to send"));
+        tt_member_tell(m);
+    }
+    tutti_tensor_release(x);
+    tutti_group_release(all);
+}
+
+static void one_that_does_nothing_more_is_heard(void **state)
+{
+    (void)state;
+    tt_team_expect_quietly(3, TIMEOUT_MS, give_up_and_do_nothing, NULL);
+    tt_team_expect_quietly(2, TIMEOUT_MS, receive_of_one_that_does_nothing, NULL);
+    expect_nothing_left();
+}
+
+static void abort_for_no_cause(tt_member_t *m)
+{
+    (void)TT_FAIL(TUTTI_ERR_ARG, "an old failure");
+    if (m->rank == 1) {
+        tutti_group_abort(m->group);
+        TT_EXPECT(m, strcmp(tutti_last_error(), "an old failure") == 0);
+        return;
+    }
+    TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_ERR_ABORTED);
+    TT_EXPECT(m, says("rank 1 gave the group up (aborted)") && !says("an old failure"));
+}
+
+static void an_abort_by_the_program_has_no_cause(void **state)
+{
+    (void)state;
+    tt_team_expect_quietly(2, TIMEOUT_MS, abort_for_no_cause, NULL);
+}
+
+/* ---- what may be said ------------------------------------------------------------------------ */
+
+static void give_up_at_length(tt_member_t *m)
+{
+    char cause[TT_ERROR_TEXT_BYTES];
+    memset(cause, 'x', sizeof cause);
+    cause[sizeof cause - 1] = 0;
+    if (m->rank == 1) {
+        give_up_for(m, m->group, cause);
+        return;
+    }
+    TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_ERR_ABORTED);
+    const char *said = strchr(tutti_last_error(), 'x');
+    TT_EXPECT(m, said != NULL && strlen(said) == CAUSE_MAX && strspn(said, "x") == CAUSE_MAX);
+}
+
+static void give_up_with_controls(tt_member_t *m)
+{
+    if (m->rank == 1) {
+        give_up_for(m, m->group,
+                    "one\ntwo\x1b[31m\x7f Gr\xc3\xb6\xc3\x9f"
+                    "e");
+        return;
+    }
+    TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_ERR_ABORTED);
+    TT_EXPECT(m, says("rank 1 gave the group up: one?two?[31m? Gr\xc3\xb6\xc3\x9f"
+                      "e"));
+}
+
+static void what_is_said_is_cut_and_a_line(void **state)
+{
+    (void)state;
+    tt_team_expect_quietly(2, TIMEOUT_MS, give_up_at_length, NULL);
+    tt_team_expect_quietly(2, TIMEOUT_MS, give_up_with_controls, NULL);
+    expect_nothing_left();
+}
+
+/* A rank that writes what it likes: no end. */
+static void write_without_end(tt_member_t *m)
+{
+    tt_coll_t *coll = tt_native_coll(m->group->state);
+    if (m->rank == 1) {
+        memset(coll->block->cause, 'x', sizeof coll->block->cause);
+        atomic_store(&coll->block->failure, tt_failure_pack(TUTTI_ERR_NOMEM, 1));
+        tt_member_await(m, 1);
+        return;
+    }
+    TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_ERR_NOMEM);
+    const char *said = strchr(tutti_last_error(), 'x');
+    TT_EXPECT(m, said != NULL && strlen(said) == CAUSE_MAX);
+    tt_member_tell(m);
+}
+
+static void a_cause_without_an_end_is_cut(void **state)
+{
+    (void)state;
+    tt_needs_shared_memory("a rank writes into its flag block");
+    tt_team_expect_quietly(2, TIMEOUT_MS, write_without_end, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_cause_is_told_with_the_end_of_calls),
+        cmocka_unit_test(a_rank_that_looks_hears_the_cause),
+        cmocka_unit_test(a_group_of_some_has_causes_of_its_own),
+        cmocka_unit_test(one_that_does_nothing_more_is_heard),
+        cmocka_unit_test(an_abort_by_the_program_has_no_cause),
+        cmocka_unit_test(what_is_said_is_cut_and_a_line),
+        cmocka_unit_test(a_cause_without_an_end_is_cut),
+    };
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
+}

@@ -269,10 +269,10 @@ foreach(name tidy tidy_test mutate_full_test headers_test cpp_test cpp_full_test
 endforeach()
 
 # What a build for 64-bit ARM runs in qemu (tools/check_all arm): kernels, flags, wires, stores. Not
-# tcp_wire_test: qemu's TCP_INFO tells nothing of a connection; not matmul_test: it takes minutes
-# there, and the digests of gpt say the same of f32.
-foreach(name attention_test conv_test conv_volume_test xxh3_test map_f64_test map_test indexing_test
-    remap_test scan_test sorting_test isa_test channels_test norm_f64_test rows_test
+# tcp_wire_test: qemu's TCP_INFO tells nothing of a connection; not matmul_bits_test: it takes
+# minutes there, and the digests of gpt say the same of f32.
+foreach(name attention_test matmul_test conv_test conv_volume_test xxh3_test map_f64_test map_test
+    indexing_test remap_test scan_test sorting_test isa_test channels_test norm_f64_test rows_test
     flat_test optim_steps_test pooling_test multinomial_test random_test recurrent_test
     reduce_dims_test tree_test vmath_test
     alloc_test crc32c_test dtype_test rng_test threads_test heap_test heap_memory_test

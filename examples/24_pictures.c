@@ -106,6 +106,7 @@ static tutti_status_t train(const char *folder, int workers)
         tutti_status_t status;
         while ((status = step(ctx, loader, net, &loss)) == TUTTI_OK) {
             TUTTI_CHECK(tutti_optim_step(opt));
+            tutti_optim_zero_grad(opt);
         }
         TUTTI_CHECK(status);
     }

@@ -29,7 +29,9 @@
  *             TUTTI_CHECK(tutti_ddp_set_weight(ddp, n));
  *             if (n > 0) { forward and backward of the mean loss of n samples }
  *         }
- *         if (tutti_ddp_finish(ddp) != TUTTI_OK) { break; } // END: no shard had any
+ *         const tutti_status_t status = tutti_ddp_finish(ddp);
+ *         TUTTI_CHECK(status);
+ *         if (status == TUTTI_END) { break; } // no shard had any
  *         TUTTI_CHECK(tutti_optim_step(opt));
  *     }
  *

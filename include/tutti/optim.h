@@ -139,8 +139,8 @@ TUTTI_API tutti_status_t tutti_optim_add_module(tutti_optim_t *opt, tutti_module
  *
  * @thread  the context's
  * @cost    one pass over parameters, gradients and moments; the first step makes the moments
- * @errors  NOMEM, STATE (a DDP or a pipeline steps it), ARG (a learning rate that is not
- *          finite), DTYPE (the module was cast to f64); nothing is changed then
+ * @errors  NOMEM, STATE (a DDP or a pipeline steps it; it has no parameters), ARG (a learning rate
+ *          that is not finite), DTYPE (the module was cast to f64); nothing is changed then
  * @source  torch.optim.Optimizer.step
  */
 TUTTI_API tutti_status_t tutti_optim_step(tutti_optim_t *opt);

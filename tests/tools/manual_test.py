@@ -41,6 +41,34 @@ class Manual(unittest.TestCase):
             for name in re.findall(r'^TUTTI_API [^;(=]*?\b(tutti_\w+)\(', source, re.M):
                 self.assertIn('\n.SS %s\n' % name, page)
 
+    def test_every_type_is_in_its_headers_page_with_its_fields(self):
+        for header in os.listdir(INCLUDE):
+            if not header.endswith('.h'):
+                continue
+            page = read(self.folder, 'man3', 'tutti_%s.3' % header[:-2])
+            source = read(INCLUDE, header)
+            for name in re.findall(r'^} (tutti_\w+_t);', source, re.M):
+                self.assertIn('\n.SS %s\n' % name, page)
+                self.assertIn('\n} %s;\n.fi\n' % name, page)
+        page = read(self.folder, 'man3', 'tutti_data_files.3')
+        field = page[page.index('.SS tutti_csv_field_t'):page.index('.SS tutti_csv_options_t')]
+        self.assertIn('.SS tutti_csv_field_t\nColumns that are one field: ', field)
+        self.assertIn('\n    bool is_text;               /**< u8 [TUTTI_ANY] instead', field)
+        self.assertIn('.SS tutti_optim_t\nAn optimizer with its parameters',
+                      read(self.folder, 'man3', 'tutti_optim.3'))
+        self.assertIn('\n#define TUTTI_ANY (\\-1)\n', read(self.folder, 'man3', 'tutti_data.3'))
+
+    def test_examples_keep_their_blanks(self):
+        page = read(self.folder, 'man3', 'tutti_data_files.3')
+        self.assertIn('fields[] = {\n    {.columns = sizes,', page)
+
+    def test_the_page_of_cpp_is_called_as_its_header(self):
+        page = read(self.folder, 'man3', 'tutti.hpp.3')
+        self.assertIn('.SH NAME\ntutti.hpp \\- Owners for C++17\n', page)
+        self.assertIn('\n#include <tutti/tutti.hpp>\n', page)
+        self.assertIn('.SS make\nCalls a function whose last parameter is what it makes', page)
+        self.assertFalse(os.path.exists(os.path.join(self.folder, 'man3', 'tutti_tutti.hpp.3')))
+
     def test_errors_of_a_function_are_told(self):
         page = read(self.folder, 'man3', 'tutti_sharded.3')
         summon = page[page.index('.SS tutti_ddp_summon'):page.index('.SS tutti_ddp_dismiss')]

@@ -12,7 +12,8 @@
  * Until the deadline it tries to connect again where no server listens yet, or where the kernel
  * of the server's host refuses connections, because there are too many. A server that closes the
  * connection during the handshake may be under attack, and is tried again for a while; one that has
- * another key is not.
+ * another key is not. One that has served this client, and cannot be reached for that while, is
+ * gone: another one at its place would have other values.
  */
 #include <inttypes.h>
 #include <pthread.h>
@@ -51,7 +52,7 @@ typedef struct connection {
 typedef struct {
     pthread_mutex_t mutex; /* over the lists */
     LIST_HEAD(, connection) idle, busy;
-    _Atomic bool is_aborted;
+    _Atomic bool is_aborted, was_served;
     int port;
     char *host;
     tt_addresses_t addresses; /* of the host, found once */
@@ -192,6 +193,8 @@ static tutti_status_t dial_address(client_t *client, connection_t *connection, i
     }
     if (status != TUTTI_OK) {
         set_channel(client, connection, NULL);
+    } else {
+        client->was_served = true;
     }
     return status == TUTTI_ERR_PEER && !has_connected ? TUTTI_PENDING : status;
 }
@@ -235,6 +238,9 @@ static tutti_status_t dial(client_t *client, connection_t *connection, tt_deadli
         const bool is_refused = status == TUTTI_ERR_PEER && !tt_deadline_is_past(refused);
         if ((status != TUTTI_PENDING && !is_refused) || client->is_aborted) {
             return status == TUTTI_PENDING ? TUTTI_ERR_ABORTED : status;
+        }
+        if (client->was_served && tt_deadline_is_past(refused)) {
+            return TT_FAIL(TUTTI_ERR_PEER, "%s: the server is gone", tutti_last_error());
         }
         if (tt_deadline_is_past(deadline)) {
             return TT_FAIL(TUTTI_ERR_TIMEOUT, "%s, and time is up", tutti_last_error());

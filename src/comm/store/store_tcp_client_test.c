@@ -371,6 +371,26 @@ static void a_client_waits_for_a_free_port(void **state)
     end_server(&server);
 }
 
+/* The call that it dies in sees it at once. */
+static void a_server_that_has_died_is_gone_for_all_calls(void **state)
+{
+    (void)state;
+    enum { LONG_MS = 60000 };
+    const server_t server = start_server();
+    tutti_store_t *store;
+    tutti_buffer_t value;
+    int64_t sum;
+    assert_int_equal(tutti_store_tcp_connect("127.0.0.1", server.port, LONG_MS, &store), 0);
+    assert_int_equal(tutti_store_add(store, tutti_text("sum"), 1, &sum), 0);
+    end_server(&server);
+    assert_int_equal(tutti_store_get(store, tutti_text("sum"), LONG_MS, &value), TUTTI_ERR_PEER);
+    const int64_t start_ns = tt_clock_ns();
+    assert_int_equal(tutti_store_get(store, tutti_text("sum"), LONG_MS, &value), TUTTI_ERR_PEER);
+    tt_expect_error("the server is gone");
+    assert_true(tt_clock_ns() - start_ns < LONG_MS / 2 * TT_NS_PER_MS);
+    tutti_store_release(store);
+}
+
 static void a_store_is_used_among(tt_strangers_kind_t kind)
 {
     enum { CALLS = 100, CLIENTS = 5, STRANGE_GUARD_MS = 10000 };
@@ -424,6 +444,7 @@ int main(void)
         cmocka_unit_test(half_an_answer_is_an_error),
         cmocka_unit_test(an_abort_between_two_steps_of_a_call_ends_it),
         cmocka_unit_test(a_client_waits_for_a_free_port),
+        cmocka_unit_test(a_server_that_has_died_is_gone_for_all_calls),
         cmocka_unit_test(a_store_serves_its_clients_among_strangers),
     };
     return cmocka_run_group_tests(tests, tt_take_key, tt_nothing_is_left);

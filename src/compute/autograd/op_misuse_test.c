@@ -241,7 +241,8 @@ static void wrong_calls_are_named(void **state)
     expect_call(NULL, &x, 1, 1, "op_run: op is NULL");
     expect_call(&good, NULL, 1, 1, "mine: 1 inputs, and inputs is NULL");
     expect_call(&good, &x, -1, 1, "mine: -1 inputs");
-    expect_call(&good, &none, 1, 1, "mine: input 0 is NULL");
+    expect_call(&good, &none, 1, 1,
+                "mine: input 0 is NULL; a batch has no tensors when its epoch is over");
     expect_call(&good, NULL, 0, 1, "mine: want a first input");
     expect_call(&good, &x, 1, 5, "mine: 5 outputs, but it has 1");
     expect_call(&good, &x, 1, 0, "mine: 0 outputs, but it has 1");
@@ -307,7 +308,7 @@ static void wrong_gradients_are_named(void **state)
         {careless_backward, TUTTI_ERR_SHAPE, "reshape: "},
         {sum_backward, TUTTI_ERR_SHAPE,
          "sum_to: the shape [5, 7, 3] does not broadcast to it: f32[2]"},
-        {no_sum_backward, TUTTI_ERR_ARG, "sum_to: input 0 is NULL"},
+        {no_sum_backward, TUTTI_ERR_ARG, "sum_to: input 0 is NULL; "},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         tutti_scope_t *s;

@@ -188,7 +188,9 @@ static tutti_status_t fail_input(const tutti_op_call_t *call, int input)
     char text[192];
     const tutti_tensor_t *x = call->inputs[input];
     if (x == NULL) {
-        return TT_FAIL(TUTTI_ERR_ARG, "%s: input %d is NULL", call->op->name, input);
+        return TT_FAIL(TUTTI_ERR_ARG,
+                       "%s: input %d is NULL; a batch has no tensors when its epoch is over",
+                       call->op->name, input);
     }
     if (x->status < 0) {
         return TT_FAIL(x->status, "%s: input %d is the result of a failed operation",

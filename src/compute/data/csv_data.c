@@ -123,6 +123,23 @@ static tutti_status_t read_header(work_t *w)
     return TUTTI_OK;
 }
 
+/* The names of columns, as many as have room. */
+static const char *list_columns(const work_t *w, char *text, size_t bytes)
+{
+    size_t end = 0;
+    text[0] = 0;
+    for (int i = 0; i < w->column_count; i++) {
+        const char *comma = i == 0 ? "" : ", ";
+        const size_t more = strlen(w->names[i]) + 2;
+        if (end + more + 6 > bytes) {
+            (void)snprintf(text + end, bytes - end, "%s…", comma);
+            return text;
+        }
+        end += (size_t)snprintf(text + end, bytes - end, "%s%s", comma, w->names[i]);
+    }
+    return text;
+}
+
 static tutti_status_t find_column(const work_t *w, const char *name, int *out)
 {
     int64_t number;
@@ -141,8 +158,9 @@ static tutti_status_t find_column(const work_t *w, const char *name, int *out)
             return TUTTI_OK;
         }
     }
-    return TT_FAIL(TUTTI_ERR_ARG, "%s: no column is named %s: the first of %d is %s", label(w),
-                   name, w->column_count, w->names[0]);
+    char there[200];
+    return TT_FAIL(TUTTI_ERR_ARG, "%s: no column is named %s: there are %s", label(w), name,
+                   list_columns(w, there, sizeof there));
 }
 
 static int compare_columns(const void *a, const void *b)

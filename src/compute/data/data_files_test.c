@@ -305,6 +305,13 @@ static void columns_without_a_header_have_numbers(void **state)
     tt_expect_error("column x: without a header it is a number from 1 on");
 }
 
+/* A name of 189 bytes behind two short ones: too long for an error. */
+#define COLUMNS_200                                                                                \
+    "c,c,"                                                                                         \
+    "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn"  \
+    "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn" \
+    "nnnnnn"
+
 static void malformed_lines_are_named(void **state)
 {
     static const struct {
@@ -312,8 +319,9 @@ static void malformed_lines_are_named(void **state)
         tutti_status_t status;
     } cases[] = {
         {"", "flowers.csv: no line: a header is expected", TUTTI_ERR_FORMAT},
-        {"height,kind,a \"note\"\n", "no column is named width: the first of 3 is height",
+        {"height,kind,a \"note\"\n", "no column is named width: there are height, kind, a \"note\"",
          TUTTI_ERR_ARG},
+        {COLUMNS_200 "\n", "no column is named width: there are c, c, …", TUTTI_ERR_ARG},
         {"width,height,kind,a \"note\"\n1,2,rose,x\n1,abc,rose,x\n",
          "flowers.csv: line 3, column 2 (height): 'abc' is no number", TUTTI_ERR_FORMAT},
         {"width,height,kind,a \"note\"\n1,2,rose,\"a\nb\"\n1,,rose,x\n",

@@ -474,6 +474,17 @@ static void bad_options_are_named(void **state)
     tutti_tensor_release(x);
 }
 
+static void a_step_of_nothing_is_refused(void **state)
+{
+    fixture_t *f = *state;
+    tutti_optim_t *empty;
+    assert_int_equal(tutti_optim_create(f->ctx, &tutti_adamw, NULL, &empty), TUTTI_OK);
+    assert_int_equal(tutti_optim_step(empty), TUTTI_ERR_STATE);
+    tutti_optim_release(empty);
+    expect_error("optim_step: this adamw has no parameters: tutti_optim_add_module() adds those of "
+                 "a module");
+}
+
 static void bad_schedules_are_named(void **state)
 {
     (void)state;
@@ -573,6 +584,7 @@ int main(void)
         TEST(adafactor_keeps_rows_and_columns),
         TEST(parameters_that_share_memory_are_refused),
         TEST(bad_options_are_named),
+        TEST(a_step_of_nothing_is_refused),
         TEST(bad_schedules_are_named),
         TEST(a_norm_that_is_not_finite_is_told),
         TEST(no_allocation_that_fails_is_lost),

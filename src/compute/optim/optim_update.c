@@ -385,5 +385,11 @@ tutti_status_t tt_optim_step_all(tutti_optim_t *opt)
 tutti_status_t tutti_optim_step(tutti_optim_t *opt)
 {
     TT_TRY(tt_optim_check_free(opt, "optim_step"));
+    if (opt->slot_count == 0) {
+        return TT_FAIL(TUTTI_ERR_STATE,
+                       "optim_step: this %s has no parameters: tutti_optim_add_module() adds those "
+                       "of a module",
+                       opt->ops->name);
+    }
     return tt_optim_step_all(opt);
 }

@@ -72,7 +72,7 @@ static void an_invalid_value_names_variable_value_and_what_is_allowed(void **sta
     const char *const bad[][3] = {
         {"TUTTI_LOG", "verbose", "TUTTI_LOG=verbose: want off, error, warn, info or debug"},
         {"TUTTI_LOG", "war", "TUTTI_LOG=war: "},
-        {"TUTTI_ISA", "avx1024", "TUTTI_ISA=avx1024: want auto, baseline, avx2, avx512, amx or bf16"},
+        {"TUTTI_ISA", "avx9", "TUTTI_ISA=avx9: want auto, baseline, avx2, avx512, amx or bf16"},
         {"TUTTI_TIMEOUT_MS", "1s", "TUTTI_TIMEOUT_MS=1s: want an integer from 1 to 2147483647"},
         {"TUTTI_TIMEOUT_MS", "0", "TUTTI_TIMEOUT_MS=0: "},
         {"TUTTI_EXACT", "yes", "TUTTI_EXACT=yes: want an integer from 0 to 1"},

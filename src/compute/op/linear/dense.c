@@ -85,7 +85,9 @@ tutti_status_t tt_product_dtype(const tutti_op_call_t *call, tutti_dtype_t *out)
             continue;
         }
         if (!tutti_dtype_is_float(call->inputs[i]->dtype)) {
-            return tutti_op_fail(call, TUTTI_ERR_DTYPE, "input %d must be of a floating dtype", i);
+            return tutti_op_fail(
+                call, TUTTI_ERR_DTYPE,
+                "input %d must be of a floating dtype, which tutti_cast() gives it", i);
         }
         dtype = tutti_op_promote(dtype, call->inputs[i]->dtype);
     }

@@ -142,6 +142,18 @@ static void sliced_rows_are_not_copied(void **state)
     assert_int_equal(tt_device_stats(f->ctx->place.device).requests - before, 1);
 }
 
+static void bytes_are_to_be_cast(void **state)
+{
+    fixture_t *f = *state;
+    tutti_scope_t *s;
+    assert_int_equal(tutti_scope_open(f->ctx, &s), TUTTI_OK);
+    tutti_tensor_t *x = tutti_ones(s, TUTTI_U8, TUTTI_SHAPE(2, 3));
+    (void)tutti_linear(s, x, tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(4, 3)), NULL);
+    assert_int_equal(tutti_scope_close(s), TUTTI_ERR_DTYPE);
+    tt_expect_error("linear: input 0 must be of a floating dtype, which tutti_cast() gives it: "
+                    "u8[2, 3]");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -152,6 +164,7 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(autocast_leaves_f64_alone, setup, teardown),
         cmocka_unit_test_setup_teardown(sliced_rows_are_not_copied, setup, teardown),
+        cmocka_unit_test_setup_teardown(bytes_are_to_be_cast, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -162,7 +162,10 @@ tutti_tensor_t *tt_cross_entropy_composed(tutti_scope_t *s, tutti_tensor_t *logi
     const tutti_shape_t want = has_classes ? tt_loss_rows(logits->shape) : logits->shape;
     tutti_status_t status = tt_loss_check("cross_entropy", o->reduction);
     if (status >= 0) {
-        status = tt_loss_check_pair("cross_entropy", logits, targets, want, "the targets");
+        status = tt_loss_check_pair("cross_entropy", logits, targets, want,
+                                    has_classes ? "the targets"
+                                                : "targets of a floating dtype are probabilities "
+                                                  "(classes are i64, i32 or u8), and");
     }
     if (status >= 0 && logits->shape.rank == 0) {
         status = TT_FAIL(TUTTI_ERR_SHAPE, "cross_entropy: logits have no dimension of classes");

@@ -196,8 +196,8 @@ static void what_is_wrong_is_said(void **state)
     expect_failure(f, weights_of_other_classes,
                    "cross_entropy: want a floating weight for each class: f32[2, 3] and f32[2]");
     expect_failure(f, probabilities_of_other_classes,
-                   "cross_entropy: the targets must have the shape [2, 3], of an input of [2, 3]: "
-                   "[2]");
+                   "cross_entropy: targets of a floating dtype are probabilities (classes are i64, "
+                   "i32 or u8), and must have the shape [2, 3], of an input of [2, 3]: [2]");
     expect_failure(f, variance_of_other_rows,
                    "gaussian_nll_loss: the variance must have the shape [2], of an input of [2, "
                    "3]: [3, 2]");

@@ -19,7 +19,7 @@ typedef struct {
     const char *data, *save, *load, *log, *checkpoint, *metrics, *unit, *offload, *mesh;
     const char *offload_parameters;
     int64_t epochs, steps, batch, shards, stage, seed, threads, every, keep, copies;
-    int64_t swa;
+    int64_t swa, reshard_ranks;
     double lr, dropout, ema, swa_lr;
     int model, dtype, optimizer, on_nan, accumulation;
     bool evaluate, digest, modules, resume, whole, per_host;

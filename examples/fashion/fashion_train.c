@@ -341,6 +341,7 @@ static tutti_status_t open_training(training_t *t)
         .shards = (int)session->settings.shards,
         .stage = (int)session->settings.stage,
         .units = {.kind = session->settings.stage == 3 ? session->settings.unit : NULL},
+        .reshard_ranks = (int)session->settings.reshard_ranks,
         .accumulate = (tutti_ddp_accumulate_t)session->settings.accumulation,
         .mesh = session->rows,
         .offload = session->settings.offload_parameters,

@@ -83,6 +83,8 @@ static const tutti_option_t table[] = {
     CHOICE(accumulation, "accumulate-gradients", accumulations,
            "where the gradients of a rank's shards are added up at stage 2 and 3"),
     TEXT(unit, "unit", "KIND", "of modules that come and go together at stage 3: block"),
+    INT(reshard_ranks, "reshard-ranks", "K", 0, 65536,
+        "that keep a unit together from its forward to its backward: those of a host; 0: none do"),
     TEXT(mesh, "mesh", "dp=D,tp=T,pp=P",
          "ranks that share the data, a layer, the layers; else all share the data. "
          "replicate=R,shard=S "

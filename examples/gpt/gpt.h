@@ -27,7 +27,7 @@ typedef struct {
     const char *offload_parameters;
     int64_t layers, width, heads, kv_heads, context, batch, shards, steps, threads, seed, sample;
     int64_t warmup, validate_every, every, keep, copies, accumulate, stage;
-    int64_t micro_batches, stages_per_rank, tp_shards;
+    int64_t micro_batches, stages_per_rank, tp_shards, reshard_ranks;
     int64_t device_mib, device_launch_ns, device_copy_mb; /* zeros: as the device has it */
     double seconds, lr, weight_decay, clip, dropout, ema;
     int dtype, schedule, on_nan, gelu, accumulation;

@@ -68,6 +68,7 @@ tutti_status_t gpt_open_ddp(session_t *session, tutti_ddp_t **out)
     tutti_ddp_options_t options = {.shards = (int)settings->shards,
                                    .stage = (int)settings->stage,
                                    .units = {.kind = settings->stage == 3 ? settings->unit : NULL},
+                                   .reshard_ranks = (int)settings->reshard_ranks,
                                    .accumulate = (tutti_ddp_accumulate_t)settings->accumulation,
                                    .mesh = session->rows,
                                    .offload = settings->offload_parameters,

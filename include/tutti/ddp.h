@@ -164,8 +164,16 @@ typedef struct tutti_ddp_options {
     bool no_init; /**< stage 3, of parameters on meta: they are zeros, and a step is STATE, until a
                        checkpoint is loaded, or they are written when summoned */
     tutti_ddp_units_t units;
-    bool keep_after_forward;  /**< a unit stays from its forward to its backward: more memory, one
-                                   gather less */
+    bool keep_after_forward; /**< a unit stays from its forward to its backward: more memory, one
+                                  gather less */
+    /** Ranks that keep a unit together from its forward to its backward, each 1 / reshard_ranks of
+     *  it: backward gathers it among them alone. Sets of so many ranks, one behind another; they
+     *  are all of the group, or of its row (mesh). As many as a host has: then nothing of a
+     *  backward's gathers goes to another host. Where ranks of a host gather once for all of them,
+     *  their host keeps what it has gathered; where all ranks share a host, nothing is gathered.
+     *  0, and all ranks: nothing stays. 1: as keep_after_forward. FSDP2's reshard_after_forward as
+     *  a number, ZeRO++'s hpZ */
+    int reshard_ranks;
     bool keep_after_backward; /**< and from its backward to the end of the step: for several
                                    backwards in a shard, and several shards */
     int prefetch; /**< units that are gathered before they are wanted, in the order of the step

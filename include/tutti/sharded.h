@@ -125,7 +125,9 @@ typedef struct tutti_ddp_memory_use {
                             unit_bytes of all ranks together are what their hosts have */
     size_t peak_unit_bytes;    /**< the most that they had at once */
     size_t largest_unit_bytes; /**< what the largest one takes; at stage 3 alone */
-    int64_t gathered_bytes;    /**< that other ranks' slices brought so far, over whatever wire */
+    int64_t gathered_bytes;    /**< that other ranks brought so far, over whatever wire */
+    int64_t near_bytes;        /**< of these, what ranks that have kept a unit brought each other
+                                    (options.reshard_ranks) */
     int64_t local_traffic, sharded_traffic; /**< gradients that this rank sends in a step where each
                                    is a host of its own, in bytes: with options.accumulate LOCAL,
                                    and SHARDED; 0 at stage 0 */

@@ -55,7 +55,9 @@ typedef enum tutti_sharded_kind {
     TUTTI_SHARDED_RESHARD,      /**< tutti_ddp_reshard() */
     TUTTI_SHARDED_SHARD,        /**< added: the index-th shard of this rank begins */
     TUTTI_SHARDED_GATHER,       /**< added: a unit starts to come; nobody waits */
-    TUTTI_SHARDED_RELEASE,      /**< added: its memory goes */
+    TUTTI_SHARDED_RELEASE,      /**< added: its memory goes; that of a part that was kept, too */
+    TUTTI_SHARDED_KEEP,         /**< added: its memory goes, but for this rank's part of what
+                                     reshard_ranks ranks keep together until its backward */
     TUTTI_SHARDED_FINISH,       /**< added: tutti_ddp_finish(): averages are waited for */
     TUTTI_SHARDED_STEP,         /**< added: the optimizer's */
     TUTTI_SHARDED_PUBLISH,      /**< added: other ranks get what has been stepped */
@@ -68,6 +70,7 @@ typedef struct tutti_sharded_action {
     bool is_again; /**< of FORWARD_END: it was computed again, its backward comes next */
     bool is_last;  /**< of FORWARD_END: no backward follows; of END: it has failed */
     bool is_early; /**< of GATHER: it starts before it is wanted */
+    bool is_near;  /**< of GATHER: of what reshard_ranks ranks have kept, among them alone */
 } tutti_sharded_action_t;
 
 /** What a rank does, in order. */
@@ -102,6 +105,9 @@ typedef struct tutti_sharded_options {
     int rows;   /**< of ranks, each of which has all parameters; 0: 1. Stage 3 */
     int prefetch;
     bool keep_after_forward, keep_after_backward;
+    int reshard_ranks; /**< that keep a unit together from its forward to its backward; 0 and all of
+                            a row: nobody does; 1: as keep_after_forward. Without effect where
+                            ranks share parameters */
     bool holds_all; /**< all units are there from the step's begin to its end, as in a pipeline */
     bool is_first;  /**< the first step: no order is known, so nothing is started early */
     bool is_shared; /**< ranks of a row share a host, and parameters: nothing is gathered */
@@ -162,8 +168,9 @@ TUTTI_API size_t tutti_sharded_action_text(const tutti_sharded_plan_t *plan,
 
 /**
  * Check a plan, also one that was changed: units are there while they compute and go once, no more
- * than prefetch are early, all ranks start buckets in one order, and the same gathers, unless they
- * share parameters, no bucket is left behind, and no rank waits for ever.
+ * than prefetch are early, what is gathered near has been kept, all ranks start buckets in one
+ * order, and the same gathers, unless they share parameters, no bucket is left behind, and no rank
+ * waits for ever.
  *
  * @param plan  borrowed
  * @thread any
@@ -175,9 +182,12 @@ TUTTI_API tutti_status_t tutti_sharded_check(const tutti_sharded_plan_t *plan);
 
 /** Seconds, as those of units. */
 typedef struct tutti_sharded_costs {
-    double bytes_per_second; /**< that a rank can send, and receive; any number if it is 0 */
-    double latency;          /**< of a collective */
-    double step;             /**< the optimizer's */
+    double bytes_per_second;      /**< that a rank can send, and receive; any number if it is 0 */
+    double latency;               /**< of a collective */
+    double near_bytes_per_second; /**< the same of gathers among reshard_ranks ranks, which have a
+                                       wire of their own: the memory of a host, as a rule */
+    double near_latency;
+    double step; /**< the optimizer's */
 } tutti_sharded_costs_t;
 
 /** When something runs: of GATHER, SCATTER and PUBLISH, on the wire. */
@@ -191,9 +201,11 @@ typedef struct tutti_sharded_simulation {
     double compute;             /**< of the busiest rank, with its step */
     double exposed;             /**< time without compute: communication that nothing hides */
     double wire;                /**< seconds in which the wire of a rank is busy */
-    int64_t sent_bytes;         /**< by a rank, on average */
+    int64_t sent_bytes;         /**< by a rank, on average, but for near_bytes */
+    int64_t near_bytes;         /**< the same, to ranks that have kept a unit with it */
     size_t peak_unit_bytes;     /**< of a rank: wholes that come or are there, without those that
-                                     are kept; as tutti_ddp_memory_t has it */
+                                     are kept, and parts that stay near; as
+                                     tutti_ddp_memory_t has it */
     size_t peak_gradient_bytes; /**< of a rank: buckets from the first gradient to their return */
     int ranks;
     tutti_sharded_span_t **spans; /**< [ranks][actions of the rank] */
@@ -201,8 +213,8 @@ typedef struct tutti_sharded_simulation {
 
 /**
  * Run a plan with a clock alone. A rank's wire carries one collective after the other, each from
- * when all ranks have come to it. As in a step, no more than two buckets are under way: who fills
- * another one waits.
+ * when all ranks have come to it, and another one gathers of what stays near. As in a step, no more
+ * than two buckets are under way: who fills another one waits.
  *
  * @param plan   borrowed; as planned, or checked since
  * @param costs  borrowed; NULL: communication and the step take no time

@@ -17,7 +17,7 @@ enum { UNITS_MAX = 1 << 14, STAGE_DEFAULT = 3, NAME_BYTES = 24 };
 
 typedef struct {
     const char *units, *forward, *backward, *model, *svg;
-    int64_t stage, ranks, shards, rows, prefetch, rank, bucket_bytes, vocab, context;
+    int64_t stage, ranks, shards, rows, prefetch, reshard_ranks, rank, bucket_bytes, vocab, context;
     bool keep_after_forward, keep_after_backward, is_first, is_shared, is_json;
     double compute;
     tutti_sharded_costs_t costs;
@@ -45,6 +45,9 @@ static const tutti_option_t table[] = {
     {.name = "keep-after-backward",
      FIELD(keep_after_backward),
      .about = "and from its backward to the end of the step"},
+    {.name = "reshard-ranks",
+     NUMBER(reshard_ranks, "K", 0, 4096,
+            "ranks that keep a unit together from its forward to its backward; 0: none do")},
     {.name = "shared", FIELD(is_shared), .about = "ranks of a host share parameters: no gathers"},
     {.name = "first", FIELD(is_first), .about = "the first step, in which no order is known"},
     {.name = "bucket-bytes",
@@ -59,6 +62,9 @@ static const tutti_option_t table[] = {
     {.name = "bandwidth",
      COST(costs.bytes_per_second, "B", "bytes per second of a rank's wire; 0: no time")},
     {.name = "latency", COST(costs.latency, "T", "seconds of a collective")},
+    {.name = "near-bandwidth",
+     COST(costs.near_bytes_per_second, "B", "the same among --reshard-ranks ranks")},
+    {.name = "near-latency", COST(costs.near_latency, "T", "the same")},
     {.name = "rank", NUMBER(rank, "R", -1, 4095, "print the actions of this rank alone")},
     {.name = "svg", TEXT(svg, "FILE", "draw it into a file")},
     {.name = "json", FIELD(is_json), .about = "print JSON"},
@@ -266,7 +272,8 @@ static int print_rank(const result_t *result, int rank)
     for (int i = 0; i < plan->rows[rank].count; i++) {
         const tutti_sharded_action_t *action = &plan->rows[rank].actions[i];
         tutti_sharded_action_text(plan, action, text, sizeof text);
-        printf("%s%s\n", text, action->is_early ? " (early)" : "");
+        printf("%s%s%s\n", text, action->is_near ? " (near)" : "",
+               action->is_early ? " (early)" : "");
     }
     return 0;
 }
@@ -279,9 +286,10 @@ static json_t *row_json(const result_t *result, int rank)
         const tutti_sharded_span_t *span = &result->simulation->spans[rank][i];
         char text[64];
         tutti_sharded_action_text(result->plan, &row->actions[i], text, sizeof text);
-        json_array_append_new(actions, json_pack("{s:s, s:b, s:f, s:f}", "action", text, "early",
-                                                 row->actions[i].is_early, "begin", span->begin,
-                                                 "end", span->end));
+        json_array_append_new(actions,
+                              json_pack("{s:s, s:b, s:b, s:f, s:f}", "action", text, "early",
+                                        row->actions[i].is_early, "near", row->actions[i].is_near,
+                                        "begin", span->begin, "end", span->end));
     }
     return actions;
 }
@@ -295,11 +303,12 @@ static int print_json(const result_t *result)
         json_array_append_new(rows, row_json(result, rank));
     }
     return tt_explain_print_json(json_pack(
-        "{s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:o}", "stage", o->stage,
+        "{s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:o}", "stage", o->stage,
         "ranks", o->ranks, "shards", o->shards, "units", o->unit_count, "buckets", o->bucket_count,
         "time", s->time, "compute", s->compute, "exposed", s->exposed, "wire", s->wire,
-        "sent_bytes", (json_int_t)s->sent_bytes, "peak_unit_bytes", (json_int_t)s->peak_unit_bytes,
-        "peak_gradient_bytes", (json_int_t)s->peak_gradient_bytes, "rows", rows));
+        "sent_bytes", (json_int_t)s->sent_bytes, "near_bytes", (json_int_t)s->near_bytes,
+        "peak_unit_bytes", (json_int_t)s->peak_unit_bytes, "peak_gradient_bytes",
+        (json_int_t)s->peak_gradient_bytes, "rows", rows));
 }
 
 static int print_text(const result_t *result)
@@ -346,6 +355,7 @@ static int explain(const flags_t *flags, const model_t *model)
                                              .prefetch = (int)flags->prefetch,
                                              .keep_after_forward = flags->keep_after_forward,
                                              .keep_after_backward = flags->keep_after_backward,
+                                             .reshard_ranks = (int)flags->reshard_ranks,
                                              .is_first = flags->is_first,
                                              .is_shared = flags->is_shared,
                                              .units = model->units,

@@ -541,7 +541,8 @@ const op_error_t op_errors_nn[] = {
     {"matmul", matmul_of_a_scalar,
      "matmul: each input needs at least one dimension: f32[] and f32[4, 5]"},
     {"matmul", matmul_of_integers,
-     "matmul: input 0 must be of a floating dtype: i32[2, 3] and f32[3, 2]"},
+     "matmul: input 0 must be of a floating dtype, which tutti_cast() gives it: i32[2, 3] and "
+     "f32[3, 2]"},
     {"linear", linear_of_unlike_sizes,
      "linear: the last size of x must be weight's in, 4: f32[2, 3], f32[5, 4] and none"},
     {"linear", linear_with_a_wrong_bias,

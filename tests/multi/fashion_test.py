@@ -97,6 +97,10 @@ class Bits(unittest.TestCase):
         self.assertEqual(train("--stage", "2", "--accumulate-gradients", "sharded",
                                ranks=3)["digest"], train()["digest"])
 
+    def test_units_that_stay_near_change_no_bit(self):
+        self.assertEqual(train("--stage", "3", "--unit", "linear", "--reshard-ranks", "2", ranks=4,
+                               TUTTI_SHARED_PARAMETERS="0")["digest"], train()["digest"])
+
     def test_threads_change_no_bit(self):
         self.assertEqual(train("--threads", "3")["digest"], train()["digest"])
 

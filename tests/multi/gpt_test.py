@@ -86,6 +86,15 @@ class Bits(unittest.TestCase):
         self.assertEqual(train("--shards", "4", "--stage", "3", "--unit", "block", "--mesh",
                                "replicate=2,shard=2", ranks=4), expected)
 
+    def test_units_that_stay_near_change_no_bit(self):
+        near = ["--shards", "4", "--stage", "3", "--unit", "block", "--reshard-ranks"]
+        self.assertEqual(train(*near, "2", ranks=4, TUTTI_SHARED_PARAMETERS="0"),
+                         train("--shards", "4"))
+        done = run("--data", text, *ODD, "--steps", "1", *near, "3", ranks=2, check=False)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("reshard_ranks is 3, and 2 ranks gather a unit: want a divisor of 2",
+                      done.stdout + done.stderr)
+
     def test_sums_that_stay_sharded_change_no_bit(self):
         expected = train("--shards", "3")
         for stage in (["2"], ["3", "--unit", "block"]):

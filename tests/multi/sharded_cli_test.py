@@ -39,7 +39,7 @@ class Explain(unittest.TestCase):
         rows = got.pop("rows")
         self.assertEqual(got, {
             "stage": 3, "ranks": 2, "shards": 2, "units": 3, "buckets": 2, "time": 19.5,
-            "compute": 15.0, "exposed": 4.5, "wire": 9.0, "sent_bytes": 120,
+            "compute": 15.0, "exposed": 4.5, "wire": 9.0, "sent_bytes": 120, "near_bytes": 0,
             "peak_unit_bytes": 80, "peak_gradient_bytes": 80})
         self.assertEqual(rows[0], rows[1])
         gathers = [row for row in rows[0] if row["action"] == "gather blocks.0"]
@@ -75,6 +75,20 @@ class Explain(unittest.TestCase):
         self.assertNotIn("early", self.explain(*TIMED, "--first", "--rank", "0"))
         self.assertNotIn("early", self.explain(*TIMED, "--prefetch", "-1", "--rank", "0"))
 
+    def test_what_stays_near_has_a_wire_of_its_own(self):
+        near = [*TIMED, "--ranks", "4", "--reshard-ranks", "2", "--near-bandwidth", "40",
+                "--near-latency", "0.25"]
+        lines = self.explain(*near, "--rank", "3").splitlines()
+        self.assertIn("keep blocks.0", lines)
+        self.assertIn("gather blocks.1 (near) (early)", lines)
+        got = json.loads(self.explain(*near, "--json"))
+        self.assertEqual((got["sent_bytes"], got["near_bytes"]), (4 * 30, 2 * 20))
+        rows = [row for row in got["rows"][0] if row["near"]]
+        self.assertEqual([row["end"] - row["begin"] for row in rows], [0.75, 0.75])
+        text = self.explain(*near)
+        self.assertRegex(text, r"(?m)^near  .* N2 ")
+        self.assertIn("a rank sends 40 bytes near\n", text)
+
     def test_what_cannot_be_is_refused(self):
         def refused(part, *args):
             self.assertIn(part, self.explain(*args, code=2))
@@ -91,6 +105,8 @@ class Explain(unittest.TestCase):
         refused("want 2 numbers of seconds", "--units", "1,2", "--forward", "1")
         refused("want 2 numbers of seconds", "--units", "1,2", "--backward", "1,2,3")
         refused("3 ranks: want as many in each", "--units", "1,2", "--ranks", "3", "--rows", "2")
+        refused("3 of 4 ranks keep a unit: want a divisor of 4, or 0", "--units", "1,2", "--ranks",
+                "4", "--reshard-ranks", "3")
         refused("--rank 2: want 0 to 1", "--units", "1", "--rank", "2")
         refused("--svg /nowhere/x: the file cannot be written", "--units", "1", "--svg",
                 "/nowhere/x")

@@ -92,6 +92,7 @@ static tutti_status_t take_model(tutti_ddp_t *ddp, const tutti_ddp_options_t *op
     TT_TRY(collect_params(ddp));
     TT_TRY(tt_ddp_choose_units(ddp));
     TT_TRY(tt_ddp_choose_rows(ddp));
+    TT_TRY(tt_ddp_choose_near(ddp));
     TT_TRY(tt_ddp_check_store(ddp));
     return tt_ddp_attach_optimizer(ddp);
 }

@@ -94,10 +94,11 @@ static void append_units(const tutti_ddp_t *ddp, description_t *d)
     }
     d->used += (size_t)snprintf(
         end_of(d), room_of(d),
-        "units: of kind %s, of %zu bytes, %d by name; kept below %zu bytes, prefetch %d%s%s\n",
+        "units: of kind %s, of %zu bytes, %d by name; kept below %zu bytes, prefetch %d%s%s, "
+        "resharded to %d ranks\n",
         o->units.kind == NULL ? "none" : o->units.kind, o->units.bytes, o->units.name_count,
         o->persistence_bytes, o->prefetch, o->keep_after_forward ? ", kept after forward" : "",
-        o->keep_after_backward ? ", kept after backward" : "");
+        o->keep_after_backward ? ", kept after backward" : "", o->reshard_ranks);
     d->used += (size_t)snprintf(end_of(d), room_of(d), "parameters %s\n",
                                 o->offload == NULL ? "in memory" : "on disks");
     for (int i = 0; i < tutti_mesh_dims(o->mesh); i++) {

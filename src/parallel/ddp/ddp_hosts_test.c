@@ -1,5 +1,5 @@
 /* DDP at stage 3 on several hosts with several ranks each: the bits of one rank, units that come to
- * a host once, and failures that all hear of. Hosts are made up (peers_team_test.h). */
+ * a host once, and failures that all hear of. Hosts are made up (on_hosts_testing.h). */
 #include <stdlib.h>
 
 #include <tutti/autograd.h>
@@ -10,19 +10,17 @@
 #include <tutti/sharded.h>
 #include <tutti/sharded_plan.h>
 
-#include "comm/group/group_impl.h"
-#include "comm/group/group_team.h"
-#include "comm/wire/peers_team_test.h"
 #include "core/base/alloc.h"
+#include "parallel/ddp/on_hosts_testing.h"
 
-enum { LAYERS = 2, SIDE = 256, STEPS = 2, RANKS_MAX = 4, TIMEOUT_MS = 60000 };
+enum { LAYERS = 2, SIDE = 256, STEPS = 2, RANKS_MAX = 4 };
 
 typedef struct {
-    tutti_store_t *store;
     tutti_ddp_options_t options;
     const char *source;
     char digests[RANKS_MAX][TUTTI_DIGEST_BYTES];
     tutti_ddp_memory_t memory[RANKS_MAX];
+    int64_t sent[RANKS_MAX]; /* behind the making of ddp */
     int more_steps;
     bool has_failing; /* a rank stops in the middle */
     bool is_lacking;  /* of memory: its nth allocation */
@@ -116,6 +114,7 @@ static void train(tt_member_t *m)
     trained_t t = {0};
     TT_EXPECT(m, open_training(m->group, job, &t) == TUTTI_OK);
     if (t.ddp != NULL) {
+        const int64_t before = tutti_ddp_memory(t.ddp, NULL).sent_bytes;
         TT_EXPECT(m, strcmp(tutti_ddp_stats(t.ddp).unit_source, job->source) == 0);
         for (int i = 0; i < STEPS + job->more_steps; i++) {
             TT_EXPECT(m, step(&t, i, job->options.uneven != TUTTI_DDP_EVEN) == TUTTI_OK);
@@ -126,6 +125,7 @@ static void train(tt_member_t *m)
         }
         TT_EXPECT(m, tutti_ddp_digest(t.ddp, job->digests[m->rank]) == TUTTI_OK);
         job->memory[m->rank] = tutti_ddp_memory(t.ddp, t.opt);
+        job->sent[m->rank] = job->memory[m->rank].sent_bytes - before;
     }
     close_training(&t);
 }
@@ -165,50 +165,13 @@ static void create(tt_member_t *m)
     close_training(&t);
 }
 
-static void run_member(tt_peer_t *self, void (*body)(tt_member_t *m))
-{
-    job_t *job = self->team->user;
-    const tt_group_options_t options = {.name = "world",
-                                        .rank = self->rank,
-                                        .size = self->size,
-                                        .store = job->store,
-                                        .timeout_ms = TIMEOUT_MS,
-                                        .peers = self->peers};
-    tt_member_t m = {.rank = self->rank, .size = self->size, .user = job};
-    TT_EXPECT_PEER(self, tt_group_create(&options, &m.group) == TUTTI_OK);
-    if (m.group != NULL) {
-        body(&m);
-        tutti_group_release(m.group);
-    }
-    if (m.failure[0] != 0) {
-        snprintf(self->failure, sizeof self->failure, "%.800s", m.failure);
-    }
-}
-
-static void run_rank(tt_peer_t *self)
-{
-    const job_t *job = self->team->user;
-    run_member(self, job->is_lacking ? create : job->has_failing ? fail_in_a_step : train);
-}
-
 static void run(const char *shape, job_t *job)
 {
-    char names[RANKS_MAX][2] = {{0}};
-    tt_peers_team_t team = {.size = (int)strlen(shape), .body = run_rank, .user = job};
-    for (int rank = 0; rank < team.size; rank++) {
-        names[rank][0] = shape[rank];
-        team.hosts[rank] = names[rank];
-    }
-    assert_int_equal(tutti_store_hash_create(&job->store), TUTTI_OK);
-    tt_log_set_sink(tt_team_ignore_log, NULL);
-    tt_run_peers(&team);
-    tt_log_set_sink(NULL, NULL);
-    tutti_store_release(job->store);
-    char report[1024];
-    if (tt_alloc_stats().blocks != 0) {
-        (void)tt_alloc_report(report, sizeof report);
-        fail_msg("left behind:\n%s", report);
-    }
+    tt_on_hosts_quietly(shape,
+                        job->is_lacking    ? create
+                        : job->has_failing ? fail_in_a_step
+                                           : train,
+                        job);
 }
 
 static const tutti_ddp_units_t BY_LAYER = {.kind = "linear"};
@@ -294,6 +257,104 @@ static void ranks_without_data_wait_for_nobody_who_waits_for_them(void **state)
     }
 }
 
+/* ---- units that stay near (options.reshard_ranks) -------------------------------------------- */
+
+static void gather_alone(bool is_on)
+{
+    if (is_on) {
+        setenv("TUTTI_SHARED_PARAMETERS", "0", 1);
+    } else {
+        unsetenv("TUTTI_SHARED_PARAMETERS");
+    }
+}
+
+static int64_t sum_sent(const job_t *job, int ranks)
+{
+    int64_t sum = 0;
+    for (int rank = 0; rank < ranks; rank++) {
+        sum += job->sent[rank];
+    }
+    return sum;
+}
+
+static tutti_ddp_options_t near_options(int reshard_ranks)
+{
+    return (tutti_ddp_options_t){
+        .stage = 3, .units = BY_LAYER, .shards = 4, .reshard_ranks = reshard_ranks};
+}
+
+/* Between hosts goes what goes where units are kept whole, and not a byte more: once what each host
+ * lacks. A host has a unit once, near or kept. */
+static void what_stays_near_crosses_no_wire_in_backward(void **state)
+{
+    (void)state;
+    tt_needs_shared_memory("ranks of a host share what they gather");
+    enum { UNIT = (SIDE * SIDE + SIDE) * 4, STARTS = STEPS * LAYERS };
+    for (int i = 0; i < 2; i++) {
+        const char *source = i == 0 ? "host" : "gather";
+        job_t plain = {.options = near_options(0), .source = source, .is_lean = true};
+        job_t kept = {.options = near_options(1), .source = source, .is_lean = true};
+        job_t near = {.options = near_options(2), .source = source, .is_lean = true};
+        gather_alone(i == 1);
+        run("aabb", &plain);
+        run("aabb", &kept);
+        run("aabb", &near);
+        gather_alone(false);
+        assert_int_equal(sum_sent(&near, 4), sum_sent(&kept, 4));
+        /* two hosts' halves, once more for each start of a backward */
+        assert_int_equal(sum_sent(&plain, 4) - sum_sent(&near, 4), STARTS * UNIT);
+        for (int rank = 0; rank < 4; rank++) {
+            assert_string_equal(near.digests[rank], plain.digests[0]);
+            assert_int_equal(near.memory[rank].near_bytes, i == 0 ? 0 : STARTS * UNIT / 2);
+            assert_int_equal(plain.memory[rank].near_bytes, 0);
+            assert_int_equal(near.memory[rank].unit_bytes, 0);
+            assert_true(i == 1 ||
+                        near.memory[rank].peak_unit_bytes == kept.memory[rank].peak_unit_bytes);
+        }
+    }
+}
+
+/* Sets {0, 1} and {2, 3} lie on both hosts: what a host would keep is not what was asked for. */
+static void sets_over_hosts_are_gathered(void **state)
+{
+    (void)state;
+    tt_needs_shared_memory("ranks of a host share what they gather");
+    job_t want = {.options = {.shards = 4}, .source = ""};
+    job_t got = {.options = near_options(2), .source = "gather"};
+    run("a", &want);
+    run("abab", &got);
+    for (int rank = 0; rank < 4; rank++) {
+        assert_string_equal(got.digests[rank], want.digests[0]);
+        assert_true(got.memory[rank].near_bytes > 0);
+    }
+}
+
+/* Who has no data keeps what the others of its set will gather. */
+static void ranks_without_data_keep_what_others_gather(void **state)
+{
+    (void)state;
+    tt_needs_shared_memory("ranks of a host share what they gather");
+    for (int i = 0; i < 4; i++) {
+        const tutti_ddp_options_t options = {.shards = 6, .uneven = TUTTI_DDP_ACTIVE};
+        job_t want = {.options = options, .source = "", .is_lean = true, .more_steps = 4};
+        job_t got = {.options = options,
+                     .source = i < 2 ? "host" : "gather",
+                     .is_lean = true,
+                     .more_steps = 4};
+        got.options.stage = 3;
+        got.options.units = BY_LAYER;
+        got.options.reshard_ranks = 2;
+        got.options.accumulate = i % 2 == 0 ? TUTTI_DDP_LOCAL : TUTTI_DDP_SHARDED;
+        gather_alone(i >= 2);
+        run("a", &want);
+        run("aabb", &got);
+        gather_alone(false);
+        for (int rank = 0; rank < 4; rank++) {
+            assert_string_equal(got.digests[rank], want.digests[0]);
+        }
+    }
+}
+
 static void a_failed_allocation_reaches_all_hosts(void **state)
 {
     (void)state;
@@ -326,6 +387,12 @@ static void nobody_waits_for_who_goes(void **state)
     tt_needs_shared_memory("ranks of a host share what they gather");
     job_t job = {.options = {.stage = 3, .units = BY_LAYER}, .source = "host", .has_failing = true};
     run("aabb", &job);
+    job.options.reshard_ranks = 2;
+    run("aabb", &job);
+    job.source = "gather";
+    gather_alone(true);
+    run("aabb", &job);
+    gather_alone(false);
 }
 
 int main(void)
@@ -336,8 +403,11 @@ int main(void)
         cmocka_unit_test(sixteen_bits_and_small_parameters_go_the_same_way),
         cmocka_unit_test(a_host_gets_what_it_lacks_once),
         cmocka_unit_test(ranks_without_data_wait_for_nobody_who_waits_for_them),
+        cmocka_unit_test(what_stays_near_crosses_no_wire_in_backward),
+        cmocka_unit_test(sets_over_hosts_are_gathered),
+        cmocka_unit_test(ranks_without_data_keep_what_others_gather),
         cmocka_unit_test(nobody_waits_for_who_goes),
         cmocka_unit_test(a_failed_allocation_reaches_all_hosts),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -39,6 +39,8 @@ static tutti_sharded_options_t options_of(const tutti_ddp_t *ddp)
                                      .prefetch = o->prefetch,
                                      .keep_after_forward = o->keep_after_forward,
                                      .keep_after_backward = o->keep_after_backward,
+                                     .reshard_ranks =
+                                         order->turns.keeps_near ? ddp->units.near_ranks : 0,
                                      .holds_all = ddp->driver != NULL,
                                      .is_first = order->turns.now.count == 0,
                                      .is_shared = ddp->units.source.ops->is_local,

@@ -35,12 +35,12 @@ static tutti_status_t step(const tt_layers_job_t *job)
 /* ---- the plan and the step ------------------------------------------------------------------- */
 
 /* The index-th gather of a step; those behind the optimizer's are of no step. */
-static int gathers_of(const tutti_sharded_row_t *row, int *units)
+static int gathers_of(const tutti_sharded_row_t *row, tutti_sharded_action_t *units)
 {
     int count = 0;
     for (int i = 0; i < row->count && row->actions[i].kind != TUTTI_SHARDED_FINISH; i++) {
         if (row->actions[i].kind == TUTTI_SHARDED_GATHER) {
-            units[count++] = row->actions[i].index;
+            units[count++] = row->actions[i];
         }
     }
     return count;
@@ -49,12 +49,13 @@ static int gathers_of(const tutti_sharded_row_t *row, int *units)
 static void expect_starts(tt_member_t *m, const tt_layers_job_t *job,
                           const tutti_sharded_plan_t *plan)
 {
-    int units[256];
+    tutti_sharded_action_t units[256];
     const tt_sharded_list_t *starts = &job->ddp->order.turns.now;
     const int count = gathers_of(&plan->rows[m->rank], units);
     TT_EXPECT(m, starts->count == count);
     for (int i = 0; i < count && i < starts->count; i++) {
-        TT_EXPECT(m, starts->actions[i].index == units[i]);
+        TT_EXPECT(m, starts->actions[i].index == units[i].index);
+        TT_EXPECT(m, starts->actions[i].is_near == units[i].is_near);
     }
 }
 
@@ -79,23 +80,36 @@ static void expect_calls(tt_member_t *m, const tt_layers_job_t *job,
     TT_EXPECT(m, found == calls->count && found > 0);
 }
 
-/* What the others' slices bring, of two ranks that have halves. */
-static int64_t gathered_by(const tutti_sharded_plan_t *plan, int rank)
+/* What the others' slices bring, and, of what is near, their parts, of ranks that have equal ones.
+ */
+static int64_t gathered_by(const tutti_sharded_plan_t *plan, int rank, bool is_near)
 {
+    const tutti_sharded_options_t *o = &plan->options;
     const tutti_sharded_row_t *row = &plan->rows[rank];
+    const int64_t ranks = is_near ? o->reshard_ranks : o->ranks;
     int64_t bytes = 0;
     for (int i = 0; i < row->count; i++) {
-        bytes += row->actions[i].kind == TUTTI_SHARDED_GATHER
-                     ? (int64_t)plan->options.units[row->actions[i].index].bytes / 2
+        const tutti_sharded_action_t *action = &row->actions[i];
+        bytes += action->kind == TUTTI_SHARDED_GATHER && action->is_near == is_near
+                     ? (int64_t)o->units[action->index].bytes * (ranks - 1) / ranks
                      : 0;
     }
     return bytes;
+}
+
+static void expect_bytes(tt_member_t *m, const tutti_ddp_memory_t *before,
+                         const tutti_ddp_memory_t *after, const tutti_sharded_plan_t *plan)
+{
+    const int64_t far = gathered_by(plan, m->rank, false), near = gathered_by(plan, m->rank, true);
+    TT_EXPECT(m, after->gathered_bytes - before->gathered_bytes == far + near);
+    TT_EXPECT(m, after->near_bytes - before->near_bytes == near);
 }
 
 typedef struct {
     tutti_ddp_options_t options;
     bool has_bias; /* small parameters, too */
     int early;     /* of a rank's row in a step */
+    int ranks;     /* 0: 2 */
 } case_t;
 
 static int early_of(const tutti_sharded_row_t *row)
@@ -123,12 +137,14 @@ static void step_as_planned(tt_member_t *m)
         TT_EXPECT(m, tutti_sharded_simulate(&plan, NULL, &s) == TUTTI_OK);
         TT_EXPECT(m, early_of(&plan.rows[m->rank]) == c->early);
         peak = s.peak_unit_bytes > peak ? s.peak_unit_bytes : peak;
-        const int64_t before = tutti_ddp_memory(job.ddp, NULL).gathered_bytes;
+        const tutti_ddp_memory_t before = tutti_ddp_memory(job.ddp, NULL);
         TT_EXPECT(m, step(&job) == TUTTI_OK);
         const tutti_ddp_memory_t after = tutti_ddp_memory(job.ddp, NULL);
         expect_starts(m, &job, &plan);
         expect_calls(m, &job, &plan);
-        TT_EXPECT(m, c->has_bias || after.gathered_bytes - before == gathered_by(&plan, m->rank));
+        if (!c->has_bias) {
+            expect_bytes(m, &before, &after, &plan);
+        }
         TT_EXPECT(m, after.peak_unit_bytes == peak);
         tutti_sharded_simulation_release(&s);
         tutti_sharded_plan_release(&plan);
@@ -136,12 +152,17 @@ static void step_as_planned(tt_member_t *m)
     tt_layers_close(&job);
 }
 
-static void run(void (*body)(tt_member_t *m), void *user)
+static void run_on(int ranks, void (*body)(tt_member_t *m), void *user)
 {
     setenv("TUTTI_SHARED_PARAMETERS", "0", 1);
-    tt_team_expect_quietly(RANKS, 20000, body, user);
+    tt_team_expect_quietly(ranks, 20000, body, user);
     unsetenv("TUTTI_SHARED_PARAMETERS");
     assert_int_equal(tt_alloc_stats().blocks, 0);
+}
+
+static void run(void (*body)(tt_member_t *m), void *user)
+{
+    run_on(RANKS, body, user);
 }
 
 static void a_step_does_what_its_plan_says(void **state)
@@ -161,18 +182,35 @@ static void a_step_does_what_its_plan_says(void **state)
          .early = 7},
         {{.stage = 3, .units = units, .param_dtype = TUTTI_BF16, .reduce_dtype = TUTTI_BF16},
          .early = 6},
+        {{.stage = 3, .units = units, .reshard_ranks = 2}, .early = 6, .ranks = 4},
+        {{.stage = 3, .units = units, .reshard_ranks = 2, .prefetch = -1}, .ranks = 4},
+        {{.stage = 3, .units = units, .reshard_ranks = 2, .prefetch = 3, .shards = 8},
+         .early = 12,
+         .ranks = 4},
+        {{.stage = 3,
+          .units = units,
+          .reshard_ranks = 2,
+          .keep_after_backward = true,
+          .param_dtype = TUTTI_BF16},
+         .early = 6,
+         .ranks = 4},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        run(step_as_planned, &cases[i]);
+        run_on(cases[i].ranks == 0 ? RANKS : cases[i].ranks, step_as_planned, &cases[i]);
     }
 }
 
 /* ---- fewer shards on one of them ------------------------------------------------------------- */
 
-/* Rank 0 has one shard, rank 1 two. What a rank has noted is its own; all have the same starts. */
+/* The last rank has two shards, all others one. What a rank has noted is its own; all have the same
+ * starts. */
 static void follow_as_planned(tt_member_t *m)
 {
-    const tutti_ddp_options_t options = {.stage = 3, .units = {.kind = "linear"}, .shards = 3};
+    const int *reshard_ranks = m->user;
+    const tutti_ddp_options_t options = {.stage = 3,
+                                         .units = {.kind = "linear"},
+                                         .shards = m->size + 1,
+                                         .reshard_ranks = *reshard_ranks};
     tt_layers_job_t job;
     tutti_sharded_plan_t plan;
     tutti_sharded_simulation_t s;
@@ -192,7 +230,10 @@ static void follow_as_planned(tt_member_t *m)
 static void who_follows_does_what_the_plan_says(void **state)
 {
     (void)state;
-    run(follow_as_planned, NULL);
+    int reshard_ranks = 0;
+    run(follow_as_planned, &reshard_ranks);
+    reshard_ranks = 2;
+    run_on(4, follow_as_planned, &reshard_ranks);
 }
 
 /* Nobody follows: units are there. */
@@ -200,7 +241,8 @@ static void who_shares_a_host_does_what_the_plan_says(void **state)
 {
     (void)state;
     tt_needs_shared_memory("ranks of a host share parameters");
-    tt_team_expect_quietly(RANKS, 20000, follow_as_planned, NULL);
+    tt_team_expect_quietly(RANKS, 20000, follow_as_planned, &(int){0});
+    tt_team_expect_quietly(4, 20000, follow_as_planned, &(int){2});
     assert_int_equal(tt_alloc_stats().blocks, 0);
 }
 

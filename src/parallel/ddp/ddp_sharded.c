@@ -292,7 +292,9 @@ static void count_units(const tutti_ddp_t *ddp, tutti_ddp_memory_t *out)
         }
     }
     out->gathered_bytes = ddp->units.source.gathered_bytes + ddp->units.rows.received_bytes;
+    out->near_bytes = ddp->units.source.near_bytes;
     out->sent_bytes += tutti_group_sent_bytes(ddp->units.group, NULL) +
+                       tutti_group_sent_bytes(ddp->units.source.near, NULL) +
                        tutti_group_sent_bytes(ddp->units.rows.group, NULL);
 }
 

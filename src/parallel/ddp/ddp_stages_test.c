@@ -13,6 +13,7 @@
 
 #include "core/base/place_testing.h"
 #include "core/tensor/device_testing.h"
+#include "parallel/ddp/on_hosts_testing.h"
 
 enum { STEPS = 4, BATCH = 2, RANKS_MAX = 4, SEED = 11 };
 
@@ -43,8 +44,10 @@ typedef enum {
     PERSISTENCE,
     BUCKETS,
     META,
-    ROWS, /* of options.mesh */
-    DISK, /* options.offload */
+    ROWS,  /* of options.mesh */
+    HOSTS, /* on which ranks are */
+    NEAR,  /* options.reshard_ranks */
+    DISK,  /* options.offload */
     ACCUMULATE,
     CHOICES
 } choice_t;
@@ -54,7 +57,7 @@ static const struct {
     int count;
 } choices[CHOICES] = {
     [OPTIMIZER] = {"optimizer", 6},
-    [SHARDS] = {"shards", 3},
+    [SHARDS] = {"shards", 4},
     [UNEVEN] = {"uneven", 3},
     [CLIP] = {"clip", 3},
     [SCALER] = {"scaler", 2},
@@ -76,11 +79,16 @@ static const struct {
     [BUCKETS] = {"buckets", 2},
     [META] = {"meta", 2},
     [ROWS] = {"rows", 2},
+    [HOSTS] = {"hosts", 3},
+    [NEAR] = {"near", 2},
     [DISK] = {"disk", 2},
     [ACCUMULATE] = {"accumulate", 2},
 };
 
-static const int shards[] = {2, 4, 7};
+static const int shards[] = {2, 4, 7, 1};
+
+/* Of up to four ranks; the first: one host, without connections. */
+static const char *const shapes[] = {NULL, "aabb", "abaa"};
 static const tutti_ddp_uneven_t uneven[] = {TUTTI_DDP_EVEN, TUTTI_DDP_WEIGHTED, TUTTI_DDP_ACTIVE};
 static const double norms[] = {0, 0.05, INFINITY};
 
@@ -117,6 +125,12 @@ static void settle(row_t *row)
     }
     if (row->at[STAGE] < 3 || row->at[ROWS] > 0 || row->at[DTYPE] == BF16) {
         row->at[DISK] = 0; /* it takes f32 of one row */
+    }
+    if (row->at[STAGE] < 3 || row->at[RANKS] < 3 || row->at[ROWS] > 0 || row->at[KEEP] % 2 != 0) {
+        row->at[NEAR] = 0; /* two of four ranks keep a unit together, or each keeps it */
+    }
+    if (row->at[RANKS] == 0) {
+        row->at[HOSTS] = 0;
     }
     if (row->at[STAGE] < 2) {
         row->at[ACCUMULATE] = 0; /* all ranks have all gradients */
@@ -223,6 +237,7 @@ static tutti_ddp_options_t options_of(const row_t *row, tutti_optim_t *opt)
                                  .units = row->at[STAGE] == 3 ? units[row->at[UNITS]] : units[0],
                                  .keep_after_forward = row->at[KEEP] & 1,
                                  .keep_after_backward = row->at[KEEP] & 2,
+                                 .reshard_ranks = 2 * row->at[NEAR],
                                  .prefetch = (int[]){0, -1, 3}[row->at[PREFETCH]],
                                  .persistence_bytes = row->at[PERSISTENCE] ? 100 : 0,
                                  .accumulate = row->at[ACCUMULATE],
@@ -400,7 +415,14 @@ static void run(job_t *job)
         setenv("TUTTI_WIRES", "tcp", 1);
         setenv("TUTTI_PROTECT", "off", 1);
     }
-    tt_team_expect_quietly(1 + job->row.at[RANKS], 60000, train, job);
+    if (shapes[job->row.at[HOSTS]] == NULL) {
+        tt_team_expect_quietly(1 + job->row.at[RANKS], 60000, train, job);
+    } else {
+        char shape[RANKS_MAX + 1];
+        (void)snprintf(shape, sizeof shape, "%.*s", 1 + job->row.at[RANKS],
+                       shapes[job->row.at[HOSTS]]);
+        tt_on_hosts_quietly(shape, train, job);
+    }
     unsetenv("TUTTI_WIRES");
     unsetenv("TUTTI_PROTECT");
     assert_int_equal(tt_alloc_stats().blocks, 0);
@@ -448,6 +470,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_row_has_the_digest_of_its_mathematics),
     };
+    setenv("TUTTI_KEY_FILE", TUTTI_BINARY_DIR "/tests.key", 1);
     tt_place_make_quick(folder);
     const int failures = cmocka_run_group_tests(tests, NULL, NULL);
     tt_place_remove(folder);

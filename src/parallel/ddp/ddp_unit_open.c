@@ -158,7 +158,7 @@ static tutti_status_t prepare(tutti_ddp_t *ddp, const tt_unit_source_ops_t *ops)
     TT_TRY(tt_ddp_cut_rows(ddp));
     TT_TRY(list_params(ddp));
     TT_TRY(tt_ddp_open_store(ddp));
-    return tt_ddp_open_order(ddp, ops->is_local);
+    return tt_ddp_open_order(ddp, ops);
 }
 
 /* Whole values go; what was on meta has none. */
@@ -218,7 +218,8 @@ static tutti_status_t move_all_in(tutti_ddp_t *ddp)
     return tt_ddp_hook_units(ddp);
 }
 
-/* Memory of the root, and of as many others as are there at once, stays while they are away. */
+/* Memory of the root, of as many others as are there at once, and of what is near of all, stays
+ * while they are away. */
 static void keep_memory(tutti_ddp_t *ddp)
 {
     const tt_unit_kind_t kind =
@@ -229,8 +230,10 @@ static void keep_memory(tutti_ddp_t *ddp)
         most = tt_max_size(most, bytes);
         all += bytes;
     }
-    const size_t at_once = (size_t)(1 + ddp->order.turns.most_ahead) * most;
-    ddp->units.kept_bytes = (int64_t)(tt_ddp_unit_bytes(ddp, 0, kind) + tt_min_size(at_once, all));
+    const size_t at_once = (size_t)(1 + ddp->order.turns.most_ahead) * most,
+                 near = ddp->units.near_ranks > 0 ? all / (size_t)ddp->units.near_ranks : 0;
+    ddp->units.kept_bytes =
+        (int64_t)(tt_ddp_unit_bytes(ddp, 0, kind) + tt_min_size(at_once, all) + near);
     tt_group_keep_memory(ddp->units.group, ddp->units.kept_bytes);
 }
 
@@ -239,6 +242,7 @@ static tutti_status_t open_source(tutti_ddp_t *ddp, const tt_unit_source_ops_t *
     tt_unit_source_t *source = &ddp->units.source;
     source->group = ddp->units.group;
     source->ctx = ddp->ctx;
+    source->near_ranks = ddp->units.near_ranks;
     tt_ddp_read_from_store(ddp);
     TT_TRY(tt_unit_source_open(ops, source));
     if (!ops->is_common && tutti_group_size(ddp->group) > 1) {
@@ -257,7 +261,9 @@ tutti_status_t tt_ddp_open_units(tutti_ddp_t *ddp)
     const tt_unit_source_ops_t *ops = &tt_unit_gather;
     TT_TRY(tt_ddp_open_rows(ddp));
     TT_TRY(tt_group_agree(
-        all, tt_ddp_has_store(ddp) ? TUTTI_OK : tt_unit_source_choose(ddp->units.group, &ops)));
+        all, tt_ddp_has_store(ddp)
+                 ? TUTTI_OK
+                 : tt_unit_source_choose(ddp->units.group, ddp->units.near_ranks, &ops)));
     TT_TRY(tt_group_agree(all, prepare(ddp, ops)));
     TT_TRY(tt_group_agree(all, open_source(ddp, ops)));
     TT_TRY(tt_group_agree(all, move_all_in(ddp)));

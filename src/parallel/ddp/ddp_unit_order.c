@@ -5,7 +5,7 @@
  * calls of its own program. Where some may have less to compute, each start is announced before:
  *
  *     computes    all_reduce [unit, −unit]      start
- *     follows     all_reduce [0, −∞]            start, and leave
+ *     follows     all_reduce [0, −∞]            start, and leave; or keep, where units stay near
  *     …
  *     all follow  the maximum is 0: the step has no more starts
  *
@@ -39,9 +39,25 @@ static bool is_in_step(const tutti_ddp_t *ddp)
 
 /* ---- one order ------------------------------------------------------------------------------- */
 
+/* Of which unit, in which kind, and whether of what is near. */
+static int64_t word_of(int code, bool is_near)
+{
+    return FIRST_WORD + 2 * code + is_near;
+}
+
+static int code_in(int64_t word)
+{
+    return (int)(word - FIRST_WORD) / 2;
+}
+
+static bool is_word_near(int64_t word)
+{
+    return (word - FIRST_WORD) % 2 != 0;
+}
+
 static const char *name_of(const tutti_ddp_t *ddp, int64_t word)
 {
-    const tt_unit_t *unit = tt_ddp_unit(ddp, (int)((word - FIRST_WORD) / TT_UNIT_KINDS));
+    const tt_unit_t *unit = tt_ddp_unit(ddp, code_in(word) / TT_UNIT_KINDS);
     return unit->is_kept ? "the kept ones" : unit->name[0] == 0 ? "the root" : unit->name;
 }
 
@@ -87,33 +103,55 @@ static void set_tag(const tutti_ddp_t *ddp, int code)
     tutti_group_set_tag(ddp->units.group, (ddp->step.number << 24) | ((uint64_t)code << 1) | phase);
 }
 
+static bool stays_near(const tutti_ddp_t *ddp, int code)
+{
+    return tt_ddp_unit(ddp, code / TT_UNIT_KINDS)->states[code % TT_UNIT_KINDS] == TT_UNIT_NEAR;
+}
+
 static tutti_status_t start_announced(tutti_ddp_t *ddp, int code)
 {
     const int unit = code / TT_UNIT_KINDS;
+    const bool was_near = stays_near(ddp, code);
     set_tag(ddp, code);
     TT_TRY(tt_ddp_unit_start(ddp, unit, (tt_unit_kind_t)(code % TT_UNIT_KINDS)));
-    return is_in_step(ddp) ? tt_unit_turns_record(&ddp->order.turns, unit) : TUTTI_OK;
+    return is_in_step(ddp) ? tt_unit_turns_record(&ddp->order.turns, unit, was_near) : TUTTI_OK;
 }
 
 static tutti_status_t start(tutti_ddp_t *ddp, int code)
 {
     if (is_in_step(ddp) && ddp->order.announces) {
-        int64_t word = code + FIRST_WORD;
+        int64_t word = word_of(code, stays_near(ddp, code));
         set_tag(ddp, 0);
         TT_TRY(announce(ddp, &word));
     }
     return start_announced(ddp, code);
 }
 
-/* Another rank wants it. */
-static tutti_status_t follow_start(tutti_ddp_t *ddp, int code)
+/* What is ahead here is wanted again there. */
+static tutti_status_t make_way(tutti_ddp_t *ddp, int unit, tt_unit_kind_t kind, bool is_kept)
 {
-    const int unit = code / TT_UNIT_KINDS;
+    if (!is_kept) {
+        return tt_ddp_unit_leave(ddp, unit, kind);
+    }
+    TT_TRY(tt_ddp_unit_keep(ddp, unit, kind));
+    return stays_near(ddp, code_of(unit, kind))
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_MISMATCH,
+                         "ddp: another rank gathers %s of what has been kept of it, and this one "
+                         "has kept nothing: every rank must call units in one order",
+                         name_of(ddp, word_of(code_of(unit, kind), true)));
+}
+
+/* Another rank wants it. Until the next start of slices it may want it again of what is near. */
+static tutti_status_t follow_start(tutti_ddp_t *ddp, int64_t word)
+{
+    const int code = code_in(word), unit = code / TT_UNIT_KINDS;
     const tt_unit_kind_t kind = (tt_unit_kind_t)(code % TT_UNIT_KINDS);
-    TT_TRY(tt_ddp_unit_leave(ddp, unit, kind)); /* what is ahead here is wanted again there */
+    TT_TRY(make_way(ddp, unit, kind, is_word_near(word)));
     TT_TRY(start_announced(ddp, code));
     TT_TRY(tt_ddp_unit_wait(ddp, unit, kind));
-    return tt_ddp_unit_leave(ddp, unit, kind);
+    return ddp->order.turns.keeps_near ? tt_ddp_unit_keep(ddp, unit, kind)
+                                       : tt_ddp_unit_leave(ddp, unit, kind);
 }
 
 static tutti_status_t follow(tutti_ddp_t *ddp)
@@ -129,7 +167,7 @@ static tutti_status_t follow(tutti_ddp_t *ddp)
             }
             return TUTTI_OK;
         }
-        TT_TRY(follow_start(ddp, (int)(word - FIRST_WORD)));
+        TT_TRY(follow_start(ddp, word));
         has_followed = true;
     }
 }
@@ -161,11 +199,11 @@ tutti_status_t tt_ddp_order_end_round(tutti_ddp_t *ddp)
         if (word < FIRST_WORD) {
             break;
         }
-        tt_unit_turns_pass(turns, (int)(word - FIRST_WORD) / TT_UNIT_KINDS);
-        TT_TRY(follow_start(ddp, (int)(word - FIRST_WORD)));
+        tt_unit_turns_pass(turns, code_in(word) / TT_UNIT_KINDS);
+        TT_TRY(follow_start(ddp, word));
     }
     tt_unit_turns_pass(turns, TT_UNIT_ROUND_END);
-    return tt_unit_turns_record(turns, TT_UNIT_ROUND_END);
+    return tt_unit_turns_record(turns, TT_UNIT_ROUND_END, false);
 }
 
 /* ---- what becomes of a unit ------------------------------------------------------------------ */
@@ -173,7 +211,8 @@ tutti_status_t tt_ddp_order_end_round(tutti_ddp_t *ddp)
 static bool is_away(const void *user, int unit)
 {
     const tutti_ddp_t *ddp = user;
-    return tt_ddp_unit(ddp, unit)->states[tt_ddp_unit_kind(ddp)] == TT_UNIT_AWAY;
+    const tt_unit_state_t state = tt_ddp_unit(ddp, unit)->states[tt_ddp_unit_kind(ddp)];
+    return state == TT_UNIT_AWAY || state == TT_UNIT_NEAR;
 }
 
 /* The first failure is for good, and is what every other call says. */
@@ -206,6 +245,14 @@ static tutti_status_t leave_unit(void *user, int unit)
     return tt_ddp_unit_leave(ddp, unit, tt_ddp_unit_kind(ddp));
 }
 
+/* What was written is this rank's own affair; of anything else the others must hear. */
+static tutti_status_t keep_unit(void *user, int unit)
+{
+    tutti_ddp_t *ddp = user;
+    const tutti_status_t status = tt_ddp_unit_keep(ddp, unit, tt_ddp_unit_kind(ddp));
+    return status == TUTTI_ERR_STATE ? status : settle(ddp, status);
+}
+
 static void tell_of_change(void *user, int unit)
 {
     tutti_ddp_t *ddp = user;
@@ -214,8 +261,9 @@ static void tell_of_change(void *user, int unit)
         tt_log(TT_LOG_INFO,
                "ddp: units come in another order than in the step before, first %s: nothing is "
                "gathered early in such a step",
-               unit == TT_UNIT_ROUND_END ? "the end of a round"
-                                         : name_of(ddp, code_of(unit, TT_UNIT_FULL) + FIRST_WORD));
+               unit == TT_UNIT_ROUND_END
+                   ? "the end of a round"
+                   : name_of(ddp, word_of(code_of(unit, TT_UNIT_FULL), false)));
     }
 }
 
@@ -223,17 +271,19 @@ static const tt_unit_actor_t actor = {.is_away = is_away,
                                       .start = start_unit,
                                       .wait = wait_for_unit,
                                       .leave = leave_unit,
+                                      .keep = keep_unit,
                                       .tell = tell_of_change};
 
-tutti_status_t tt_ddp_open_order(tutti_ddp_t *ddp, bool is_local)
+tutti_status_t tt_ddp_open_order(tutti_ddp_t *ddp, const tt_unit_source_ops_t *ops)
 {
     const int size = tutti_group_size(ddp->group);
     tt_unit_turns_t *turns = &ddp->order.turns;
     ddp->order.announces =
-        tutti_group_size(ddp->units.group) > 1 && !is_local &&
+        tutti_group_size(ddp->units.group) > 1 && !ops->is_local &&
         (ddp->options.uneven != TUTTI_DDP_EVEN || ddp->options.shards % size != 0);
     *turns = (tt_unit_turns_t){.keeps_after_forward = ddp->options.keep_after_forward,
                                .keeps_after_backward = ddp->options.keep_after_backward,
+                               .keeps_near = ddp->units.near_ranks > 0 && ops->keep != NULL,
                                .most_ahead = tt_unit_most_ahead(ddp->options.prefetch),
                                .actor = &actor,
                                .user = ddp};

@@ -53,7 +53,7 @@ tutti_status_t tt_ddp_unit_start(tutti_ddp_t *ddp, int index, tt_unit_kind_t kin
     tt_unit_source_t *source = &ddp->units.source;
     tt_unit_t *unit = &ddp->units.units[index];
     tutti_status_t status = TUTTI_OK;
-    TT_ASSERT(unit->states[kind] == TT_UNIT_AWAY);
+    TT_ASSERT(unit->states[kind] == TT_UNIT_AWAY || unit->states[kind] == TT_UNIT_NEAR);
     unit->started_ns = tutti_trace_now();
     for (int f = 0; f < source->flat_count && status >= 0; f++) {
         if (unit_of_flat(ddp, f) == index) {
@@ -130,24 +130,47 @@ static tutti_status_t take_back(const tt_unit_param_t *param, const char *reason
                          param->name);
 }
 
-tutti_status_t tt_ddp_unit_leave(tutti_ddp_t *ddp, int index, tt_unit_kind_t kind)
+static tutti_status_t take_all_back(const tutti_ddp_t *ddp, int index, tt_unit_kind_t kind)
 {
-    tt_ddp_units_t *units = &ddp->units;
-    tt_unit_t *unit = &units->units[index];
     tutti_status_t status = TUTTI_OK;
-    if (unit->states[kind] == TT_UNIT_AWAY) {
-        return TUTTI_OK;
-    }
-    for (int i = 0; i < units->param_count; i++) {
-        const tt_unit_param_t *param = &units->params[i];
+    for (int i = 0; i < ddp->units.param_count; i++) {
+        const tt_unit_param_t *param = &ddp->units.params[i];
         if (param->unit == index) {
-            const tutti_status_t one = take_back(param, unit->reason, kind);
+            const tutti_status_t one = take_back(param, ddp->units.units[index].reason, kind);
             status = status < 0 ? status : one;
         }
     }
+    return status;
+}
+
+tutti_status_t tt_ddp_unit_leave(tutti_ddp_t *ddp, int index, tt_unit_kind_t kind)
+{
+    tt_unit_t *unit = &ddp->units.units[index];
+    if (unit->states[kind] == TT_UNIT_AWAY) {
+        return TUTTI_OK;
+    }
+    const tutti_status_t status = take_all_back(ddp, index, kind);
     leave_flats(ddp, index, kind);
     unit->states[kind] = TT_UNIT_AWAY;
     return status;
+}
+
+tutti_status_t tt_ddp_unit_keep(tutti_ddp_t *ddp, int index, tt_unit_kind_t kind)
+{
+    tt_unit_source_t *source = &ddp->units.source;
+    tt_unit_t *unit = &ddp->units.units[index];
+    if (unit->states[kind] == TT_UNIT_AWAY || unit->states[kind] == TT_UNIT_NEAR) {
+        return TUTTI_OK;
+    }
+    TT_TRY(tt_ddp_unit_wait(ddp, index, kind));
+    const tutti_status_t written = take_all_back(ddp, index, kind);
+    unit->states[kind] = TT_UNIT_NEAR; /* some flats, where it fails: leave undoes it */
+    for (int f = 0; f < source->flat_count; f++) {
+        if (unit_of_flat(ddp, f) == index) {
+            TT_TRY(source->ops->keep(source, f, kind));
+        }
+    }
+    return written;
 }
 
 static tutti_status_t write_flat(tutti_ddp_t *ddp, int flat)

@@ -12,6 +12,7 @@
  *     ddp_unit_values.c  they get other values behind a step
  *     ddp_unit_slice.c   where this rank's slices are
  *     ddp_unit_rows.c    rows of ranks, each of which has all parameters
+ *     ddp_unit_near.c    sets of ranks that keep units from their forward to their backward
  *     ddp_unit_store.c   slices lie on a disk
  *     ddp_unit_hooks.c   when: around a unit's forward and backward
  *     ddp_unit_order.c   all ranks start in one order, and know what comes next
@@ -26,7 +27,12 @@
 #include "parallel/ddp/unit_turns.h"
 #include "parallel/reduce/bucket_plan.h"
 
-typedef enum { TT_UNIT_AWAY, TT_UNIT_COMING, TT_UNIT_THERE } tt_unit_state_t;
+typedef enum {
+    TT_UNIT_AWAY,
+    TT_UNIT_COMING,
+    TT_UNIT_THERE,
+    TT_UNIT_NEAR /* away, but the next start is of what stayed near (unit_source.h) */
+} tt_unit_state_t;
 
 typedef struct {
     tutti_ddp_t *ddp;
@@ -90,6 +96,7 @@ typedef struct {
     int64_t **cuts;          /* [2 × flats of frozen ones] cuts, then counts */
     tutti_group_t *group;    /* of the gathers; NULL: stage 3 is not on */
     tt_unit_rows_t rows;     /* of which the group is one */
+    int near_ranks;          /* that keep units together (options.reshard_ranks); 0: nobody does */
     tt_unit_store_t store;
     tt_unit_source_t source; /* of flats; `group` is this one */
     int64_t kept_bytes;      /* of the group's memory, for units that come and go */
@@ -137,6 +144,10 @@ tutti_status_t tt_ddp_unit_start(tutti_ddp_t *ddp, int unit, tt_unit_kind_t kind
 tutti_status_t tt_ddp_unit_wait(tutti_ddp_t *ddp, int unit, tt_unit_kind_t kind);
 tutti_status_t tt_ddp_unit_leave(tutti_ddp_t *ddp, int unit, tt_unit_kind_t kind);
 
+/* If it is there, or coming: it goes, but for what stays near. Errors: STATE (it was written), and
+ * then it has gone all the same; NOMEM; as the group's calls. */
+tutti_status_t tt_ddp_unit_keep(tutti_ddp_t *ddp, int unit, tt_unit_kind_t kind);
+
 /* What is written in a unit that is whole goes into this rank's slices. Between claim and publish.
  * Errors: IO (they lie on a disk). */
 tutti_status_t tt_ddp_unit_write_back(tutti_ddp_t *ddp, int unit);
@@ -156,8 +167,11 @@ tutti_status_t tt_ddp_units_publish(tutti_ddp_t *ddp);
 /* ddp_unit_rows.c: from the options. Errors: ARG (the mesh does not fit), NOMEM. */
 tutti_status_t tt_ddp_choose_rows(tutti_ddp_t *ddp);
 
-/* The group of units; collective. Then flats are cut into parts of a row; then slices are made,
- * when the source is open. */
+/* ddp_unit_near.c: from the options, when rows are chosen. Errors: ARG. */
+tutti_status_t tt_ddp_choose_near(tutti_ddp_t *ddp);
+
+/* ddp_unit_rows.c: the group of units; collective. Then flats are cut into parts of a row; then
+ * slices are made, when the source is open. */
 tutti_status_t tt_ddp_open_rows(tutti_ddp_t *ddp);
 tutti_status_t tt_ddp_cut_rows(tutti_ddp_t *ddp);
 tutti_status_t tt_ddp_open_row_slices(tutti_ddp_t *ddp);
@@ -230,7 +244,7 @@ tutti_status_t tt_ddp_order_follow(tutti_ddp_t *ddp);
 
 /* The same, of a round of the step, where ranks tell each other (tt_ddp_rounds_are_told). */
 tutti_status_t tt_ddp_order_end_round(tutti_ddp_t *ddp);
-tutti_status_t tt_ddp_open_order(tutti_ddp_t *ddp, bool is_local);
+tutti_status_t tt_ddp_open_order(tutti_ddp_t *ddp, const tt_unit_source_ops_t *ops);
 void tt_ddp_close_order(tutti_ddp_t *ddp);
 
 /* A step has ended, as a whole: its calls are what tutti_ddp_plan() foresees. */

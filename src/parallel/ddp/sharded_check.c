@@ -8,6 +8,7 @@
 
 typedef struct {
     bool is_there, is_early; /* it has come, and nobody has used it yet */
+    bool is_near;            /* a part of it was kept */
     int used;                /* forwards and backwards under way */
     bool has_backward;       /* one of them is a backward, which may end with the whole */
     bool is_held;
@@ -54,12 +55,17 @@ static bool is_wanted_next(const check_t *check)
            check->looks[row->actions[at].index].is_early;
 }
 
-static tutti_status_t gather(check_t *check, look_t *look, bool is_early)
+static tutti_status_t gather(check_t *check, look_t *look, const tutti_sharded_action_t *action)
 {
+    const bool is_early = action->is_early;
     const tutti_sharded_options_t *o = &check->plan->options;
     const int most = o->holds_all ? o->unit_count : tt_unit_most_ahead(o->prefetch);
     if (look->is_there) {
         return blame(check, "the unit is there");
+    }
+    if (look->is_near != action->is_near) {
+        return blame(check,
+                     look->is_near ? "what was kept of it is not used" : "nothing was kept of it");
     }
     const int early = check->early - is_wanted_next(check) + is_early;
     *look = (look_t){.is_there = true, .is_early = is_early};
@@ -69,16 +75,17 @@ static tutti_status_t gather(check_t *check, look_t *look, bool is_early)
                : blame(check, "%d units are gathered early; prefetch allows %d", early, most);
 }
 
-static tutti_status_t release(check_t *check, look_t *look)
+/* It goes, or a part of it stays near. */
+static tutti_status_t release(check_t *check, look_t *look, bool is_kept)
 {
-    if (!look->is_there) {
+    if (!look->is_there && (is_kept || !look->is_near)) {
         return blame(check, "the unit is not there");
     }
     if (look->used > 0 || look->is_held) {
         return blame(check, "the unit is in use");
     }
     check->early -= look->is_early;
-    *look = (look_t){0};
+    *look = (look_t){.is_near = is_kept};
     return TUTTI_OK;
 }
 
@@ -139,9 +146,9 @@ static tutti_status_t check_action(check_t *check, const tutti_sharded_action_t 
 {
     const tutti_sharded_options_t *o = &check->plan->options;
     const bool is_bucket = action->kind == TUTTI_SHARDED_SCATTER,
-               is_free = action->kind >= TUTTI_SHARDED_SHARD &&
-                         action->kind != TUTTI_SHARDED_GATHER &&
-                         action->kind != TUTTI_SHARDED_RELEASE;
+               is_free =
+                   action->kind >= TUTTI_SHARDED_SHARD && action->kind != TUTTI_SHARDED_GATHER &&
+                   action->kind != TUTTI_SHARDED_RELEASE && action->kind != TUTTI_SHARDED_KEEP;
     const int count = is_bucket ? o->bucket_count : o->unit_count;
     if (action->kind > TUTTI_SHARDED_PUBLISH || action->index < 0 ||
         (!is_free && action->index >= count)) {
@@ -150,9 +157,10 @@ static tutti_status_t check_action(check_t *check, const tutti_sharded_action_t 
     look_t *look = &check->looks[is_free || is_bucket ? 0 : action->index];
     switch (action->kind) {
     case TUTTI_SHARDED_GATHER:
-        return gather(check, look, action->is_early);
+        return gather(check, look, action);
     case TUTTI_SHARDED_RELEASE:
-        return release(check, look);
+    case TUTTI_SHARDED_KEEP:
+        return release(check, look, action->kind == TUTTI_SHARDED_KEEP);
     case TUTTI_SHARDED_FORWARD:
     case TUTTI_SHARDED_BACKWARD:
         return begin(check, look, action->kind == TUTTI_SHARDED_BACKWARD);
@@ -195,7 +203,7 @@ static tutti_status_t check_row(const tutti_sharded_plan_t *plan, int rank, look
         TT_TRY(check_action(&check, &row->actions[check.at]));
     }
     for (int u = 0; u < units; u++) {
-        if (looks[u].is_there && !plan->options.units[u].is_kept) {
+        if (looks[u].is_near || (looks[u].is_there && !plan->options.units[u].is_kept)) {
             return TT_FAIL(TUTTI_ERR_ARG, "sharded_check: rank %d: unit %d (%s) does not go", rank,
                            u,
                            plan->options.units[u].name != NULL ? plan->options.units[u].name : "");
@@ -218,7 +226,8 @@ static tutti_status_t check_order(const tutti_sharded_plan_t *plan, int rank)
 {
     const tutti_sharded_row_t *a = &plan->rows[0], *b = &plan->rows[rank];
     int i = next_gather(a, 0), j = next_gather(b, 0);
-    while (i < a->count && j < b->count && a->actions[i].index == b->actions[j].index) {
+    while (i < a->count && j < b->count && a->actions[i].index == b->actions[j].index &&
+           a->actions[i].is_near == b->actions[j].is_near) {
         i = next_gather(a, i + 1);
         j = next_gather(b, j + 1);
     }

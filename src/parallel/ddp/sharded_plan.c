@@ -83,6 +83,12 @@ static tutti_status_t check_options(const tutti_sharded_options_t *o)
         return TT_FAIL(TUTTI_ERR_ARG, "sharded_plan: %d rows of %d ranks: want as many in each",
                        o->rows, o->ranks);
     }
+    if (o->reshard_ranks < 0 ||
+        (o->reshard_ranks > 0 && o->ranks / o->rows % o->reshard_ranks != 0)) {
+        return TT_FAIL(TUTTI_ERR_ARG,
+                       "sharded_plan: %d of %d ranks keep a unit: want a divisor of %d, or 0",
+                       o->reshard_ranks, o->ranks / o->rows, o->ranks / o->rows);
+    }
     if (o->units == NULL || o->unit_count < 1 || o->bucket_count < 0 || o->call_count < 0) {
         return TT_FAIL(TUTTI_ERR_ARG, "sharded_plan: %d units, %d buckets, %d calls: want the root",
                        o->unit_count, o->bucket_count, o->call_count);
@@ -97,6 +103,7 @@ static tutti_sharded_options_t with_defaults(const tutti_sharded_options_t *opti
     o.ranks = o.ranks == 0 ? 1 : o.ranks;
     o.shards = o.shards == 0 ? o.ranks : o.shards;
     o.rows = o.rows == 0 ? 1 : o.rows;
+    o.keep_after_forward |= o.reshard_ranks == 1;
     o.bucket_count = o.buckets == NULL ? 0 : o.bucket_count;
     o.call_count = o.calls == NULL ? 0 : o.call_count;
     return o;
@@ -181,6 +188,7 @@ typedef struct {
     tt_unit_turns_t turns;
     tt_sharded_list_t row;
     bool *is_there; /* [units] */
+    bool *is_near;  /* [units] a part of it stays */
     int next_bucket;
 } planner_t;
 
@@ -198,12 +206,15 @@ static bool is_away(const void *user, int unit)
 static tutti_status_t start(void *user, int unit)
 {
     planner_t *p = user;
+    const bool is_near = p->is_near[unit];
     p->is_there[unit] = true;
-    TT_TRY(tt_sharded_put(&p->row,
-                          &(tutti_sharded_action_t){.kind = TUTTI_SHARDED_GATHER,
-                                                    .index = unit,
-                                                    .is_early = p->turns.units[unit].is_ahead}));
-    return p->turns.is_in_step ? tt_unit_turns_record(&p->turns, unit) : TUTTI_OK;
+    p->is_near[unit] = false;
+    TT_TRY(
+        tt_sharded_put(&p->row, &(tutti_sharded_action_t){.kind = TUTTI_SHARDED_GATHER,
+                                                          .index = unit,
+                                                          .is_early = p->turns.units[unit].is_ahead,
+                                                          .is_near = is_near}));
+    return p->turns.is_in_step ? tt_unit_turns_record(&p->turns, unit, is_near) : TUTTI_OK;
 }
 
 static tutti_status_t wait_for(void *user, int unit)
@@ -215,15 +226,26 @@ static tutti_status_t wait_for(void *user, int unit)
 static tutti_status_t leave(void *user, int unit)
 {
     planner_t *p = user;
+    if (!p->is_there[unit] && !p->is_near[unit]) {
+        return TUTTI_OK;
+    }
+    p->is_there[unit] = p->is_near[unit] = false;
+    return put(p, TUTTI_SHARDED_RELEASE, unit);
+}
+
+static tutti_status_t keep(void *user, int unit)
+{
+    planner_t *p = user;
     if (!p->is_there[unit]) {
         return TUTTI_OK;
     }
     p->is_there[unit] = false;
-    return put(p, TUTTI_SHARDED_RELEASE, unit);
+    p->is_near[unit] = true;
+    return put(p, TUTTI_SHARDED_KEEP, unit);
 }
 
 static const tt_unit_actor_t actor = {
-    .is_away = is_away, .start = start, .wait = wait_for, .leave = leave};
+    .is_away = is_away, .start = start, .wait = wait_for, .leave = leave, .keep = keep};
 
 /* What brings units stands behind them, what lets them go in front. */
 static tutti_status_t take(planner_t *p, const tutti_sharded_action_t *one)
@@ -257,9 +279,9 @@ static tutti_status_t follow(planner_t *p)
     }
     for (int i = own; i < p->order->count; i++) {
         const int unit = p->order->actions[i].index;
-        TT_TRY(leave(p, unit));
+        TT_TRY(p->order->actions[i].is_near ? keep(p, unit) : leave(p, unit));
         TT_TRY(start(p, unit));
-        TT_TRY(leave(p, unit));
+        TT_TRY(p->turns.keeps_near ? keep(p, unit) : leave(p, unit));
     }
     return TUTTI_OK;
 }
@@ -311,6 +333,7 @@ static tutti_status_t open_planner(planner_t *p, const tt_sharded_list_t *forese
     const tutti_sharded_options_t *o = p->options;
     p->turns = (tt_unit_turns_t){.keeps_after_forward = o->keep_after_forward,
                                  .keeps_after_backward = o->keep_after_backward,
+                                 .keeps_near = tt_sharded_keeps_near(o),
                                  .holds_all = o->holds_all,
                                  .most_ahead = tt_unit_most_ahead(o->prefetch),
                                  .actor = &actor,
@@ -319,6 +342,8 @@ static tutti_status_t open_planner(planner_t *p, const tt_sharded_list_t *forese
     p->turns.units[o->unit_count - 1].is_kept = o->units[o->unit_count - 1].is_kept;
     p->is_there = tt_alloc_array((size_t)o->unit_count, sizeof(bool), "sharded plan");
     TT_TRY_ALLOC(p->is_there);
+    p->is_near = tt_alloc_array((size_t)o->unit_count, sizeof(bool), "sharded plan");
+    TT_TRY_ALLOC(p->is_near);
     p->is_there[o->unit_count - 1] = tt_sharded_is_resident(&o->units[o->unit_count - 1]);
     for (int i = 0; foreseen != NULL && i < foreseen->count; i++) {
         TT_TRY(tt_sharded_put(&p->turns.now, &foreseen->actions[i]));
@@ -330,6 +355,7 @@ static void close_planner(planner_t *p)
 {
     tt_unit_turns_close(&p->turns);
     tt_free(p->is_there);
+    tt_free(p->is_near);
     tt_sharded_list_release(&p->row);
 }
 

@@ -1,71 +1,5 @@
 /* Plans of steps of sharded training: what they hold, what a check finds, how they run in time. */
-#include <stdio.h>
-#include <string.h>
-
-#include <tutti/sharded_plan.h>
-
-#include "core/base/alloc.h"
-#include "core/base/testing.h"
-
-enum { TEXT_BYTES = 4096 };
-
-/* A root and three units, of 80 and 40 bytes. */
-static const tutti_sharded_unit_t units[] = {{.name = "", .bytes = 80},
-                                             {.name = "a", .bytes = 40},
-                                             {.name = "b", .bytes = 40},
-                                             {.name = "c", .bytes = 40}};
-
-static tutti_sharded_options_t options_of(int stage, int ranks, int prefetch)
-{
-    return (tutti_sharded_options_t){
-        .stage = stage, .ranks = ranks, .prefetch = prefetch, .units = units, .unit_count = 4};
-}
-
-static tutti_sharded_plan_t plan_of(const tutti_sharded_options_t *options)
-{
-    tutti_sharded_plan_t plan;
-    assert_int_equal(tutti_sharded_plan(options, &plan), TUTTI_OK);
-    return plan;
-}
-
-static void nothing_is_left(void)
-{
-    assert_int_equal(tt_alloc_stats().blocks, 0);
-}
-
-/* ---- rows ------------------------------------------------------------------------------------ */
-
-/* Gathers (+ early ones), releases and buckets alone: "g0 +1 g2 r1 s0". */
-static const char *moves(const tutti_sharded_row_t *row, char *text)
-{
-    size_t used = 0;
-    text[0] = 0;
-    for (int i = 0; i < row->count; i++) {
-        const tutti_sharded_action_t *action = &row->actions[i];
-        const char mark = action->kind == TUTTI_SHARDED_GATHER    ? (action->is_early ? '+' : 'g')
-                          : action->kind == TUTTI_SHARDED_RELEASE ? 'r'
-                          : action->kind == TUTTI_SHARDED_SCATTER ? 's'
-                          : action->kind == TUTTI_SHARDED_PUBLISH ? 'p'
-                                                                  : 0;
-        if (mark != 0) {
-            used += (size_t)snprintf(text + used, TEXT_BYTES - used, "%s%c%d", used > 0 ? " " : "",
-                                     mark, action->index);
-        }
-    }
-    return text;
-}
-
-static void expect_moves(const tutti_sharded_options_t *options, int rank, const char *want)
-{
-    char text[TEXT_BYTES];
-    tutti_sharded_plan_t plan = plan_of(options);
-    assert_string_equal(moves(&plan.rows[rank], text), want);
-    if (tutti_sharded_check(&plan) < 0) {
-        fail_msg("%s", tutti_last_error());
-    }
-    tutti_sharded_plan_release(&plan);
-    nothing_is_left();
-}
+#include "parallel/ddp/sharded_plan_testing.h"
 
 static void units_come_before_they_are_wanted(void **state)
 {
@@ -170,6 +104,9 @@ static void wrong_options_are_named(void **state)
         {{.stage = 4, .unit_count = 1, .units = units}, "stage 4: want 0 to 3"},
         {{.ranks = 3, .rows = 2, .unit_count = 1, .units = units}, "2 rows of 3 ranks"},
         {{.ranks = 4097, .unit_count = 1, .units = units}, "on 4097 ranks"},
+        {{.ranks = 8, .rows = 2, .reshard_ranks = 3, .unit_count = 1, .units = units},
+         "3 of 4 ranks keep a unit: want a divisor of 4, or 0"},
+        {{.ranks = 2, .reshard_ranks = -1, .unit_count = 1, .units = units}, "-1 of 2 ranks keep"},
         {{.unit_count = 0, .units = units}, "0 units"},
         {{.unit_count = 1,
           .units = units,
@@ -200,17 +137,6 @@ static void wrong_options_are_named(void **state)
 }
 
 /* ---- checks ---------------------------------------------------------------------------------- */
-
-static int find(const tutti_sharded_row_t *row, tutti_sharded_kind_t kind, int nth)
-{
-    for (int i = 0; i < row->count; i++) {
-        if (row->actions[i].kind == kind && nth-- == 0) {
-            return i;
-        }
-    }
-    fail_msg("no such action");
-    return -1;
-}
 
 static void drop(tutti_sharded_row_t *row, int at)
 {
@@ -316,16 +242,6 @@ static void who_waits_for_ever_is_named(void **state)
 }
 
 /* ---- time ------------------------------------------------------------------------------------ */
-
-static tutti_sharded_simulation_t simulate(const tutti_sharded_options_t *options,
-                                           const tutti_sharded_costs_t *costs)
-{
-    tutti_sharded_plan_t plan = plan_of(options);
-    tutti_sharded_simulation_t simulation;
-    assert_int_equal(tutti_sharded_simulate(&plan, costs, &simulation), TUTTI_OK);
-    tutti_sharded_plan_release(&plan);
-    return simulation;
-}
 
 /* 40 bytes on 2 ranks at 20 bytes a second: 1 s and the latency of 0.5 s for a unit, which is used
  * for 2 s forward and 4 s backward. */
@@ -502,5 +418,5 @@ int main(void)
         cmocka_unit_test(a_timeline_shows_computing_and_the_wire),
         cmocka_unit_test(what_fails_leaves_nothing),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -17,6 +17,13 @@ static inline bool tt_sharded_is_resident(const tutti_sharded_unit_t *unit)
     return unit->is_kept && unit->kept_bytes == 0;
 }
 
+/* Whether units stay near, on some ranks of a row and not on each. */
+static inline bool tt_sharded_keeps_near(const tutti_sharded_options_t *o)
+{
+    return o->stage == 3 && !o->is_shared && o->reshard_ranks > 1 &&
+           o->reshard_ranks < o->ranks / o->rows;
+}
+
 /* Behind the others. Errors: NOMEM. */
 tutti_status_t tt_sharded_put(tt_sharded_list_t *list, const tutti_sharded_action_t *action);
 void tt_sharded_list_release(tt_sharded_list_t *list);

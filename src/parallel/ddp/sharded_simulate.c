@@ -3,8 +3,7 @@
  *     computing  |── forward 1 ──|········|── forward 2 ──|      waits for the gather of unit 2
  *     wire            |──── gather 2 ────|── gather 3 ──|
  *
- * A collective begins when all its ranks have come to it and their wires are free, and takes the
- * latency and the time of what a rank sends, N (ranks − 1) / ranks bytes.
+ * What wires carry, and who is behind, is sharded_wire.c's.
  *
  * As in the reducer (reducer_memory.c) who fills one bucket more than may be under way waits for
  * the oldest, but not for ever: ranks with fewer shards would wait for those that wait for them.
@@ -13,191 +12,69 @@
 
 #include "core/base/alloc.h"
 #include "core/base/integers.h"
-#include "parallel/ddp/sharded_row.h"
+#include "parallel/ddp/sharded_walk.h"
 #include "parallel/reduce/reducer.h"
-
-/* A collective. */
-typedef struct {
-    int posted; /* ranks that have come to it */
-    bool is_done;
-    double ready, begin, end;
-} transfer_t;
-
-typedef struct {
-    double clock, compute, wire, wire_free;
-    int at, gathers, scatters; /* the next action; collectives that it has come to */
-    bool is_posted;            /* the action's */
-    bool is_impatient;         /* waits for no bucket any more */
-    bool is_held_back;         /* what it waits for is a bucket */
-    bool has_stepped;          /* what comes is kept */
-    bool has_shard;            /* it has gradients, else buckets leave without memory here */
-    bool wants_start;          /* what it waits for is that all have come */
-    const transfer_t *waits;
-    transfer_t **coming; /* [units] gathers */
-    bool *is_wanted;     /* [buckets] a gradient has come */
-    size_t unit_bytes, peak_unit_bytes, peak_gradient_bytes;
-    double sent_bytes;
-} rank_t;
-
-typedef struct {
-    const tutti_sharded_plan_t *plan;
-    const tutti_sharded_options_t *o;
-    tutti_sharded_costs_t costs;
-    int size, gather_count;         /* ranks of a row; gathers of each */
-    transfer_t *gathers, *scatters; /* [rows × gather_count], [buckets] */
-    transfer_t publish;
-    rank_t *ranks;
-    int *heap; /* [ranks] that can go on, the one with the least clock on top */
-    int heap_count;
-    bool announces;
-    tutti_sharded_span_t **spans;
-} walk_t;
-
-/* ---- who is next ----------------------------------------------------------------------------- */
-
-/* Ranks with the same clock go on side by side. */
-static bool is_before(const walk_t *w, int a, int b)
-{
-    const rank_t *x = &w->ranks[a], *y = &w->ranks[b];
-    if (x->clock < y->clock || x->clock > y->clock) {
-        return x->clock < y->clock;
-    }
-    return x->at != y->at ? x->at < y->at : a < b;
-}
-
-static void swap(walk_t *w, int a, int b)
-{
-    const int rank = w->heap[a];
-    w->heap[a] = w->heap[b];
-    w->heap[b] = rank;
-}
-
-static void push(walk_t *w, int rank)
-{
-    int at = w->heap_count++;
-    w->heap[at] = rank;
-    while (at > 0 && is_before(w, w->heap[at], w->heap[(at - 1) / 2])) {
-        swap(w, at, (at - 1) / 2);
-        at = (at - 1) / 2;
-    }
-}
-
-static int pop(walk_t *w)
-{
-    const int top = w->heap[0];
-    int at = 0;
-    w->heap[0] = w->heap[--w->heap_count];
-    for (;;) {
-        int least = at;
-        for (int child = 2 * at + 1; child <= 2 * at + 2 && child < w->heap_count; child++) {
-            least = is_before(w, w->heap[child], w->heap[least]) ? child : least;
-        }
-        if (least == at) {
-            return top;
-        }
-        swap(w, at, least);
-        at = least;
-    }
-}
-
-/* ---- collectives ----------------------------------------------------------------------------- */
-
-/* Of ranks [first, first + count), of so many bytes. */
-typedef struct {
-    transfer_t *transfer;
-    int first, count;
-    double bytes;
-} post_t;
-
-static void wake(walk_t *w, int index, const transfer_t *transfer)
-{
-    rank_t *rank = &w->ranks[index];
-    if (rank->waits == transfer) {
-        const double until = rank->wants_start ? transfer->ready + w->costs.latency : transfer->end;
-        rank->clock = fmax(rank->clock, until);
-        rank->waits = NULL;
-        push(w, index);
-    }
-}
-
-static void carry(walk_t *w, const post_t *post)
-{
-    transfer_t *t = post->transfer;
-    const double sent = post->bytes * (post->count - 1) / post->count,
-                 rate = w->costs.bytes_per_second,
-                 seconds = post->count > 1 ? w->costs.latency + (rate > 0 ? sent / rate : 0) : 0;
-    t->begin = t->ready;
-    for (int i = 0; i < post->count; i++) {
-        t->begin = fmax(t->begin, w->ranks[post->first + i].wire_free);
-    }
-    t->end = t->begin + seconds;
-    t->is_done = true;
-    for (int i = 0; i < post->count; i++) {
-        rank_t *rank = &w->ranks[post->first + i];
-        rank->wire_free = t->end;
-        rank->wire += seconds;
-        rank->sent_bytes += sent;
-        wake(w, post->first + i, t);
-    }
-}
-
-/* A rank comes to a collective. */
-static void come(walk_t *w, int index, const post_t *post)
-{
-    transfer_t *t = post->transfer;
-    t->ready = fmax(t->ready, w->ranks[index].clock);
-    if (++t->posted == post->count) {
-        carry(w, post);
-    }
-}
-
-/* Whether a rank need not wait any more. */
-static bool is_over(rank_t *rank, const transfer_t *transfer)
-{
-    if (transfer != NULL && !transfer->is_done) {
-        rank->waits = transfer;
-        rank->wants_start = rank->is_held_back = false;
-        return false;
-    }
-    rank->clock = transfer != NULL ? fmax(rank->clock, transfer->end) : rank->clock;
-    return true;
-}
 
 /* ---- gathers --------------------------------------------------------------------------------- */
 
-static bool is_gathered(const walk_t *w, int unit)
+static bool is_gathered(const tt_walk_t *w, int unit)
 {
     return w->size > 1 && !w->o->is_shared && w->o->units[unit].bytes > 0;
 }
 
 /* Beside what is kept. */
-static size_t memory_of(const walk_t *w, const rank_t *rank, int unit)
+static size_t memory_of(const tt_walk_t *w, const tt_walk_rank_t *rank, int unit)
 {
     const tutti_sharded_unit_t *u = &w->o->units[unit];
     return is_gathered(w, unit) && !tt_sharded_is_resident(u) && !rank->has_stepped ? u->bytes : 0;
 }
 
-static size_t bytes_of(const walk_t *w, const rank_t *rank, int unit)
+static size_t bytes_of(const tt_walk_t *w, const tt_walk_rank_t *rank, int unit)
 {
     const tutti_sharded_unit_t *u = &w->o->units[unit];
     return rank->has_stepped && u->kept_bytes > 0 ? u->kept_bytes : u->bytes;
 }
 
-static bool gather(walk_t *w, int index, int unit)
+/* Of what stays near. */
+static size_t part_of(const tt_walk_t *w, int unit)
 {
-    rank_t *rank = &w->ranks[index];
+    return is_gathered(w, unit) ? w->o->units[unit].bytes / (size_t)w->set : 0;
+}
+
+static void take_memory(tt_walk_rank_t *rank, size_t bytes)
+{
+    rank->unit_bytes += bytes;
+    rank->peak_unit_bytes = tt_max_size(rank->peak_unit_bytes, rank->unit_bytes);
+}
+
+/* The next gather of a rank's row or set. */
+static tt_walk_post_t next_gather(tt_walk_t *w, int index, int unit)
+{
+    tt_walk_rank_t *rank = &w->ranks[index];
+    const bool is_near = rank->is_near[unit];
+    const int count = is_near ? w->set : w->size, group = index / count;
+    tt_walk_transfer_t *all =
+        (is_near ? w->nears : w->gathers) + (size_t)group * (size_t)w->gather_count;
+    return (tt_walk_post_t){.transfer = &all[is_near ? rank->nears++ : rank->gathers++],
+                            .first = group * count,
+                            .count = count,
+                            .bytes = (double)bytes_of(w, rank, unit),
+                            .is_near = is_near};
+}
+
+static bool gather(tt_walk_t *w, int index, int unit)
+{
+    tt_walk_rank_t *rank = &w->ranks[index];
     if (!is_gathered(w, unit)) {
         return true;
     }
     if (!rank->is_posted) {
-        const int row = index / w->size;
-        transfer_t *t =
-            &w->gathers[(size_t)row * (size_t)w->gather_count + (size_t)rank->gathers++];
+        const tt_walk_post_t post = next_gather(w, index, unit);
+        const tt_walk_transfer_t *t = post.transfer;
         rank->is_posted = true;
-        rank->coming[unit] = t;
-        rank->unit_bytes += memory_of(w, rank, unit);
-        rank->peak_unit_bytes = tt_max_size(rank->peak_unit_bytes, rank->unit_bytes);
-        come(w, index, &(post_t){t, row * w->size, w->size, (double)bytes_of(w, rank, unit)});
+        rank->coming[unit] = post.transfer;
+        take_memory(rank, memory_of(w, rank, unit));
+        tt_walk_come(w, index, &post);
         if (w->announces) {
             rank->clock = t->is_done ? fmax(rank->clock, t->ready + w->costs.latency) : rank->clock;
             rank->waits = t->is_done ? NULL : t;
@@ -208,26 +85,40 @@ static bool gather(walk_t *w, int index, int unit)
     return rank->waits == NULL;
 }
 
-/* What is coming ends first. */
-static bool release(const walk_t *w, rank_t *rank, int unit)
+/* It has come, as a whole: the part is no longer wanted. */
+static bool arrive(const tt_walk_t *w, tt_walk_rank_t *rank, int unit)
 {
-    if (!is_over(rank, rank->coming[unit])) {
+    if (!tt_walk_is_over(rank, rank->coming[unit])) {
+        return false;
+    }
+    rank->unit_bytes -= rank->is_near[unit] ? part_of(w, unit) : 0;
+    rank->is_near[unit] = false;
+    return true;
+}
+
+/* What is coming ends first. Of what is not there a part may be. */
+static bool release(const tt_walk_t *w, tt_walk_rank_t *rank, int unit, bool is_kept)
+{
+    const bool is_there = rank->coming[unit] != NULL;
+    if (!arrive(w, rank, unit)) {
         return false;
     }
     rank->coming[unit] = NULL;
-    rank->unit_bytes -= memory_of(w, rank, unit);
+    take_memory(rank, is_kept ? part_of(w, unit) : 0);
+    rank->unit_bytes -= is_there ? memory_of(w, rank, unit) : 0;
+    rank->is_near[unit] = is_kept;
     return true;
 }
 
 /* ---- buckets --------------------------------------------------------------------------------- */
 
-static bool is_under_way(const walk_t *w, const rank_t *rank, int bucket)
+static bool is_under_way(const tt_walk_t *w, const tt_walk_rank_t *rank, int bucket)
 {
-    const transfer_t *t = &w->scatters[bucket];
+    const tt_walk_transfer_t *t = &w->scatters[bucket];
     return bucket < rank->scatters && !(t->is_done && t->end <= rank->clock);
 }
 
-static void count_gradients(const walk_t *w, rank_t *rank)
+static void count_gradients(const tt_walk_t *w, tt_walk_rank_t *rank)
 {
     size_t bytes = 0;
     for (int b = 0; b < w->o->bucket_count; b++) {
@@ -238,7 +129,7 @@ static void count_gradients(const walk_t *w, rank_t *rank)
     rank->peak_gradient_bytes = tt_max_size(rank->peak_gradient_bytes, bytes);
 }
 
-static bool hold_back(const walk_t *w, rank_t *rank)
+static bool hold_back(const tt_walk_t *w, tt_walk_rank_t *rank)
 {
     while (!rank->is_impatient && w->o->stage >= 2) {
         int count = 0, oldest = -1;
@@ -251,7 +142,7 @@ static bool hold_back(const walk_t *w, rank_t *rank)
         if (count < TT_REDUCER_UNDER_WAY_MAX) {
             return true;
         }
-        if (!is_over(rank, &w->scatters[oldest])) {
+        if (!tt_walk_is_over(rank, &w->scatters[oldest])) {
             rank->is_held_back = true;
             return false;
         }
@@ -259,7 +150,7 @@ static bool hold_back(const walk_t *w, rank_t *rank)
     return true;
 }
 
-static bool want(const walk_t *w, rank_t *rank, int bucket)
+static bool want(const tt_walk_t *w, tt_walk_rank_t *rank, int bucket)
 {
     if (!rank->is_wanted[bucket]) {
         if (!hold_back(w, rank)) {
@@ -271,7 +162,7 @@ static bool want(const walk_t *w, rank_t *rank, int bucket)
     return true;
 }
 
-static bool want_all_of(const walk_t *w, rank_t *rank, int unit)
+static bool want_all_of(const tt_walk_t *w, tt_walk_rank_t *rank, int unit)
 {
     for (int b = 0; b < w->o->bucket_count; b++) {
         if (w->o->buckets[b].unit == unit && !want(w, rank, b)) {
@@ -281,23 +172,25 @@ static bool want_all_of(const walk_t *w, rank_t *rank, int unit)
     return true;
 }
 
-static bool scatter(walk_t *w, int index, int bucket)
+static bool scatter(tt_walk_t *w, int index, int bucket)
 {
-    rank_t *rank = &w->ranks[index];
+    tt_walk_rank_t *rank = &w->ranks[index];
     const double bytes = (double)w->o->buckets[bucket].bytes;
     if (rank->has_shard && !want(w, rank, bucket)) {
         return false;
     }
     rank->scatters++;
-    come(w, index,
-         &(post_t){&w->scatters[bucket], 0, w->o->ranks, w->o->stage == 0 ? 2 * bytes : bytes});
+    tt_walk_come(w, index,
+                 &(tt_walk_post_t){.transfer = &w->scatters[bucket],
+                                   .count = w->o->ranks,
+                                   .bytes = w->o->stage == 0 ? 2 * bytes : bytes});
     return true;
 }
 
-static bool finish(const walk_t *w, rank_t *rank)
+static bool finish(const tt_walk_t *w, tt_walk_rank_t *rank)
 {
     for (int b = 0; b < w->o->bucket_count; b++) {
-        if (!is_over(rank, &w->scatters[b])) {
+        if (!tt_walk_is_over(rank, &w->scatters[b])) {
             return false;
         }
     }
@@ -316,21 +209,23 @@ static double published_bytes(const tutti_sharded_options_t *o)
                                           : 0;
 }
 
-static bool publish(walk_t *w, int index)
+static bool publish(tt_walk_t *w, int index)
 {
-    rank_t *rank = &w->ranks[index];
+    tt_walk_rank_t *rank = &w->ranks[index];
     const double bytes = published_bytes(w->o);
     rank->has_stepped = true;
     if (bytes > 0 && !rank->is_posted) {
         rank->is_posted = true;
-        come(w, index, &(post_t){&w->publish, 0, w->o->ranks, bytes});
+        tt_walk_come(
+            w, index,
+            &(tt_walk_post_t){.transfer = &w->publish, .count = w->o->ranks, .bytes = bytes});
     }
-    return bytes <= 0 || is_over(rank, &w->publish);
+    return bytes <= 0 || tt_walk_is_over(rank, &w->publish);
 }
 
 /* ---- a rank ---------------------------------------------------------------------------------- */
 
-static bool compute(rank_t *rank, double seconds, tutti_sharded_span_t *span)
+static bool compute(tt_walk_rank_t *rank, double seconds, tutti_sharded_span_t *span)
 {
     span->begin = rank->clock;
     rank->clock += seconds;
@@ -340,9 +235,9 @@ static bool compute(rank_t *rank, double seconds, tutti_sharded_span_t *span)
 }
 
 /* The next action; false: the rank waits, and comes back to it. */
-static bool act(walk_t *w, int index)
+static bool act(tt_walk_t *w, int index)
 {
-    rank_t *rank = &w->ranks[index];
+    tt_walk_rank_t *rank = &w->ranks[index];
     const tutti_sharded_action_t *action = &w->plan->rows[index].actions[rank->at];
     tutti_sharded_span_t *span = &w->spans[index][rank->at];
     const tutti_sharded_unit_t *unit = &w->o->units[action->index];
@@ -352,14 +247,15 @@ static bool act(walk_t *w, int index)
     case TUTTI_SHARDED_GATHER:
         return gather(w, index, action->index);
     case TUTTI_SHARDED_RELEASE:
-        return release(w, rank, action->index);
+    case TUTTI_SHARDED_KEEP:
+        return release(w, rank, action->index, action->kind == TUTTI_SHARDED_KEEP);
     case TUTTI_SHARDED_FORWARD:
     case TUTTI_SHARDED_UNSHARD:
-        return is_over(rank, rank->coming[action->index]);
+        return arrive(w, rank, action->index);
     case TUTTI_SHARDED_FORWARD_END:
         return compute(rank, unit->forward, span);
     case TUTTI_SHARDED_BACKWARD:
-        return is_over(rank, rank->coming[action->index]) && want_all_of(w, rank, action->index) &&
+        return arrive(w, rank, action->index) && want_all_of(w, rank, action->index) &&
                compute(rank, unit->backward, span);
     case TUTTI_SHARDED_SCATTER:
         return scatter(w, index, action->index);
@@ -375,13 +271,13 @@ static bool act(walk_t *w, int index)
 }
 
 /* Until it waits, has ended, or is no longer the one that is behind. */
-static void go_on(walk_t *w, int index)
+static void go_on(tt_walk_t *w, int index)
 {
-    rank_t *rank = &w->ranks[index];
+    tt_walk_rank_t *rank = &w->ranks[index];
     const tutti_sharded_row_t *row = &w->plan->rows[index];
     while (rank->at < row->count) {
-        if (w->heap_count > 0 && is_before(w, w->heap[0], index)) {
-            push(w, index);
+        if (w->heap_count > 0 && tt_walk_is_before(w, w->heap[0], index)) {
+            tt_walk_push(w, index);
             return;
         }
         if (!act(w, index)) {
@@ -393,22 +289,22 @@ static void go_on(walk_t *w, int index)
 }
 
 /* Nobody can go on: somebody waits for a bucket no longer. */
-static bool lose_patience(walk_t *w)
+static bool lose_patience(tt_walk_t *w)
 {
     for (int r = 0; r < w->o->ranks; r++) {
-        rank_t *rank = &w->ranks[r];
+        tt_walk_rank_t *rank = &w->ranks[r];
         if (rank->waits != NULL && rank->is_held_back) {
             rank->waits = NULL;
             rank->is_impatient = true;
             rank->clock += 1e-3 * TT_REDUCER_PATIENCE_MS;
-            push(w, r);
+            tt_walk_push(w, r);
             return true;
         }
     }
     return false;
 }
 
-static tutti_status_t check_ended(const walk_t *w)
+static tutti_status_t check_ended(const tt_walk_t *w)
 {
     for (int r = 0; r < w->o->ranks; r++) {
         const tutti_sharded_row_t *row = &w->plan->rows[r];
@@ -425,14 +321,14 @@ static tutti_status_t check_ended(const walk_t *w)
     return TUTTI_OK;
 }
 
-static tutti_status_t run(walk_t *w)
+static tutti_status_t run(tt_walk_t *w)
 {
     for (int r = 0; r < w->o->ranks; r++) {
-        push(w, r);
+        tt_walk_push(w, r);
     }
     do {
         while (w->heap_count > 0) {
-            go_on(w, pop(w));
+            go_on(w, tt_walk_pop(w));
         }
     } while (lose_patience(w));
     return check_ended(w);
@@ -450,31 +346,34 @@ static int count_of(const tutti_sharded_row_t *row, tutti_sharded_kind_t kind)
 }
 
 /* When collectives were on the wire. */
-static void mark_collectives(const walk_t *w, int index)
+static void mark_collectives(const tt_walk_t *w, int index)
 {
     const tutti_sharded_row_t *row = &w->plan->rows[index];
-    const transfer_t *gathers = w->gathers + (size_t)(index / w->size) * (size_t)w->gather_count;
+    const size_t count = (size_t)w->gather_count;
+    const tt_walk_transfer_t *gathers = w->gathers + (size_t)(index / w->size) * count,
+                             *nears = w->nears + (size_t)(index / w->set) * count;
     for (int i = 0; i < row->count; i++) {
         const tutti_sharded_kind_t kind = row->actions[i].kind;
         const int of = row->actions[i].index;
         const bool is_gather = kind == TUTTI_SHARDED_GATHER && is_gathered(w, of);
-        const transfer_t *t = is_gather                       ? gathers++
-                              : kind == TUTTI_SHARDED_SCATTER ? &w->scatters[of]
-                              : kind == TUTTI_SHARDED_PUBLISH ? &w->publish
-                                                              : NULL;
+        const tt_walk_transfer_t *t = is_gather && row->actions[i].is_near ? nears++
+                                      : is_gather                          ? gathers++
+                                      : kind == TUTTI_SHARDED_SCATTER      ? &w->scatters[of]
+                                      : kind == TUTTI_SHARDED_PUBLISH      ? &w->publish
+                                                                           : NULL;
         if (t != NULL) {
             w->spans[index][i] = (tutti_sharded_span_t){t->begin, t->end};
         }
     }
 }
 
-static void sum_up(const walk_t *w, tutti_sharded_simulation_t *out)
+static void sum_up(const tt_walk_t *w, tutti_sharded_simulation_t *out)
 {
-    double sent = 0;
+    double sent = 0, near = 0;
     out->ranks = w->o->ranks;
     out->spans = w->spans;
     for (int r = 0; r < w->o->ranks; r++) {
-        const rank_t *rank = &w->ranks[r];
+        const tt_walk_rank_t *rank = &w->ranks[r];
         mark_collectives(w, r);
         out->time = fmax(out->time, rank->clock);
         out->compute = fmax(out->compute, rank->compute);
@@ -482,14 +381,16 @@ static void sum_up(const walk_t *w, tutti_sharded_simulation_t *out)
         out->peak_unit_bytes = tt_max_size(out->peak_unit_bytes, rank->peak_unit_bytes);
         out->peak_gradient_bytes = tt_max_size(out->peak_gradient_bytes, rank->peak_gradient_bytes);
         sent += rank->sent_bytes;
+        near += rank->near_bytes;
     }
     out->exposed = out->time - out->compute;
     out->sent_bytes = (int64_t)llround(sent / w->o->ranks);
+    out->near_bytes = (int64_t)llround(near / w->o->ranks);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-static tutti_status_t open_spans(walk_t *w)
+static tutti_status_t open_spans(tt_walk_t *w)
 {
     const size_t ranks = (size_t)w->o->ranks;
     size_t actions = 0;
@@ -507,13 +408,16 @@ static tutti_status_t open_spans(walk_t *w)
     return TUTTI_OK;
 }
 
-static tutti_status_t open_walk(walk_t *w)
+static tutti_status_t open_walk(tt_walk_t *w)
 {
     const size_t ranks = (size_t)w->o->ranks, units = (size_t)w->o->unit_count,
-                 buckets = (size_t)w->o->bucket_count, rows = ranks / (size_t)w->size;
+                 buckets = (size_t)w->o->bucket_count, rows = ranks / (size_t)w->size,
+                 sets = ranks / (size_t)w->set;
     TT_TRY(open_spans(w));
     w->gathers = tt_alloc_array(rows * (size_t)w->gather_count + 1, sizeof *w->gathers, "sharded");
     TT_TRY_ALLOC(w->gathers);
+    w->nears = tt_alloc_array(sets * (size_t)w->gather_count + 1, sizeof *w->nears, "sharded");
+    TT_TRY_ALLOC(w->nears);
     w->scatters = tt_alloc_array(buckets + 1, sizeof *w->scatters, "sharded");
     TT_TRY_ALLOC(w->scatters);
     w->heap = tt_alloc_array(ranks, sizeof *w->heap, "sharded");
@@ -521,29 +425,34 @@ static tutti_status_t open_walk(walk_t *w)
     w->ranks = tt_alloc_array(ranks, sizeof *w->ranks, "sharded");
     TT_TRY_ALLOC(w->ranks);
     for (size_t r = 0; r < ranks; r++) {
-        w->ranks[r].coming = tt_alloc_array(units, sizeof(transfer_t *), "sharded");
+        w->ranks[r].coming = tt_alloc_array(units, sizeof(tt_walk_transfer_t *), "sharded");
         TT_TRY_ALLOC(w->ranks[r].coming);
+        w->ranks[r].is_near = tt_alloc_array(units, sizeof(bool), "sharded");
+        TT_TRY_ALLOC(w->ranks[r].is_near);
         w->ranks[r].is_wanted = tt_alloc_array(buckets + 1, sizeof(bool), "sharded");
         TT_TRY_ALLOC(w->ranks[r].is_wanted);
     }
     return TUTTI_OK;
 }
 
-static void close_walk(walk_t *w)
+static void close_walk(tt_walk_t *w)
 {
     for (int r = 0; w->ranks != NULL && r < w->o->ranks; r++) {
         tt_free(w->ranks[r].coming);
+        tt_free(w->ranks[r].is_near);
         tt_free(w->ranks[r].is_wanted);
     }
     tt_free(w->ranks);
     tt_free(w->heap);
     tt_free(w->scatters);
+    tt_free(w->nears);
     tt_free(w->gathers);
 }
 
 static tutti_status_t check_costs(const tutti_sharded_costs_t *costs)
 {
-    const double all[] = {costs->bytes_per_second, costs->latency, costs->step};
+    const double all[] = {costs->bytes_per_second, costs->latency, costs->near_bytes_per_second,
+                          costs->near_latency, costs->step};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         if (!isfinite(all[i]) || all[i] < 0) {
             return TT_FAIL(TUTTI_ERR_ARG, "sharded_simulate: a cost of %g: want 0 or more", all[i]);
@@ -559,7 +468,8 @@ tutti_status_t tutti_sharded_simulate(const tutti_sharded_plan_t *plan,
     TT_WANT("sharded_simulate", plan);
     TT_WANT("sharded_simulate", out);
     const tutti_sharded_options_t *o = &plan->options;
-    walk_t w = {.plan = plan, .o = o, .size = o->ranks / o->rows};
+    tt_walk_t w = {.plan = plan, .o = o, .size = o->ranks / o->rows};
+    w.set = tt_sharded_keeps_near(o) ? o->reshard_ranks : w.size;
     w.costs = costs != NULL ? *costs : w.costs;
     w.announces = w.size > 1 && o->stage == 3 && !o->is_shared && o->shards % o->ranks != 0;
     TT_TRY(check_costs(&w.costs));

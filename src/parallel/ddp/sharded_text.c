@@ -9,8 +9,9 @@ static const char *const words[] = {
     [TUTTI_SHARDED_SCATTER] = "scatter",   [TUTTI_SHARDED_END] = "backward ends",
     [TUTTI_SHARDED_UNSHARD] = "unshard",   [TUTTI_SHARDED_RESHARD] = "reshard",
     [TUTTI_SHARDED_SHARD] = "shard",       [TUTTI_SHARDED_GATHER] = "gather",
-    [TUTTI_SHARDED_RELEASE] = "release",   [TUTTI_SHARDED_FINISH] = "finish",
-    [TUTTI_SHARDED_STEP] = "step",         [TUTTI_SHARDED_PUBLISH] = "publish",
+    [TUTTI_SHARDED_RELEASE] = "release",   [TUTTI_SHARDED_KEEP] = "keep",
+    [TUTTI_SHARDED_FINISH] = "finish",     [TUTTI_SHARDED_STEP] = "step",
+    [TUTTI_SHARDED_PUBLISH] = "publish",
 };
 
 static bool has_unit(tutti_sharded_kind_t kind)

@@ -11,25 +11,26 @@ const tt_unit_source_ops_t *const tt_unit_sources[] = {
     NULL,
 };
 
-static int64_t first_possible(const tutti_group_t *group)
+static int64_t first_possible(const tutti_group_t *group, int near_ranks)
 {
     int64_t index = 0;
     while (tt_unit_sources[index]->is_possible != NULL &&
-           !tt_unit_sources[index]->is_possible(group)) {
+           !tt_unit_sources[index]->is_possible(group, near_ranks)) {
         index++;
     }
     return index;
 }
 
 /* In a tensor of its own: a failed call may write into it later. */
-tutti_status_t tt_unit_source_choose(tutti_group_t *group, const tt_unit_source_ops_t **out)
+tutti_status_t tt_unit_source_choose(tutti_group_t *group, int near_ranks,
+                                     const tt_unit_source_ops_t **out)
 {
     tutti_tensor_t *x = NULL;
     tutti_status_t status =
         tt_group_agree(group, tutti_group_tensor(group, TUTTI_I64, TUTTI_SHAPE(1), &x));
     if (status >= 0) {
         int64_t *index = tutti_tensor_data(x);
-        *index = first_possible(group);
+        *index = first_possible(group, near_ranks);
         status = tutti_all_reduce(group, x, TUTTI_MAX, NULL);
         *out = status >= 0 ? tt_unit_sources[*index] : *out;
         status = status < 0 ? tt_group_give_up(group, status) : TUTTI_OK;

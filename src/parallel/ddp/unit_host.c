@@ -21,6 +21,7 @@
  *     post      when they are there
  *     wait      until all have posted
  *     leave     finished; the keeper gives the memory back when all others have, too
+ *     keep      not finished: what the host has stays, and the next start finds it there
  *
  * Nobody waits in start: what cannot be filled yet is filled later, at the latest in wait. Who
  * waits fills all flats in the order in which they were started, which is the same on all ranks; so
@@ -45,7 +46,7 @@ typedef enum { AWAY, STARTED, FILLING, POSTED } phase_t;
 /* A flat's whole in one dtype. */
 typedef struct {
     phase_t phase;
-    bool is_keeper, has_memory;
+    bool is_keeper, has_memory, is_near; /* near: posted, and kept for the next start */
     tt_host_block_t *block;
     tutti_tensor_t *data;   /* [numel] over it, which it holds */
     tutti_tensor_t **parts; /* [receive_count] of it */
@@ -74,8 +75,20 @@ static turn_t *turn_of(const tt_unit_source_t *source, int flat, int kind)
     return &((host_t *)source->state)->flats[flat].turns[kind];
 }
 
+/* Whether what a host keeps is near to all who want it from there. */
+static bool sets_are_within_hosts(const tutti_group_t *group, int near_ranks)
+{
+    for (int rank = 1; near_ranks > 0 && rank < tutti_group_size(group); rank++) {
+        const int first = rank / near_ranks * near_ranks;
+        if (tt_group_host(group, rank) != tt_group_host(group, first)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* Several hosts, some rank of which is not alone. */
-static bool may_gather_once(const tutti_group_t *group)
+static bool may_gather_once(const tutti_group_t *group, int near_ranks)
 {
     const int size = tutti_group_size(group);
     bool has_others = false, has_company = false;
@@ -85,7 +98,8 @@ static bool may_gather_once(const tutti_group_t *group)
             has_company |= tt_group_host(group, rank) == tt_group_host(group, other);
         }
     }
-    return has_others && has_company && tt_unit_may_share();
+    return has_others && has_company && sets_are_within_hosts(group, near_ranks) &&
+           tt_unit_may_share();
 }
 
 /* ---- making ---------------------------------------------------------------------------------- */
@@ -391,6 +405,10 @@ static tutti_status_t start_host(tt_unit_source_t *source, int index, tt_unit_ki
 {
     host_t *host = source->state;
     turn_t *turn = turn_of(source, index, kind);
+    if (turn->is_near) {
+        turn->is_near = false;
+        return TUTTI_OK;
+    }
     TT_ASSERT(turn->phase == AWAY && source->flats[index].whole[kind] == NULL);
     TT_TRY(end_work(&turn->sending));
     tt_slice_copy_update(&host->flats[index].low, source->flats[index].own,
@@ -430,6 +448,15 @@ static tutti_status_t wait_host(tt_unit_source_t *source, int index, tt_unit_kin
     return TUTTI_OK;
 }
 
+static tutti_status_t keep_host(tt_unit_source_t *source, int index, tt_unit_kind_t kind)
+{
+    turn_t *turn = turn_of(source, index, kind);
+    TT_ASSERT(turn->phase == POSTED && source->flats[index].whole[kind] != NULL);
+    tt_unit_source_drop(source, turn->data, &source->flats[index].whole[kind]);
+    turn->is_near = true;
+    return TUTTI_OK;
+}
+
 /* What is coming is completed: other ranks of the host wait for it. Behind a failure nobody does.
  */
 static void leave_host(tt_unit_source_t *source, int index, tt_unit_kind_t kind)
@@ -444,6 +471,7 @@ static void leave_host(tt_unit_source_t *source, int index, tt_unit_kind_t kind)
         tt_unit_source_let_go(source, bytes_of(turn));
     }
     turn->phase = AWAY;
+    turn->is_near = false;
     if (!is_posted) {
         turn->has_memory = false; /* it stays to the end: somebody may write it */
         return;
@@ -533,6 +561,7 @@ const tt_unit_source_ops_t tt_unit_host = {
     .wait = wait_host,
     .advance = advance,
     .leave = leave_host,
+    .keep = keep_host,
     .claim = claim_host,
     .give_up = give_up_host,
 };

@@ -51,8 +51,9 @@ static int block_of(const tt_unit_flat_t *flat, tt_unit_kind_t kind)
     return kind_count(flat) > 1 ? (int)kind : TT_UNIT_FULL;
 }
 
-static bool may_share(const tutti_group_t *group)
+static bool may_share(const tutti_group_t *group, int near_ranks)
 {
+    (void)near_ranks; /* all of it is near */
     return tutti_group_size(group) > 1 && tt_group_shares_host(group) && tt_unit_may_share();
 }
 

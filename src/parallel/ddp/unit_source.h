@@ -12,6 +12,7 @@
  * A flat goes through these states on each rank; ddp_units.c makes the calls:
  *
  *     away ──start──> coming ──wait──> there ──leave──> away
+ *                                            ──keep───> near ──start──> coming, ──leave──> away
  *
  * In a step the whole is of the dtype with which shards compute (COMPUTE), else of the parameters'
  * (FULL); both may be there at once. Where no flat has two dtypes FULL alone is asked for; where
@@ -20,8 +21,12 @@
  *     a step           start/wait/leave of flats, FULL or COMPUTE; also several times, and early
  *     optimizer        claim, own slices are written, publish
  *
+ * Near: sets of near_ranks ranks, one behind another in the group, keep the whole among them; the
+ * next start is of them alone.
+ *
  * All ranks call open, start, claim and publish in the same order (a rank without data, too: it
- * follows). wait and leave are each rank's own business.
+ * follows), and those of a set keep before the same starts. wait and leave are each rank's own
+ * business.
  */
 #ifndef TT_UNIT_SOURCE_H
 #define TT_UNIT_SOURCE_H
@@ -56,8 +61,9 @@ typedef struct {
     bool is_common;     /* wholes are memory that other ranks have, too */
     bool is_local;      /* `start` is each rank's own business, too: it needs no order */
 
-    /* Whether this rank can use it in a group, before open; NULL: always. */
-    bool (*is_possible)(const tutti_group_t *group);
+    /* Whether this rank can use it in a group, with sets of so many ranks (0: none), before open;
+     * NULL: always. */
+    bool (*is_possible)(const tutti_group_t *group, int near_ranks);
 
     /* Makes `own` of every flat, of undefined values. Collective: what one rank fails of, all ranks
      * return. close() follows also where it fails. */
@@ -77,8 +83,12 @@ typedef struct {
      * as a group's calls. */
     tutti_status_t (*advance)(tt_unit_source_t *source);
 
-    /* This rank reads it no more. Of what is coming, too, which ends first. */
+    /* This rank reads it no more. Of what is coming, too, which ends first; and of what is near. */
     void (*leave)(tt_unit_source_t *source, int flat, tt_unit_kind_t kind);
+
+    /* It is there, and this rank reads it no more for now: this rank's part stays near. NULL: none
+     * of this source needs that. Errors: NOMEM, on this rank alone. */
+    tutti_status_t (*keep)(tt_unit_source_t *source, int flat, tt_unit_kind_t kind);
 
     /* Own slices will be written: returns when no rank reads what they were, nor will before
      * publish. Then they have been, and a start from now on gives the new values. NULL: nothing is
@@ -104,8 +114,12 @@ struct tt_unit_source {
     tutti_status_t (*bring)(tt_unit_source_t *source, int flat);
     void *user; /* of bring */
 
+    int near_ranks;      /* of a set, if anything is kept; else 0 */
+    tutti_group_t *near; /* the source's: this rank's set, if what is near is gathered */
+
     bool copies; /* wholes that come from now on are this rank's alone, which it may write; FULL */
-    int64_t gathered_bytes; /* counted by the source: what other ranks' slices brought in */
+    int64_t gathered_bytes;             /* counted by the source: what other ranks brought in */
+    int64_t near_bytes;                 /* of these, those of the set */
     size_t held_bytes, peak_held_bytes; /* tt_unit_source_hold() */
     void *state;                        /* of ops */
 };
@@ -140,6 +154,7 @@ extern const tt_unit_source_ops_t *const tt_unit_sources[];
 
 /* unit_choice.c: the first of them that all ranks can use. Collective. Errors: NOMEM; as a group's
  * calls. */
-tutti_status_t tt_unit_source_choose(tutti_group_t *group, const tt_unit_source_ops_t **out);
+tutti_status_t tt_unit_source_choose(tutti_group_t *group, int near_ranks,
+                                     const tt_unit_source_ops_t **out);
 
 #endif

@@ -64,9 +64,7 @@ static void expect_that_all_hear(const tt_unit_source_ops_t *ops, const char *sh
         if (shape == NULL) {
             tt_team_expect_quietly(size, TT_SOURCE_TIMEOUT_MS, lack_memory, &lack);
         } else {
-            tt_log_set_sink(tt_team_ignore_log, NULL);
-            tt_source_on_hosts(shape, lack_memory, &lack);
-            tt_log_set_sink(NULL, NULL);
+            tt_on_hosts_quietly(shape, lack_memory, &lack);
         }
         assert_int_equal(tt_alloc_stats().blocks, 0);
     }
@@ -127,9 +125,7 @@ static void who_waits_hears_of_what_failed_on_the_way(void **state)
 {
     (void)state;
     tt_needs_shared_memory("ranks of a host share what they gather");
-    tt_log_set_sink(tt_team_ignore_log, NULL);
-    tt_source_on_hosts("aab", give_up_on_the_way, NULL);
-    tt_log_set_sink(NULL, NULL);
+    tt_on_hosts_quietly("aab", give_up_on_the_way, NULL);
 }
 
 /* ---- what is left before it has come --------------------------------------------------------- */

@@ -123,8 +123,8 @@ static void a_host_gathers_the_same_bits_once(void **state)
     for (size_t i = 0; i < sizeof SHAPES / sizeof SHAPES[0]; i++) {
         tt_source_job_t jobs[2] = {{.ops = &tt_unit_gather, .compute = dtypes[i % 2]},
                                    {.ops = &tt_unit_host, .compute = dtypes[i % 2]}};
-        tt_source_on_hosts(SHAPES[i], train, &jobs[0]);
-        tt_source_on_hosts(SHAPES[i], train, &jobs[1]);
+        tt_on_hosts(SHAPES[i], train, &jobs[0]);
+        tt_on_hosts(SHAPES[i], train, &jobs[1]);
         assert_memory_equal(jobs[0].sums, jobs[1].sums, sizeof jobs[0].sums);
     }
 }
@@ -156,7 +156,7 @@ static void bytes_come_to_a_host_once(void **state)
         tt_member_t m = {.size = (int)strlen(shape)};
         tt_source_rank_t r = {.m = &m};
         tt_source_job_t job = {.ops = &tt_unit_host, .compute = TUTTI_BF16};
-        tt_source_on_hosts(shape, train, &job);
+        tt_on_hosts(shape, train, &job);
         int64_t missing[256] = {0}, sent[TT_SOURCE_RANKS_MAX] = {0};
         for (int f = 0; f < TT_SOURCE_FLATS; f++) {
             const int64_t bytes = started_bytes(f, job.compute);
@@ -231,7 +231,7 @@ static void a_hosts_memory_goes_with_its_last_reader(void **state)
 {
     (void)state;
     tt_needs_shared_memory("ranks of a host share what they gather");
-    tt_source_on_hosts("aabb", leave_one_after_the_other, NULL);
+    tt_on_hosts("aabb", leave_one_after_the_other, NULL);
 }
 
 /* Parameters once, flags, and what is left of pages. */
@@ -294,7 +294,7 @@ static void what_is_held_outlives_source_and_group(void **state)
 static void choose(tt_member_t *m)
 {
     const tt_unit_source_ops_t *ops = NULL;
-    TT_EXPECT(m, tt_unit_source_choose(m->group, &ops) == TUTTI_OK);
+    TT_EXPECT(m, tt_unit_source_choose(m->group, 0, &ops) == TUTTI_OK);
     TT_EXPECT(m, ops == *(const tt_unit_source_ops_t *const *)m->user);
 }
 
@@ -317,7 +317,7 @@ static void ranks_of_a_host_share_unless_told_not_to(void **state)
 static void choose_on_hosts(tt_member_t *m)
 {
     const tt_unit_source_ops_t *ops = NULL;
-    TT_EXPECT(m, tt_unit_source_choose(m->group, &ops) == TUTTI_OK);
+    TT_EXPECT(m, tt_unit_source_choose(m->group, 0, &ops) == TUTTI_OK);
     TT_EXPECT(m, ops == m->user);
 }
 
@@ -325,10 +325,10 @@ static void ranks_of_several_hosts_gather_once_if_some_are_together(void **state
 {
     (void)state;
     tt_needs_shared_memory("ranks of a host share what they gather");
-    tt_source_on_hosts("aab", choose_on_hosts, (void *)(uintptr_t)&tt_unit_host);
-    tt_source_on_hosts("abc", choose_on_hosts, (void *)(uintptr_t)&tt_unit_gather);
+    tt_on_hosts("aab", choose_on_hosts, (void *)(uintptr_t)&tt_unit_host);
+    tt_on_hosts("abc", choose_on_hosts, (void *)(uintptr_t)&tt_unit_gather);
     setenv("TUTTI_SHARED_PARAMETERS", "0", 1);
-    tt_source_on_hosts("aabb", choose_on_hosts, (void *)(uintptr_t)&tt_unit_gather);
+    tt_on_hosts("aabb", choose_on_hosts, (void *)(uintptr_t)&tt_unit_gather);
     unsetenv("TUTTI_SHARED_PARAMETERS");
 }
 

@@ -8,9 +8,7 @@
 
 #include <string.h>
 
-#include "comm/group/group_impl.h"
-#include "comm/group/group_team.h"
-#include "comm/wire/peers_team_test.h"
+#include "parallel/ddp/on_hosts_testing.h"
 #include "parallel/ddp/unit_source.h"
 
 enum {
@@ -88,49 +86,6 @@ static inline void tt_source_write_own(tt_source_rank_t *r, int step)
     }
     TT_EXPECT(r->m,
               r->source.ops->publish == NULL || r->source.ops->publish(&r->source) == TUTTI_OK);
-}
-
-typedef struct {
-    tutti_store_t *store;
-    void *user;
-    void (*body)(tt_member_t *m);
-} tt_source_on_hosts_t;
-
-/* A rank of a made-up host is a member like others. */
-static inline void tt_source_run_peer(tt_peer_t *self)
-{
-    tt_source_on_hosts_t *on = self->team->user;
-    const tt_group_options_t options = {.name = "world",
-                                        .rank = self->rank,
-                                        .size = self->size,
-                                        .store = on->store,
-                                        .timeout_ms = TT_SOURCE_TIMEOUT_MS,
-                                        .peers = self->peers};
-    tt_member_t m = {.rank = self->rank, .size = self->size, .user = on->user};
-    TT_EXPECT_PEER(self, tt_group_create(&options, &m.group) == TUTTI_OK);
-    if (m.group != NULL) {
-        on->body(&m);
-        tutti_group_release(m.group);
-    }
-    if (m.failure[0] != 0) {
-        snprintf(self->failure, sizeof self->failure, "%.800s", m.failure);
-    }
-}
-
-/* `shape` names each rank's host by a letter. */
-static inline void tt_source_on_hosts(const char *shape, void (*body)(tt_member_t *m), void *user)
-{
-    char names[TT_SOURCE_RANKS_MAX][2] = {{0}};
-    tt_source_on_hosts_t on = {.user = user, .body = body};
-    tt_peers_team_t team = {.size = (int)strlen(shape), .body = tt_source_run_peer, .user = &on};
-    for (int rank = 0; rank < team.size; rank++) {
-        names[rank][0] = shape[rank];
-        team.hosts[rank] = names[rank];
-    }
-    assert_int_equal(tutti_store_hash_create(&on.store), TUTTI_OK);
-    tt_run_peers(&team);
-    tutti_store_release(on.store);
-    assert_int_equal(tt_alloc_stats().blocks, 0);
 }
 
 #endif

@@ -26,10 +26,11 @@ int tt_unit_most_ahead(int prefetch)
 
 /* ---- the order ------------------------------------------------------------------------------- */
 
-tutti_status_t tt_unit_turns_record(tt_unit_turns_t *turns, int unit)
+tutti_status_t tt_unit_turns_record(tt_unit_turns_t *turns, int unit, bool is_near)
 {
-    return tt_sharded_put(&turns->now,
-                          &(tutti_sharded_action_t){.kind = TUTTI_SHARDED_GATHER, .index = unit});
+    return tt_sharded_put(
+        &turns->now,
+        &(tutti_sharded_action_t){.kind = TUTTI_SHARDED_GATHER, .index = unit, .is_near = is_near});
 }
 
 void tt_unit_turns_forget(tt_unit_turns_t *turns)
@@ -109,7 +110,7 @@ void tt_unit_turns_rest(tt_unit_turns_t *turns, bool stays_in_step)
 {
     for (int u = 0; u < turns->count; u++) {
         tt_unit_turn_t *unit = &turns->units[u];
-        unit->forwards = unit->backwards = 0;
+        unit->forwards = unit->backwards = unit->awaited = 0;
         unit->waits_for_backward = unit->is_ahead = false;
     }
     turns->ahead = 0;
@@ -136,7 +137,11 @@ static tutti_status_t leave_if_unwanted(tt_unit_turns_t *turns, int index)
     const bool is_wanted = (turns->holds_all && turns->is_in_step) || unit->forwards > 0 ||
                            unit->backwards > 0 || unit->waits_for_backward || unit->is_ahead ||
                            tt_unit_turns_stays(turns, index);
-    return is_wanted ? TUTTI_OK : turns->actor->leave(turns->user, index);
+    if (is_wanted) {
+        return TUTTI_OK;
+    }
+    return turns->keeps_near && unit->awaited > 0 ? turns->actor->keep(turns->user, index)
+                                                  : turns->actor->leave(turns->user, index);
 }
 
 static tutti_status_t hold(tt_unit_turns_t *turns, int index)
@@ -176,6 +181,7 @@ static tutti_status_t end_forward(tt_unit_turns_t *turns, const tutti_sharded_ac
     tt_unit_turn_t *unit = &turns->units[call->index];
     const bool stays = call->index == 0 || turns->keeps_after_forward;
     unit->forwards--;
+    unit->awaited += turns->is_in_step && !call->is_again && !call->is_last;
     if (call->is_again) {
         TT_TRY(stay_alone(turns, call->index));
     } else if (stays && !call->is_last) {
@@ -198,6 +204,7 @@ static tutti_status_t end_backward(tt_unit_turns_t *turns, int index)
         return TUTTI_OK;
     }
     unit->backwards--;
+    unit->awaited -= unit->awaited > 0;
     unit->waits_for_backward |= turns->keeps_after_backward;
     return leave_if_unwanted(turns, index);
 }
@@ -211,7 +218,7 @@ static tutti_status_t end_all(tt_unit_turns_t *turns, const tutti_sharded_action
     for (int u = 0; u < turns->count; u++) {
         tt_unit_turn_t *unit = &turns->units[u];
         unit->waits_for_backward = stays && (unit->waits_for_backward || unit->backwards > 0);
-        unit->backwards = 0;
+        unit->backwards = unit->awaited = 0;
         const tutti_status_t one = leave_if_unwanted(turns, u);
         status = status < 0 ? status : one;
     }

@@ -4,10 +4,12 @@
  * plan. So a plan is what a step does, not what it should do.
  *
  *     forward begins      wanted
- *     forward ends        it goes, unless it is to stay for its backward: the root, or by option
+ *     forward ends        it goes, unless it is to stay for its backward: the root, or by option;
+ *                         where a part is to stay near (options.reshard_ranks), but for that
  *     backward begins     wanted
  *     backward ends       it goes, unless it is to stay for other backwards of the step
- *     the whole backward  has ended: what waits for its own, or has not said that it ended, goes
+ *     the whole backward  has ended: what waits for its own, or has not said that it ended, goes,
+ *                         and so do parts that stayed near
  *
  * What is computed again is a forward, too. The unit that was computed again last stays, for its
  * backward comes next; where a region has several units, the others come once more.
@@ -24,6 +26,7 @@
 /* Of a unit. */
 typedef struct {
     int forwards, backwards; /* under way */
+    int awaited;             /* backwards of forwards that have ended in a step */
     bool waits_for_backward; /* its forward has ended, and it stays for the backward */
     bool is_ahead;           /* started before it was wanted */
     bool is_held;            /* tutti_ddp_unshard() */
@@ -36,7 +39,10 @@ typedef struct {
     /* It starts to come, which must be written down with tt_unit_turns_record() in a step. */
     tutti_status_t (*start)(void *user, int unit);
     tutti_status_t (*wait)(void *user, int unit);  /* until it is there; it may be so already */
-    tutti_status_t (*leave)(void *user, int unit); /* if it is not away */
+    tutti_status_t (*leave)(void *user, int unit); /* if it is not away; nor near */
+    /* If it is there: it is away, but for a part that stays near, of which the next start is. Of
+     * those that keep near alone. */
+    tutti_status_t (*keep)(void *user, int unit);
     void (*tell)(void *user, int unit); /* the order has changed, first here; NULL: nobody asks */
 } tt_unit_actor_t;
 
@@ -44,7 +50,8 @@ typedef struct {
     tt_unit_turn_t *units; /* [count]; the root is the first, one that is kept the last */
     int count;
     bool keeps_after_forward, keeps_after_backward;
-    bool holds_all; /* a pipeline's step: all units are there from its begin to its end */
+    bool keeps_near; /* from its forward to its backward a part of it stays */
+    bool holds_all;  /* a pipeline's step: all units are there from its begin to its end */
     int most_ahead;
     const tt_unit_actor_t *actor;
     void *user;
@@ -83,8 +90,8 @@ enum { TT_UNIT_ROUND_END = -1 };
  */
 void tt_unit_turns_pass(tt_unit_turns_t *turns, int unit);
 
-/* The next start of the step is this one's. */
-tutti_status_t tt_unit_turns_record(tt_unit_turns_t *turns, int unit);
+/* The next start of the step is this one's, of what stayed near, or of slices. */
+tutti_status_t tt_unit_turns_record(tt_unit_turns_t *turns, int unit, bool is_near);
 
 /* Nothing of a step is wanted any more; nothing is held any more; whether a unit stays between
  * steps. */

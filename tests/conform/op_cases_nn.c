@@ -1,6 +1,7 @@
 /* Cases of op_math.h, op_loss.h, op_nn.h and op_nn.h. Their references are golden values. */
 #include <math.h>
 
+#include <tutti/op_feature.h>
 #include <tutti/op_loss.h>
 #include <tutti/op_math.h>
 #include <tutti/op_nn.h>
@@ -125,6 +126,11 @@ static void call_bce_sum(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tens
 static void call_layer_norm(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
 {
     out[0] = tutti_layer_norm(s, in[0], in[1], in[2], 0.1);
+}
+
+static void call_weight_norm(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
+{
+    out[0] = tutti_weight_norm(s, in[0], in[1], 0);
 }
 
 static void call_rms_norm(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
@@ -310,6 +316,12 @@ const op_case_t op_cases_nn[] = {
     {CASE("rms_norm", ""), .input_count = 2, .inputs = {X(2, 3, 5), X(5)}, .call = call_rms_norm},
     {CASE("rms_norm", "without weight"), .input_count = 2, .inputs = {X(3, 4), MISSING},
      .call = call_rms_norm},
+    {CASE("weight_norm", ""), .input_count = 2, .inputs = {X(3, 2, 5), X(3, 1, 1)},
+     .call = call_weight_norm},
+    {CASE("weight_norm", "long rows"), .input_count = 2, .inputs = {X(2, 37), X(2, 1)},
+     .call = call_weight_norm},
+    {CASE("weight_norm", "empty"), .input_count = 2, .inputs = {X(0, 4), X(0, 1)},
+     .call = call_weight_norm},
     {CASE("rms_norm", "empty"), .input_count = 2, .inputs = {X(0, 4), X(4)}, .call = call_rms_norm},
 
     {CASE("embedding", ""), .input_count = 2, .inputs = {CLASSES(targets, 2, 3), X(5, 3)},

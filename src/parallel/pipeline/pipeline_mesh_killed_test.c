@@ -99,7 +99,7 @@ static tutti_status_t be_rank(tt_death_t *death, int rank)
 static bool may_be_behind(const tt_death_t *death, const char *said)
 {
     const bool is_late = death->action == 'W' || death->micro_batch == actions_of_step() - 1;
-    return is_late && strstr(said, "pipeline: ") == NULL &&
+    return is_late && strncmp(said, "pipeline: ", 10) != 0 &&
            (strstr(said, "gave the group up") != NULL || strstr(said, ") died") != NULL);
 }
 

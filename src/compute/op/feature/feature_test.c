@@ -154,6 +154,22 @@ static void without_training_nothing_is_dropped(void **state)
     tutti_context_set_training(f->ctx, true);
 }
 
+/* ---- weight norm ----------------------------------------------------------------------------- */
+
+static void columns_have_lengths_of_their_own_though_g_is_of_rows(void **state)
+{
+    fixture_t *f = *state;
+    static const double wanted[] = {0.6, 0.4472135954999579, 1.6, 1.7888543819998317};
+    const double directions[] = {3, 1, 4, 2}, lengths[] = {1, 2};
+    tutti_tensor_t *v = tutti_from_data(f->s, TUTTI_F64, TUTTI_SHAPE(2, 2), directions);
+    tutti_tensor_t *g = tutti_from_data(f->s, TUTTI_F64, TUTTI_SHAPE(2, 1), lengths);
+    tutti_tensor_t *w = tutti_weight_norm(f->s, v, g, 1);
+    assert_int_equal(tutti_scope_status(f->s), 0);
+    for (int64_t i = 0; i < 4; i++) {
+        assert_true(fabs(tutti_tensor_at(w, i) - wanted[i]) < 1e-12);
+    }
+}
+
 /* ---- spectral norm --------------------------------------------------------------------------- */
 
 /* Many steps find the largest singular value of a diagonal; without training nothing moves. */
@@ -475,6 +491,7 @@ int main(void)
         TEST(whole_channels_are_dropped),
         TEST(alpha_dropout_keeps_mean_and_variance),
         TEST(without_training_nothing_is_dropped),
+        TEST(columns_have_lengths_of_their_own_though_g_is_of_rows),
         TEST(spectral_norm_finds_the_largest_singular_value),
         TEST(spectral_norm_that_is_computed_again_moves_once),
         TEST(rows_of_zeros_stay_zeros_and_have_a_slope),

@@ -1,11 +1,125 @@
-/* weight_norm, spectral_norm. Source: op_feature.h. */
-#include <tutti/modes.h>
+/* weight_norm: lengths of rows that lie side by side, with a g for each, are one kernel; those of
+ * another dimension, or with a g of another shape, are composed. Cost: v is read once from memory,
+ * backward v and dw; keeps v, g and the lengths. Source: op_feature.h. */
 #include <tutti/op_feature.h>
 #include <tutti/op_math.h>
 #include <tutti/op_reduce.h>
-#include <tutti/op_shape.h>
 
+#include "compute/autograd/compose.h"
+#include "compute/op/linear/dense.h"
 #include "compute/op/math/elementwise.h"
+#include "compute/op/ops.h"
+#include "core/kernel/norm/weight_rows.h"
+
+enum { V, G, INPUTS };
+enum { SAVED_V, SAVED_G, SAVED_LENGTH };
+
+static tutti_tensor_t *compose(tutti_scope_t *s, tutti_tensor_t *v, tutti_tensor_t *g, int kept)
+{
+    tutti_dims_t others = {.count = 0};
+    for (int i = 0; i < v->shape.rank; i++) {
+        if (i != kept) {
+            others.dims[others.count++] = i;
+        }
+    }
+    tutti_tensor_t *wide = tt_wide(s, v), *squares = tutti_square(s, wide);
+    squares = others.count > 0 ? tutti_sum_over(s, squares, others, true) : squares;
+    return tutti_mul(s, wide, tutti_div(s, tt_wide(s, g), tutti_sqrt(s, squares)));
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+/* What forward and backward say alike. */
+static tt_weight_norm_t norm_of(const tutti_tensor_t *v)
+{
+    const size_t rows = (size_t)v->shape.dims[0];
+    return (tt_weight_norm_t){.is_wide = v->dtype == TUTTI_F64,
+                              .rows = rows,
+                              .n = rows == 0 ? 0 : (size_t)v->numel / rows,
+                              .v = tt_data_of(v)};
+}
+
+/* What forward makes on its way: tensors alone. */
+typedef struct {
+    tutti_tensor_t *v, *g, *length;
+} parts_t;
+
+static tutti_status_t compute(tutti_op_call_t *call, parts_t *p)
+{
+    const tutti_dtype_t dtype = call->outputs[0]->dtype;
+    TT_TRY(tt_dense(call->scope, call->inputs[V], dtype, &p->v));
+    TT_TRY(tt_dense(call->scope, call->inputs[G], dtype, &p->g));
+    if (call->needs_grad) {
+        TT_TRY(
+            tt_tensor_new(call->scope->ctx->place.device, dtype, p->g->shape, false, &p->length));
+    }
+    tt_weight_norm_t norm = norm_of(p->v);
+    norm.g = tt_data_of(p->g);
+    norm.w = tt_data_of(call->outputs[0]);
+    norm.length = tt_data_of(p->length);
+    TT_TRY(tt_weight_norm(tt_scope_exec(call->scope), &norm));
+    TT_TRY(tutti_op_save_copy(call, p->v, V));
+    TT_TRY(tutti_op_save_copy(call, p->g, G));
+    return tutti_op_save(call, p->length);
+}
+
+static tutti_status_t forward(tutti_op_call_t *call)
+{
+    parts_t parts = {0};
+    const tutti_status_t status = compute(call, &parts);
+    tt_tensors_release((tutti_tensor_t **)&parts, sizeof parts / sizeof(tutti_tensor_t *));
+    return status;
+}
+
+static tutti_status_t backward(tutti_op_backward_t *call)
+{
+    const tutti_tensor_t *v = call->saved[SAVED_V];
+    tutti_tensor_t *dw;
+    for (int i = 0; i < INPUTS; i++) {
+        if (call->wanted[i]) {
+            call->grads[i] = tt_scratch(call->scope, call->saved[i]->dtype, call->inputs[i].shape);
+        }
+    }
+    TT_TRY(tutti_scope_status(call->scope));
+    TT_TRY(tt_dense(call->scope, call->grad_outputs[0], v->dtype, &dw));
+    tt_weight_norm_t norm = norm_of(v);
+    norm.g = tt_data_of(call->saved[SAVED_G]);
+    norm.length = tt_data_of(call->saved[SAVED_LENGTH]);
+    norm.dw = tt_data_of(dw);
+    norm.dv = tt_data_of(call->grads[V]);
+    norm.dg = tt_data_of(call->grads[G]);
+    const tutti_status_t status = tt_weight_norm_backward(tt_scope_exec(call->scope), &norm);
+    tutti_tensor_release(dw);
+    return status;
+}
+
+static tutti_tensor_t *compose_rows(const tutti_op_backward_t *call, tutti_tensor_t *const *inputs)
+{
+    return compose(call->scope, inputs[V], inputs[G], 0);
+}
+
+static tutti_status_t grad(tutti_op_backward_t *call)
+{
+    return tt_grad_composed(call, compose_rows);
+}
+
+const tutti_op_t tt_op_weight_norm = {
+    .name = "weight_norm",
+    .about = "w = v g / ‖v‖, of each row; dg = Σ dw v / ‖v‖, dv = g / ‖v‖ (dw - v dg / ‖v‖)",
+    .infer = tutti_op_infer_same_float,
+    .forward = forward,
+    .backward = backward,
+    .grad = grad,
+};
+
+static bool is_of_rows(const tutti_tensor_t *v, const tutti_tensor_t *g, int kept)
+{
+    return kept == 0 && v->shape.rank > 1 && g->shape.rank == v->shape.rank &&
+           g->numel == v->shape.dims[0] && g->shape.dims[0] == g->numel &&
+           tutti_dtype_is_float(g->dtype) && tt_sum_dtype(g->dtype) == tt_sum_dtype(v->dtype);
+}
+
+/* ---- the function ---------------------------------------------------------------------------- */
 
 /* SHAPE: g is not broadcast to v, or makes it larger. */
 static tutti_status_t check_lengths(const tutti_tensor_t *v, const tutti_tensor_t *g)
@@ -37,85 +151,12 @@ tutti_tensor_t *tutti_weight_norm(tutti_scope_t *s, tutti_tensor_t *v, tutti_ten
     if (status < 0) {
         return tutti_scope_fail(s, status);
     }
-    tutti_dims_t others = {.count = 0};
-    for (int i = 0; i < rank; i++) {
-        if (i != kept) {
-            others.dims[others.count++] = i;
-        }
+    tutti_tensor_t *w;
+    if (is_of_rows(v, g, kept)) {
+        tutti_tensor_t *const inputs[INPUTS] = {[V] = tt_wide(s, v), [G] = tt_wide(s, g)};
+        w = tutti_op_run(s, &tt_op_weight_norm, inputs, INPUTS, NULL);
+    } else {
+        w = compose(s, v, g, kept);
     }
-    tutti_tensor_t *wide = tt_wide(s, v), *squares = tutti_square(s, wide);
-    squares = rank > 1 ? tutti_sum_over(s, squares, others, true) : squares;
-    tutti_tensor_t *factor = tutti_div(s, tt_wide(s, g), tutti_sqrt(s, squares));
-    return tutti_cast(s, tutti_mul(s, wide, factor), v->dtype);
-}
-
-/* ---- spectral norm --------------------------------------------------------------------------- */
-
-static tutti_status_t check(const tutti_tensor_t *w, const tutti_spectral_norm_options_t *o)
-{
-    char text[160];
-    TT_TRY(tt_tensor_status(w));
-    if (o == NULL || o->u == NULL || o->v == NULL || o->iterations < 0) {
-        return TT_FAIL(TUTTI_ERR_ARG,
-                       "spectral_norm: u and v are required, iterations must not be negative");
-    }
-    TT_TRY(tt_tensor_status(o->u));
-    TT_TRY(tt_tensor_status(o->v));
-    const bool is_good = w->shape.rank >= 2 && tutti_dtype_is_float(w->dtype) && w->numel > 0 &&
-                         o->u->shape.rank == 1 && o->v->shape.rank == 1 &&
-                         o->u->shape.dims[0] == w->shape.dims[0] &&
-                         o->v->shape.dims[0] == w->numel / w->shape.dims[0];
-    return is_good ? TUTTI_OK
-                   : TT_FAIL(TUTTI_ERR_SHAPE,
-                             "spectral_norm: the weight must be floating, [O, ...], u [O] and v "
-                             "the other sizes' product: %s",
-                             tutti_tensor_describe(w, text, sizeof text));
-}
-
-/* One step: to = W from / ‖W from‖, written. */
-static tutti_tensor_t *step(tutti_scope_t *s, tutti_tensor_t *matrix, tutti_tensor_t *from,
-                            tutti_tensor_t *to, double eps)
-{
-    tutti_tensor_t *y = tutti_matmul(s, matrix, from);
-    y = tutti_cast(s, tutti_normalize(s, y, 2, 0, eps), to->dtype);
-    const tutti_status_t status =
-        tt_tensor_status(y) < 0 ? tutti_scope_status(s) : tutti_tensor_copy(to, y);
-    return status < 0 ? tutti_scope_fail(s, status) : tutti_clone(s, to);
-}
-
-/* What does not depend on autocast, nor is recorded: u and v, moved if the context trains. A
- * forward that is run again for its backward takes them where the first one has left them. */
-static void iterate(tutti_scope_t *s, tutti_tensor_t *matrix,
-                    const tutti_spectral_norm_options_t *o, tutti_tensor_t **u, tutti_tensor_t **v)
-{
-    tutti_context_t *ctx = tutti_scope_context(s);
-    const bool was_enabled = tutti_context_set_grad_enabled(ctx, false);
-    tutti_tensor_t *turned = tutti_transpose(s, matrix, 0, 1);
-    const bool moves = tutti_context_is_training(ctx) && !tutti_context_is_recomputing(ctx);
-    const int count = !moves ? 0 : o->iterations == 0 ? 1 : o->iterations;
-    *u = tutti_clone(s, o->u);
-    *v = tutti_clone(s, o->v);
-    for (int i = 0; i < count; i++) {
-        *u = step(s, matrix, *v, o->u, o->eps);
-        *v = step(s, turned, *u, o->v, o->eps);
-    }
-    (void)tutti_context_set_grad_enabled(ctx, was_enabled);
-}
-
-tutti_tensor_t *tutti_spectral_norm(tutti_scope_t *s, tutti_tensor_t *weight,
-                                    const tutti_spectral_norm_options_t *options)
-{
-    const tutti_status_t status = check(weight, options);
-    if (status < 0) {
-        return tutti_scope_fail(s, status);
-    }
-    tutti_context_t *ctx = tutti_scope_context(s);
-    const tutti_dtype_t was = tutti_context_autocast(ctx);
-    tutti_tensor_t *u, *v, *wide = tt_wide(s, weight);
-    (void)tutti_context_set_autocast(ctx, TUTTI_F32);
-    tutti_tensor_t *matrix = tutti_reshape(s, wide, TUTTI_SHAPE(weight->shape.dims[0], -1));
-    iterate(s, matrix, options, &u, &v);
-    tutti_tensor_t *sigma = tutti_sum(s, tutti_mul(s, u, tutti_matmul(s, matrix, v)));
-    (void)tutti_context_set_autocast(ctx, was);
-    return tutti_cast(s, tutti_div(s, wide, sigma), weight->dtype);
+    return tutti_cast(s, w, v->dtype);
 }

@@ -11,6 +11,7 @@
 #include "compute/op/shape/index_input.h"
 #include "compute/op/shape/view.h"
 #include "core/kernel/index/indexing.h"
+#include "core/kernel/index/scatter_back.h"
 
 static tutti_status_t check_operands(const tutti_op_call_t *call, tutti_spec_t *outputs, int *dim)
 {
@@ -197,7 +198,35 @@ static tutti_tensor_t *where_it_stands(const tutti_op_backward_t *call, tutti_te
     return tutti_eq(s, tutti_gather_along(s, standing, dim, index), numbers);
 }
 
+static tt_strided_t view_or_none(const tutti_tensor_t *x)
+{
+    return x == NULL ? (tt_strided_t){.data = NULL} : tt_tensor_strided(x);
+}
+
 static tutti_status_t scatter_backward(tutti_op_backward_t *call)
+{
+    tutti_scope_t *s = call->scope;
+    const tutti_tensor_t *g = call->grad_outputs[0], *index = call->saved[0];
+    const int dim = dim_of(call->params, g->shape);
+    tutti_tensor_t *dx = call->wanted[0] ? tutti_empty(s, g->dtype, g->shape) : NULL;
+    tutti_tensor_t *dsource = call->wanted[2] ? tutti_empty(s, g->dtype, index->shape) : NULL;
+    TT_TRY(tutti_scope_status(s));
+    if (dx != NULL) {
+        TT_TRY(copy(s, dx, g));
+    }
+    const tt_scatter_back_t back = {.dx = tt_cut_to(view_or_none(dx), index->shape, dim),
+                                    .g = tt_cut_to(tt_tensor_strided(g), index->shape, dim),
+                                    .dsource = view_or_none(dsource),
+                                    .index = tt_tensor_strided(index),
+                                    .dim = dim};
+    TT_TRY(tt_scatter_back(tt_scope_exec(s), &back));
+    call->grads[0] = dx;
+    call->grads[2] = dsource == NULL ? NULL : to_source(call, dsource);
+    return TUTTI_OK;
+}
+
+/* The same, recorded. */
+static tutti_status_t scatter_grad(tutti_op_backward_t *call)
 {
     tutti_scope_t *s = call->scope;
     tutti_tensor_t *g = call->grad_outputs[0], *index = call->saved[0];
@@ -233,7 +262,7 @@ const tutti_op_t tt_op_scatter_along = {
     .infer = scatter_infer,
     .forward = scatter_forward,
     .backward = scatter_backward,
-    .grad = scatter_backward,
+    .grad = scatter_grad,
 };
 
 const tutti_op_t tt_op_scatter_along_add = {

@@ -22,6 +22,7 @@
 
 #include "core/base/alloc.h"
 #include "core/kernel/conv/conv_correlation.h"
+#include "core/kernel/conv/conv_depthwise.h"
 #include "core/kernel/conv/conv_f64.h"
 #include "core/kernel/conv/conv_winograd.h"
 #include "core/kernel/matmul/gemm.h"
@@ -40,14 +41,6 @@ tutti_dtype_t tt_conv_dtype(tutti_dtype_t dtype)
 
 /* ---- what sees what -------------------------------------------------------------------------- */
 
-/* Of dx: h + padding = place of y · stride + tap · dilation; place may be negative. */
-static bool sees(const tt_conv_t *c, int dim, int64_t start, int64_t tap, int64_t *place)
-{
-    const int64_t at = start + c->padding[dim] - tap * c->dilation[dim];
-    *place = at / c->stride[dim];
-    return at % c->stride[dim] == 0;
-}
-
 static void list_reach(tt_correlation_t *c, int dim)
 {
     const tt_conv_t *conv = c->conv;
@@ -58,7 +51,7 @@ static void list_reach(tt_correlation_t *c, int dim)
         *phase = (tt_conv_phase_t){i, step, (c->size[dim] - i + step - 1) / step, to, 0};
         for (int64_t tap = 0; tap < conv->kernel[dim]; tap++) {
             int64_t place = tap * conv->dilation[dim];
-            if (!c->is_to_x || sees(conv, dim, i, tap, &place)) {
+            if (!c->is_to_x || tt_conv_sees(conv, dim, i, tap, &place)) {
                 place += c->is_to_x ? c->window.before[dim] : 0;
                 to[phase->reaches++] = (tt_conv_reach_t){tap, place};
             }
@@ -289,42 +282,6 @@ static tutti_status_t correlate(tt_threads_t *threads, tt_correlation_t *c)
     return TUTTI_OK;
 }
 
-tt_window_t tt_conv_window(const tt_conv_t *conv)
-{
-    tt_window_t w = {.channels = conv->in, .element_bytes = tutti_dtype_bytes(conv->dtype)};
-    for (int i = 0; i < 2; i++) {
-        const int64_t reach = (conv->kernel[i] - 1) * conv->dilation[i];
-        w.size[i] = conv->size[i];
-        w.before[i] = conv->padding[i];
-        w.stride[i] = conv->stride[i];
-        w.phases[i] = tt_min(reach + 1, conv->stride[i]);
-        w.plane_size[i] = conv->out_size[i] + reach / conv->stride[i];
-    }
-    return w;
-}
-
-/* Of dy: what all positions of x see of it. */
-static tt_window_t window_of_dy(const tt_conv_t *conv)
-{
-    tt_window_t w = {.channels = conv->out, .element_bytes = tutti_dtype_bytes(conv->dtype)};
-    for (int i = 0; i < 2; i++) {
-        int64_t least = 0, most = 0, place;
-        for (int64_t at = 0; at < conv->size[i]; at++) {
-            for (int64_t tap = 0; tap < conv->kernel[i]; tap++) {
-                if (sees(conv, i, at, tap, &place)) {
-                    least = place < least ? place : least;
-                    most = place > most ? place : most;
-                }
-            }
-        }
-        w.size[i] = conv->out_size[i];
-        w.before[i] = -least;
-        w.stride[i] = w.phases[i] = 1;
-        w.plane_size[i] = most - least + 1;
-    }
-    return w;
-}
-
 /* ---- planes ---------------------------------------------------------------------------------- */
 
 tutti_status_t tt_planes_forward(tt_threads_t *threads, const tt_conv_t *conv, const void *x,
@@ -333,6 +290,9 @@ tutti_status_t tt_planes_forward(tt_threads_t *threads, const tt_conv_t *conv, c
     if (conv->dtype == TUTTI_F64) {
         tt_conv_forward_f64(conv, x, weight, bias, y);
         return TUTTI_OK;
+    }
+    if (tt_depthwise_suits(conv)) {
+        return tt_depthwise_forward(threads, conv, x, weight, bias, y);
     }
     if (tt_winograd_suits(conv)) {
         return tt_winograd_forward(threads, conv, x, weight, bias, y);
@@ -356,12 +316,15 @@ tutti_status_t tt_planes_to_x(tt_threads_t *threads, const tt_conv_t *conv, cons
         tt_conv_to_x_f64(conv, dy, weight, bias, dx);
         return TUTTI_OK;
     }
+    if (tt_depthwise_suits(conv)) {
+        return tt_depthwise_to_x(threads, conv, dy, weight, bias, dx);
+    }
     if (tt_winograd_suits(conv)) {
         return tt_winograd_to_x(threads, conv, dy, weight, bias, dx);
     }
     tt_correlation_t c = {.conv = conv,
                           .is_to_x = true,
-                          .window = window_of_dy(conv),
+                          .window = tt_conv_window_of_dy(conv),
                           .channels = conv->in,
                           .size = {conv->size[0], conv->size[1]},
                           .image = dy,

@@ -27,6 +27,12 @@ static inline void *tt_conv_part(char *block, size_t *total, int64_t bytes)
 /* How the taps of the kernel see x. */
 tt_window_t tt_conv_window(const tt_conv_t *conv);
 
+/* Of dy: what all positions of x see of it. */
+tt_window_t tt_conv_window_of_dy(const tt_conv_t *conv);
+
+/* Of dx: start + padding = place of y · stride + tap · dilation; place may be negative. */
+bool tt_conv_sees(const tt_conv_t *conv, int dim, int64_t start, int64_t tap, int64_t *place);
+
 /* As tt_conv_forward(), tt_conv_to_x() and tt_conv_to_weight(), by the threads. */
 tutti_status_t tt_planes_forward(tt_threads_t *threads, const tt_conv_t *conv, const void *x,
                                  const void *weight, const void *bias, void *y);

@@ -136,9 +136,12 @@ typedef struct {
     void (*taps)(const tt_conv_taps_t *taps);
 } tt_conv_winograd_ops_t;
 
+typedef struct tt_depthwise_ops tt_depthwise_ops_t; /* conv_depthwise.h */
+
 struct tt_conv_ops {
     int rows, columns; /* of a tile */
     const tt_conv_winograd_ops_t *winograd;
+    const tt_depthwise_ops_t *depthwise;
     void (*multiply_f32)(const tt_conv_tile_t *tile);
     void (*multiply_bf16)(const tt_conv_tile_t *tile); /* NULL where gemm.h has none */
     void (*gather)(const tt_conv_gather_t *gather);
@@ -157,6 +160,9 @@ void tt_conv_amx_multiply_avx512(const tt_conv_product_t *product);
 
 extern const tt_conv_winograd_ops_t tt_conv_winograd_ops_baseline, tt_conv_winograd_ops_avx2;
 extern const tt_conv_winograd_ops_t tt_conv_winograd_ops_avx512;
+
+extern const tt_depthwise_ops_t tt_depthwise_ops_baseline, tt_depthwise_ops_avx2;
+extern const tt_depthwise_ops_t tt_depthwise_ops_avx512;
 
 void tt_conv_multiply_bf16_avx512(const tt_conv_tile_t *tile);
 

@@ -311,6 +311,7 @@ const tt_conv_ops_t TT_ISA_NAME(tt_conv_ops) = {
     .rows = ROWS,
     .columns = COLUMNS,
     .winograd = &TT_ISA_NAME(tt_conv_winograd_ops),
+    .depthwise = &TT_ISA_NAME(tt_depthwise_ops),
     .multiply_f32 = multiply,
 #if defined(__AVX512F__)
     .multiply_bf16 = tt_conv_multiply_bf16_avx512,

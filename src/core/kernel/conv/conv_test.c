@@ -19,7 +19,8 @@
 enum { POOLS = 3 };
 
 /* batch, groups, in, out, height, width, kernel, stride, padding, dilation (the last four of both
- * dimensions). */
+ * dimensions). The last eight have a channel in each group: rows that fill vectors and such that do
+ * not, rows longer than the stack, more taps than there are lists for. */
 static const int64_t shapes[][14] = {
     {35, 1, 1, 32, 28, 28, 3, 3, 1, 1, 0, 0, 1, 1}, {17, 1, 32, 40, 13, 13, 3, 3, 1, 1, 1, 1, 1, 1},
     {3, 1, 70, 33, 6, 9, 3, 3, 1, 1, 1, 1, 1, 1},   {2, 1, 5, 7, 40, 41, 5, 3, 2, 3, 2, 1, 1, 2},
@@ -29,6 +30,10 @@ static const int64_t shapes[][14] = {
     {3, 2, 17, 16, 30, 11, 3, 3, 1, 1, 2, 0, 1, 1}, {2, 1, 33, 16, 5, 90, 3, 3, 1, 1, 1, 1, 1, 1},
     {9, 1, 16, 34, 14, 15, 3, 3, 2, 2, 1, 1, 1, 1}, {3, 2, 6, 20, 9, 9, 1, 1, 2, 2, 0, 0, 1, 1},
     {2, 1, 3, 18, 3, 300, 3, 3, 1, 1, 1, 1, 1, 1},  {1, 1, 16, 16, 8, 38, 3, 3, 1, 1, 1, 2, 1, 1},
+    {2, 5, 1, 1, 3, 170, 3, 3, 1, 1, 1, 1, 1, 1},   {3, 8, 1, 1, 15, 14, 5, 5, 2, 2, 2, 2, 1, 1},
+    {2, 4, 1, 1, 20, 33, 3, 5, 2, 3, 2, 1, 2, 1},   {1, 4, 1, 1, 2, 2100, 1, 3, 1, 2, 0, 1, 1, 1},
+    {19, 7, 1, 1, 7, 7, 7, 7, 1, 1, 3, 3, 1, 1},    {2, 4, 1, 1, 1, 40, 1, 31, 1, 1, 0, 15, 1, 1},
+    {1, 4, 1, 1, 13, 13, 12, 12, 1, 1, 2, 2, 1, 1}, {2, 4, 1, 1, 2, 3, 2, 1, 3, 5, 0, 0, 1, 1},
 };
 
 typedef struct {
@@ -206,6 +211,50 @@ static void bf16_has_the_values_of_f64_and_one_set_of_bits(void **state)
     check_dtype(TUTTI_BF16);
 }
 
+static float *run_on(const char *isa, const problem_t *p, what_t what, const operand_t in[4])
+{
+    const void *const given[] = {in[0].data, in[1].data, in[2].data, in[3].data};
+    float *out = make_output(count_of(p, what), sizeof *out);
+    setenv("TUTTI_ISA", isa, 1);
+    run(NULL, &p->conv, what, given, out);
+    return out;
+}
+
+static void compare_isas(problem_t p, what_t what, const operand_t in[4])
+{
+    const int64_t count = count_of(&p, what);
+    p.conv.dtype = p.conv.out_dtype = TUTTI_F32;
+    float *first = run_on("auto", &p, what, in);
+    for (int i = 0; i < 2; i++) {
+        float *other = run_on(i == 0 ? "avx2" : "baseline", &p, what, in);
+        assert_memory_equal(other, first, (size_t)count * sizeof *first);
+        free_output(other, count, sizeof *other);
+    }
+    free_output(first, count, sizeof *first);
+}
+
+static void f32_has_the_same_bits_with_every_instruction_set(void **state)
+{
+    (void)state;
+    if (getenv("TUTTI_ISA") != NULL) {
+        skip();
+    }
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        const problem_t p = problem_of(shapes[i]);
+        const int64_t channels = p.x_channels > p.y_channels ? p.x_channels : p.y_channels;
+        const operand_t in[] = {make_operand(p.x, TUTTI_F32, 1), make_operand(p.w, TUTTI_F32, 2),
+                                make_operand(p.y, TUTTI_F32, 3),
+                                make_operand(channels, TUTTI_F32, 4)};
+        for (what_t what = FORWARD; what <= TO_WEIGHT; what++) {
+            compare_isas(p, what, in);
+        }
+        for (int k = 0; k < 4; k++) {
+            free_operand(in[k]);
+        }
+    }
+    unsetenv("TUTTI_ISA");
+}
+
 /* On a CPU with AMX the test above has not seen the pairs of AVX-512. */
 static void bf16_in_pairs_has_the_values_of_f64_too(void **state)
 {
@@ -248,6 +297,31 @@ static void a_nan_of_a_channel_stays_out_of_the_gradient_of_others(void **state)
     }
     free_operand(x);
     free_operand(dy);
+}
+
+/* The same of groups of one channel each, whose sums read behind a channel, too. */
+static void a_nan_of_a_group_stays_out_of_the_gradient_of_others(void **state)
+{
+    (void)state;
+    for (int64_t padding = 0; padding < 2; padding++) {
+        const problem_t p =
+            problem_of((const int64_t[]){2, 6, 1, 1, 5, 5, 3, 3, 1, 1, padding, padding, 1, 1});
+        const operand_t x = make_operand(p.x, TUTTI_F32, 1), dy = make_operand(p.y, TUTTI_F32, 2);
+        tt_conv_t conv = p.conv;
+        float dw[6 * 9];
+        for (int64_t i = 0; i < p.x; i++) {
+            if (i / 25 % 2 == 1) {
+                ((float *)x.data)[i] = NAN;
+            }
+        }
+        conv.dtype = conv.out_dtype = TUTTI_F32;
+        assert_int_equal(tt_conv_to_weight(NULL, &conv, x.data, dy.data, dw), TUTTI_OK);
+        for (int i = 0; i < 6 * 9; i++) {
+            assert_true(isnan(dw[i]) == (i / 9 % 2 == 1));
+        }
+        free_operand(x);
+        free_operand(dy);
+    }
 }
 
 /* One element of x is NaN: the same elements of dw are as in f64. */
@@ -345,10 +419,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(f32_has_the_values_of_f64_and_one_set_of_bits),
+        cmocka_unit_test(f32_has_the_same_bits_with_every_instruction_set),
         cmocka_unit_test(bf16_has_the_values_of_f64_and_one_set_of_bits),
         cmocka_unit_test(bf16_in_pairs_has_the_values_of_f64_too),
         cmocka_unit_test(a_nan_of_a_neighbour_stays_out_of_the_gradient),
         cmocka_unit_test(a_nan_of_a_channel_stays_out_of_the_gradient_of_others),
+        cmocka_unit_test(a_nan_of_a_group_stays_out_of_the_gradient_of_others),
         cmocka_unit_test(sums_of_zeros_are_zero),
         cmocka_unit_test(no_images_give_a_gradient_of_zeros),
     };

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "core/base/alloc.h"
+#include "core/kernel/conv/conv_depthwise.h"
 #include "core/kernel/conv/conv_f64.h"
 #include "core/kernel/conv/conv_impl.h"
 #include "core/kernel/conv/conv_ops.h"
@@ -456,6 +457,9 @@ tutti_status_t tt_planes_to_weight(tt_threads_t *threads, const tt_conv_t *conv,
         memset(dw, 0,
                (size_t)(conv->groups * conv->out * j.taps) * tutti_dtype_bytes(conv->out_dtype));
         return TUTTI_OK;
+    }
+    if (tt_depthwise_suits(conv)) {
+        return tt_depthwise_to_weight(threads, conv, x, dy, dw);
     }
     if (tt_winograd_suits(conv)) {
         return tt_winograd_to_weight(threads, conv, x, dy, dw);

@@ -11,10 +11,10 @@
 #include "core/kernel/elementwise/copy.h"
 #include "core/kernel/optim/flat.h"
 #include "core/kernel/kernels.h"
-#include "core/kernel/elementwise/map.h"
+#include "core/kernel/elementwise/map_ops.h"
 #include "core/kernel/elementwise/walk.h"
 
-enum { PIECE = 16384, COLUMNS = 128 };
+enum { PIECE = 16384, COLUMNS = 128, ADDED_COLUMNS = 512, SHORT_ROW = 16 };
 
 static tutti_status_t check_list(const char *what, const int64_t *indices, size_t count,
                                  int64_t size)
@@ -76,6 +76,7 @@ typedef struct {
     const tt_rows_by_index_t *at;
     char *out;
     const char *in;
+    const tt_flat_ops_t *flat;
     size_t row_bytes, group;
 } rows_job_t;
 
@@ -113,8 +114,8 @@ static void add_columns(const rows_job_t *job, size_t row, size_t i, size_t colu
     const size_t columns = job->at->columns, to = row * columns + column,
                  from = i * columns + column;
     if (job->at->dtype == TUTTI_F32) {
-        tt_kernels()->flat->axpy((float *)(void *)job->out + to,
-                                 (const float *)(const void *)job->in + from, n, 1.0f);
+        job->flat->axpy((float *)(void *)job->out + to, (const float *)(const void *)job->in + from,
+                        n, 1.0f);
         return;
     }
     for (size_t j = 0; j < n; j++) {
@@ -140,7 +141,7 @@ static tutti_status_t run_add_rows(tt_threads_t *threads, const void *arguments)
     const tt_rows_by_index_t *at = &rows->at;
     TT_TRY(check_rows("embedding_backward", at));
     TT_ASSERT(at->dtype == TUTTI_F32 || at->dtype == TUTTI_F64);
-    rows_job_t job = {.at = at, .out = rows->out, .in = rows->in};
+    rows_job_t job = {.at = at, .out = rows->out, .in = rows->in, .flat = tt_kernels()->flat};
     tt_threads_run(threads, (at->columns + COLUMNS - 1) / COLUMNS, add_piece, &job);
     return TUTTI_OK;
 }
@@ -184,15 +185,64 @@ static tt_strided_t slice(const tt_strided_t *x, int dim, int64_t index)
     return part;
 }
 
+/* Whether elements lie in row-major order without gaps. */
+static bool is_dense(const tt_strided_t *x)
+{
+    int64_t step = 1;
+    for (int d = x->rank; d-- > 0;) {
+        if (x->shape[d] != 1 && x->strides[d] != step) {
+            return false;
+        }
+        step *= x->shape[d];
+    }
+    return true;
+}
+
+/* out and x as they are indexed along a dim: [outer, size there, inner] where both are dense. */
 typedef struct {
     const tt_strided_t *out, *x;
     int dim;
     const int64_t *indices;
-} select_job_t;
+    tt_map_fn_t add;
+    int64_t outer, inner; /* inner 0: one of them is not dense */
+    int64_t count, out_size, x_size, per_piece;
+} lines_job_t;
 
-static void select_piece(void *arg, size_t i)
+static lines_job_t lines_of(const along_t *at, int64_t count)
 {
-    const select_job_t *job = arg;
+    lines_job_t job = {.out = &at->out,
+                       .x = &at->x,
+                       .dim = at->dim,
+                       .indices = at->index.data,
+                       .outer = 1,
+                       .count = count,
+                       .out_size = at->out.shape[at->dim],
+                       .x_size = at->x.shape[at->dim]};
+    job.inner = is_dense(&at->out) && is_dense(&at->x);
+    for (int d = 0; d < at->out.rank; d++) {
+        job.outer *= d < at->dim ? at->out.shape[d] : 1;
+        job.inner *= d > at->dim ? at->out.shape[d] : 1;
+    }
+    return job;
+}
+
+/* ---- index_select ---------------------------------------------------------------------------- */
+
+static void select_piece(void *arg, size_t piece)
+{
+    const lines_job_t *job = arg;
+    const int64_t bytes = job->inner * (int64_t)tutti_dtype_bytes(job->x->dtype);
+    const int64_t first = (int64_t)piece * job->per_piece;
+    for (int64_t i = first; i < first + job->per_piece && i < job->outer * job->count; i++) {
+        const int64_t from = i / job->count * job->x_size + job->indices[i % job->count];
+        memcpy((char *)job->out->data + i * bytes, (const char *)job->x->data + from * bytes,
+               (size_t)bytes);
+    }
+}
+
+static void select_slice(void *arg, size_t i)
+{
+    const lines_job_t *job = arg;
     const tt_strided_t to = slice(job->out, job->dim, (int64_t)i);
     const tt_strided_t from = slice(job->x, job->dim, job->indices[i]);
     tt_copy_now(NULL, &to, &from);
@@ -201,27 +251,85 @@ static void select_piece(void *arg, size_t i)
 static tutti_status_t run_index_select(tt_threads_t *threads, const void *arguments)
 {
     const along_t *at = arguments;
-    const size_t count = (size_t)at->out.shape[at->dim];
-    TT_TRY(check_list("index_select", at->index.data, count, at->x.shape[at->dim]));
-    select_job_t job = {.out = &at->out, .x = &at->x, .dim = at->dim, .indices = at->index.data};
-    tt_threads_run(threads, count, select_piece, &job);
+    const int64_t count = at->out.shape[at->dim];
+    TT_TRY(check_list("index_select", at->index.data, (size_t)count, at->x.shape[at->dim]));
+    lines_job_t job = lines_of(at, count);
+    if (job.inner == 0) {
+        tt_threads_run(threads, (size_t)count, select_slice, &job);
+        return TUTTI_OK;
+    }
+    job.per_piece = PIECE / (job.inner + 1) + 1;
+    tt_threads_run(threads, (size_t)((job.outer * count + job.per_piece - 1) / job.per_piece),
+                   select_piece, &job);
     return TUTTI_OK;
+}
+
+/* ---- index_add ------------------------------------------------------------------------------- */
+
+/* NULL: of a dtype that has no kernel of its own. */
+static tt_map_fn_t add_of(tutti_dtype_t dtype)
+{
+    if (dtype == TUTTI_F32 || dtype == TUTTI_F64) {
+        return tt_kernels_of(dtype)->map->binary[TT_BINARY_ADD];
+    }
+    return dtype == TUTTI_I64 ? tt_map_ops_i64.binary[TT_BINARY_ADD] : NULL;
+}
+
+static void add_row(const lines_job_t *job, int64_t to, int64_t from, int64_t n)
+{
+    if (job->out->dtype == TUTTI_F32 && n < SHORT_ROW) {
+        for (int64_t i = 0; i < n; i++) {
+            ((float *)job->out->data)[to + i] += ((const float *)job->x->data)[from + i];
+        }
+        return;
+    }
+    const int64_t bytes = (int64_t)tutti_dtype_bytes(job->out->dtype);
+    char *out = (char *)job->out->data + to * bytes;
+    const void *operands[] = {out, (const char *)job->x->data + from * bytes};
+    job->add(out, operands, (size_t)n, (tt_map_params_t){0});
+}
+
+/* Some columns of all rows at one outer index, in the order of the indices. */
+static void add_lines_piece(void *arg, size_t piece)
+{
+    const lines_job_t *job = arg;
+    const int64_t parts = (job->inner + job->per_piece - 1) / job->per_piece;
+    const int64_t outer = (int64_t)piece / parts, column = (int64_t)piece % parts * job->per_piece;
+    const int64_t left = job->inner - column, n = left < job->per_piece ? left : job->per_piece;
+    for (int64_t i = 0; i < job->count; i++) {
+        add_row(job, (outer * job->out_size + job->indices[i]) * job->inner + column,
+                (outer * job->x_size + i) * job->inner + column, n);
+    }
+}
+
+static void add_slices(tt_threads_t *threads, const lines_job_t *job)
+{
+    for (int64_t i = 0; i < job->count; i++) {
+        const tt_strided_t to = slice(job->out, job->dim, job->indices[i]),
+                           from = slice(job->x, job->dim, i);
+        const tt_strided_t *operands[] = {&to, &to, &from};
+        tt_map_now(threads, 2, TT_BINARY_ADD, (tt_map_params_t){0}, operands);
+    }
 }
 
 static tutti_status_t run_index_add(tt_threads_t *threads, const void *arguments)
 {
     const along_t *at = arguments;
-    const int64_t *indices = at->index.data;
-    const size_t count = (size_t)at->x.shape[at->dim];
-    TT_TRY(check_list("index_add", indices, count, at->out.shape[at->dim]));
-    for (size_t i = 0; i < count; i++) {
-        const tt_strided_t to = slice(&at->out, at->dim, indices[i]),
-                           from = slice(&at->x, at->dim, (int64_t)i);
-        const tt_strided_t *operands[] = {&to, &to, &from};
-        tt_map_now(threads, 2, TT_BINARY_ADD, (tt_map_params_t){0}, operands);
+    const int64_t count = at->x.shape[at->dim];
+    TT_TRY(check_list("index_add", at->index.data, (size_t)count, at->out.shape[at->dim]));
+    lines_job_t job = lines_of(at, count);
+    job.add = add_of(at->out.dtype);
+    if (job.inner == 0 || job.add == NULL || at->x.dtype != at->out.dtype) {
+        add_slices(threads, &job);
+        return TUTTI_OK;
     }
+    job.per_piece = ADDED_COLUMNS;
+    const int64_t parts = (job.inner + job.per_piece - 1) / job.per_piece;
+    tt_threads_run(threads, (size_t)(job.outer * parts), add_lines_piece, &job);
     return TUTTI_OK;
 }
+
+/* ---- gather, scatter ------------------------------------------------------------------------- */
 
 /* Operands: 0 the one that has the index's shape, 1 the index, 2 the one that is indexed. */
 typedef struct {
@@ -273,7 +381,9 @@ typedef struct {
 
 typedef void (*pair_fn_t)(const pick_job_t *job, pair_t at);
 
-static void walk_pairs(const pick_job_t *job, int64_t first, int64_t n, pair_fn_t fn)
+/* Inline, so that fn and what it does for the job's dtype are decided outside of the loop. */
+static inline __attribute__((always_inline)) void walk_pairs(const pick_job_t *job, int64_t first,
+                                                             int64_t n, pair_fn_t fn)
 {
     tt_cursor_t cursors[3];
     int64_t stride[3], offset[3];
@@ -295,10 +405,26 @@ static void walk_pairs(const pick_job_t *job, int64_t first, int64_t n, pair_fn_
     }
 }
 
+/* An element of job->bytes; a copy of a length that is known is no call. */
+static inline __attribute__((always_inline)) void copy_element(const pick_job_t *job, char *to,
+                                                               const char *from)
+{
+    switch (job->bytes) {
+    case 4:
+        memcpy(to, from, 4);
+        return;
+    case 8:
+        memcpy(to, from, 8);
+        return;
+    default:
+        memcpy(to, from, job->bytes);
+    }
+}
+
 static void copy_pair(const pick_job_t *job, pair_t at)
 {
-    memcpy((char *)job->plain->data + at.plain * (int64_t)job->bytes,
-           (const char *)job->indexed->data + at.indexed * (int64_t)job->bytes, job->bytes);
+    copy_element(job, (char *)job->plain->data + at.plain * (int64_t)job->bytes,
+                 (const char *)job->indexed->data + at.indexed * (int64_t)job->bytes);
 }
 
 static void add_pair(const pick_job_t *job, pair_t at)
@@ -349,8 +475,8 @@ static tutti_status_t run_scatter_add(tt_threads_t *threads, const void *argumen
 /* In one thread: of equal targets the last one counts. */
 static void put_pair(const pick_job_t *job, pair_t at)
 {
-    memcpy((char *)job->indexed->data + at.indexed * (int64_t)job->bytes,
-           (const char *)job->plain->data + at.plain * (int64_t)job->bytes, job->bytes);
+    copy_element(job, (char *)job->indexed->data + at.indexed * (int64_t)job->bytes,
+                 (const char *)job->plain->data + at.plain * (int64_t)job->bytes);
 }
 
 static tutti_status_t run_scatter(tt_threads_t *threads, const void *arguments)

@@ -11,6 +11,7 @@
 
 #include "core/base/alloc.h"
 #include "core/kernel/index/indexing.h"
+#include "core/kernel/index/scatter_back.h"
 #include "core/kernel/attention/rotary.h"
 
 enum { V = 50, C = 301, COUNT = 200 };
@@ -249,6 +250,41 @@ static int nothing_is_left(void **state)
     return tt_alloc_stats().blocks == 0 ? 0 : -1;
 }
 
+/* Rows of a matrix and of its transpose; of equal places the last element stands. */
+static void only_the_last_at_a_place_gets_its_gradient(void **state)
+{
+    (void)state;
+    float g[8] = {1, 2, 3, 4, 5, 6, 7, 8}, dx[8], dsource[6] = {-1, -1, -1, -1, -1, -1};
+    int64_t index[6] = {3, 0, 3, 2, 2, 2};
+    const float want_dx[8] = {0, 2, 3, 0, 5, 6, 0, 8}, want[6] = {0, 1, 4, 0, 0, 7};
+    memcpy(dx, g, sizeof dx);
+    tt_scatter_back_t back = {.dx = tt_strided_rows(dx, TUTTI_F32, 2, 4),
+                              .g = tt_strided_rows(g, TUTTI_F32, 2, 4),
+                              .dsource = tt_strided_rows(dsource, TUTTI_F32, 2, 3),
+                              .index = tt_strided_rows(index, TUTTI_I64, 2, 3),
+                              .dim = 1};
+    assert_int_equal(tt_scatter_back(NULL, &back), 0);
+    assert_memory_equal(dx, want_dx, sizeof dx);
+    assert_memory_equal(dsource, want, sizeof want);
+    memset(dsource, 0xff, sizeof dsource);
+    back.dx.data = NULL; /* and columns of a transposed one */
+    tt_strided_t *all[] = {&back.g, &back.dsource, &back.index, &back.dx};
+    for (int i = 0; i < 4; i++) {
+        const int64_t size = all[i]->shape[0], step = all[i]->strides[0];
+        all[i]->shape[0] = all[i]->shape[1];
+        all[i]->strides[0] = all[i]->strides[1];
+        all[i]->shape[1] = size;
+        all[i]->strides[1] = step;
+    }
+    back.dim = 0;
+    assert_int_equal(tt_scatter_back(NULL, &back), 0);
+    assert_memory_equal(dsource, want, sizeof want);
+    back.dsource.data = NULL;
+    back.dx.data = memcpy(dx, g, sizeof dx);
+    assert_int_equal(tt_scatter_back(NULL, &back), 0);
+    assert_memory_equal(dx, want_dx, sizeof dx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -259,6 +295,7 @@ int main(void)
         cmocka_unit_test_teardown(rotary_turns_pairs_and_back, nothing_is_left),
         cmocka_unit_test_teardown(wide_rows_are_turned, nothing_is_left),
         cmocka_unit_test_teardown(rows_of_f64_are_turned_in_f64, nothing_is_left),
+        cmocka_unit_test_teardown(only_the_last_at_a_place_gets_its_gradient, nothing_is_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

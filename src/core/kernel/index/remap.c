@@ -65,23 +65,49 @@ typedef struct {
     int64_t to_stride, from_stride, bytes;
 } job_t;
 
-/* Where a row begins in out and in x, in elements. Whether all its sources are inside. */
-static bool find_row(const tt_remap_t *remap, int64_t row, int64_t *to, int64_t *from)
+/* Where a row begins in out and in x, in elements; from is -1 where its source is outside. */
+typedef struct {
+    int64_t to, from;
+} row_t;
+
+/* The index of dimension d moves a row on. */
+static void move_row(const tt_remap_t *remap, int d, int64_t i, row_t *row)
 {
-    *to = *from = 0;
-    for (int d = remap->out.rank - 1; d-- > 0;) {
-        const int64_t i = row % remap->out.shape[d];
-        const int64_t source = source_of(&remap->dims[d], remap->x.shape[d], i);
-        if (source < 0) {
-            /* The place in out matters still. */
-            *from = -1;
-        } else if (*from >= 0) {
-            *from += source * remap->x.strides[d];
-        }
-        *to += i * remap->out.strides[d];
-        row /= remap->out.shape[d];
+    const int64_t source = source_of(&remap->dims[d], remap->x.shape[d], i);
+    row->to += i * remap->out.strides[d]; /* matters where the source is outside, too */
+    row->from = row->from < 0 || source < 0 ? -1 : row->from + source * remap->x.strides[d];
+}
+
+/* Rows are counted along the last dimension but one first: where those of its index 0 begin. */
+static row_t find_rows(const tt_remap_t *remap, int64_t group)
+{
+    row_t row = {0, 0};
+    for (int d = remap->out.rank - 2; d-- > 0;) {
+        move_row(remap, d, group % remap->out.shape[d], &row);
+        group /= remap->out.shape[d];
     }
-    return *from >= 0;
+    return row;
+}
+
+typedef void (*row_fn_t)(const job_t *job, row_t row);
+
+static void each_row(const job_t *job, size_t piece, row_fn_t fn)
+{
+    const tt_remap_t *remap = job->remap;
+    const int near = remap->out.rank - 2;
+    const int64_t size = near < 0 ? 1 : remap->out.shape[near];
+    int64_t i = (int64_t)piece * job->per_piece;
+    const int64_t end = i + job->per_piece < job->rows ? i + job->per_piece : job->rows;
+    while (i < end) {
+        const row_t first = find_rows(remap, i / size);
+        for (int64_t at = i % size; at < size && i < end; at++, i++) {
+            row_t row = first;
+            if (near >= 0) {
+                move_row(remap, near, at, &row);
+            }
+            fn(job, row);
+        }
+    }
 }
 
 /* ---- copying --------------------------------------------------------------------------------- */
@@ -101,9 +127,29 @@ static void copy_2(uint16_t *to, int64_t to_step, const uint16_t *from, int64_t 
     }
 }
 
+/* Four elements in the other order at a time. */
+static void copy_4_back(uint32_t *to, const uint32_t *from, int64_t n)
+{
+    typedef uint32_t four_t __attribute__((vector_size(16)));
+    int64_t i = 0;
+    for (; i + 4 <= n; i += 4) {
+        four_t v;
+        memcpy(&v, from - i - 3, sizeof v);
+        v = (four_t){v[3], v[2], v[1], v[0]};
+        memcpy(to + i, &v, sizeof v);
+    }
+    for (; i < n; i++) {
+        to[i] = from[-i];
+    }
+}
+
 static void copy_4(uint32_t *to, int64_t to_step, const uint32_t *from, int64_t from_step,
                    int64_t n)
 {
+    if (to_step == 1 && from_step == -1) {
+        copy_4_back(to, from, n);
+        return;
+    }
     for (int64_t i = 0; i < n; i++) {
         to[i * to_step] = from[i * from_step];
     }
@@ -140,13 +186,12 @@ static void copy_steps(const job_t *job, void *to, const void *from, int64_t fro
     }
 }
 
-static void copy_row(const job_t *job, int64_t row)
+static void copy_row(const job_t *job, row_t row)
 {
     const tt_remap_t *remap = job->remap;
-    int64_t to, from;
-    const bool is_inside = find_row(remap, row, &to, &from);
-    char *out = (char *)remap->out.data + to * job->bytes;
-    const char *x = (const char *)remap->x.data + (is_inside ? from : 0) * job->bytes;
+    const bool is_inside = row.from >= 0;
+    char *out = (char *)remap->out.data + row.to * job->bytes;
+    const char *x = (const char *)remap->x.data + (is_inside ? row.from : 0) * job->bytes;
     for (size_t k = 0; k < job->run_count; k++) {
         const run_t *run = &job->runs[k];
         char *at = out + run->to * job->to_stride * job->bytes;
@@ -161,11 +206,7 @@ static void copy_row(const job_t *job, int64_t row)
 
 static void copy_piece(void *arg, size_t piece)
 {
-    const job_t *job = arg;
-    const int64_t first = (int64_t)piece * job->per_piece;
-    for (int64_t i = first; i < first + job->per_piece && i < job->rows; i++) {
-        copy_row(job, i);
-    }
+    each_row(arg, piece, copy_row);
 }
 
 /* ---- adding ---------------------------------------------------------------------------------- */
@@ -184,11 +225,10 @@ static void add_f64(double *to, int64_t to_step, const double *from, int64_t fro
     }
 }
 
-static void add_row(const job_t *job, int64_t row)
+static void add_row(const job_t *job, row_t row)
 {
     const tt_remap_t *remap = job->remap;
-    int64_t to, from;
-    if (!find_row(remap, row, &to, &from)) {
+    if (row.from < 0) {
         return;
     }
     for (size_t k = 0; k < job->run_count; k++) {
@@ -196,7 +236,8 @@ static void add_row(const job_t *job, int64_t row)
         if (run->from < 0) {
             continue;
         }
-        const int64_t in = to + run->to * job->to_stride, out = from + run->from * job->from_stride,
+        const int64_t in = row.to + run->to * job->to_stride,
+                      out = row.from + run->from * job->from_stride,
                       step = run->step * job->from_stride;
         if (remap->out.dtype == TUTTI_F32) {
             add_f32((float *)remap->x.data + out, step, (const float *)remap->out.data + in,
@@ -211,11 +252,7 @@ static void add_row(const job_t *job, int64_t row)
 /* A piece is one index of the first dimension. */
 static void add_piece(void *arg, size_t piece)
 {
-    const job_t *job = arg;
-    const int64_t first = (int64_t)piece * job->per_piece;
-    for (int64_t i = first; i < first + job->per_piece && i < job->rows; i++) {
-        add_row(job, i);
-    }
+    each_row(arg, piece, add_row);
 }
 
 /* ---- the kernels ----------------------------------------------------------------------------- */

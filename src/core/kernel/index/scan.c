@@ -4,8 +4,9 @@
  *
  *     dx[i] = P[i] S[i]
  *
- * P goes forward and S backward through the line. Both are kept as a fraction and an exponent of
- * their own, so that a product which leaves the range of f64 and comes back is not lost.
+ * P goes forward and S backward through the line. Where one of them leaves the range of f64, even
+ * if it comes back, the line is done again with a fraction and an exponent of their own for each.
+ * As long as all numbers are normal, or 0, both ways round alike: only a 0 may have another sign.
  */
 #include "core/kernel/index/scan.h"
 
@@ -74,13 +75,35 @@ typedef struct {
     int64_t lines, per_piece;
 } scan_job_t;
 
-/* f32 in order and without gaps, which is most of it. */
-static void sum_dense(float *restrict out, const float *restrict x, int64_t n)
+/* f32, which is most of it; inline, so that the kind and steps of 1 are decided before the loop. */
+static inline __attribute__((always_inline)) void scan_f32(float *restrict out, int64_t to,
+                                                           const float *restrict x, int64_t from,
+                                                           int64_t n, bool is_sum)
 {
-    double sum = 0;
+    double state = is_sum ? 0 : 1;
     for (int64_t i = 0; i < n; i++) {
-        sum += (double)x[i];
-        out[i] = (float)sum;
+        const double value = (double)x[i * from];
+        state = is_sum ? state + value : state * value;
+        out[i * to] = (float)state;
+    }
+}
+
+static void scan_f32_of(const tt_scan_t *scan, float *out, const float *x)
+{
+    const int64_t n = scan->x.shape[scan->dim], to = scan->out.strides[scan->dim],
+                  from = scan->x.strides[scan->dim];
+    const bool is_sum = scan->kind == TT_SCAN_SUM;
+    if (scan->is_reverse) {
+        out += (n - 1) * to;
+        x += (n - 1) * from;
+    }
+    const int64_t sign = scan->is_reverse ? -1 : 1;
+    if (is_sum && to == 1 && from == 1 && sign == 1) {
+        scan_f32(out, 1, x, 1, n, true);
+    } else if (is_sum) {
+        scan_f32(out, sign * to, x, sign * from, n, true);
+    } else {
+        scan_f32(out, sign * to, x, sign * from, n, false);
     }
 }
 
@@ -90,9 +113,8 @@ static void scan_floats(const tt_scan_t *scan, void *out, const void *x)
                   from = scan->x.strides[scan->dim];
     const bool is_sum = scan->kind == TT_SCAN_SUM;
     double state = is_sum ? 0 : 1;
-    if (is_sum && !scan->is_reverse && to == 1 && from == 1 && scan->x.dtype == TUTTI_F32 &&
-        scan->out.dtype == TUTTI_F32) {
-        sum_dense(out, x, n);
+    if (scan->x.dtype == TUTTI_F32 && scan->out.dtype == TUTTI_F32) {
+        scan_f32_of(scan, out, x);
         return;
     }
     for (int64_t k = 0; k < n; k++) {
@@ -200,19 +222,56 @@ static double plain(scaled_t a)
                                                                                     : (int)e);
 }
 
+/* A line of the operands, and room for as many of P. */
 typedef struct {
     const tt_product_backward_t *backward;
-    int64_t lines, per_piece, length;
-    scaled_t *before; /* [pieces, length] P */
-} product_job_t;
+    void *dx;
+    const void *x, *g;
+    int64_t count;
+    scaled_t *before;
+} line_t;
 
-static void product_line(const product_job_t *job, int64_t line, scaled_t *before)
+/* Every product of two such numbers, or of one with an f32, is normal. */
+#define PLAIN_MOST 0x1p450
+#define PLAIN_LEAST 0x1p-450
+
+static bool is_plain(double value)
 {
-    const tt_product_backward_t *b = job->backward;
-    const void *x = tt_line_data(&b->x, b->dim, line), *g = tt_line_data(&b->g, b->dim, line);
-    void *dx = tt_line_data(&b->dx, b->dim, line);
-    const int64_t n = job->length, from = b->x.strides[b->dim];
-    scaled_t product = {1, 0}, sum = {0, 0};
+    const double size = fabs(value);
+    return (size < PLAIN_MOST && size > PLAIN_LEAST) || size == 0;
+}
+
+/* f32; false: a number has left the range, and dx is not all written. */
+static bool product_line_f32(const line_t *l)
+{
+    const tt_product_backward_t *b = l->backward;
+    const int64_t x_step = b->x.strides[b->dim], g_step = b->g.strides[b->dim],
+                  dx_step = b->dx.strides[b->dim];
+    const float *x = l->x, *g = l->g;
+    float *dx = l->dx;
+    double *before = (double *)(void *)l->before, product = 1, sum = 0;
+    bool is_good = true;
+    for (int64_t i = 0; i < l->count; i++) {
+        before[i] = product;
+        is_good &= is_plain(product);
+        product *= (double)x[i * x_step];
+    }
+    for (int64_t i = l->count; i-- > 0 && is_good;) {
+        sum = (double)g[i * g_step] + sum;
+        is_good &= is_plain(sum);
+        dx[i * dx_step] = (float)(before[i] * sum);
+        sum *= (double)x[i * x_step];
+    }
+    return is_good;
+}
+
+/* Any floats, and any of their products. */
+static void product_line(const line_t *l)
+{
+    const tt_product_backward_t *b = l->backward;
+    const int64_t n = l->count, from = b->x.strides[b->dim];
+    const void *x = l->x, *g = l->g;
+    scaled_t product = {1, 0}, sum = {0, 0}, *before = l->before;
     for (int64_t i = 0; i < n; i++) {
         before[i] = product;
         product = times(product, scaled(load_float(b->x.dtype, x, i * from), 0));
@@ -223,16 +282,33 @@ static void product_line(const product_job_t *job, int64_t line, scaled_t *befor
             sum = times(sum, scaled(load_float(b->x.dtype, x, (i + 1) * from), 0));
         }
         sum = plus(scaled(own, 0), sum);
-        store_float(b->dx.dtype, dx, i * b->dx.strides[b->dim], plain(times(before[i], sum)));
+        store_float(b->dx.dtype, l->dx, i * b->dx.strides[b->dim], plain(times(before[i], sum)));
     }
 }
+
+typedef struct {
+    const tt_product_backward_t *backward;
+    int64_t lines, per_piece, length;
+    scaled_t *before; /* [pieces, length] P */
+} product_job_t;
 
 static void product_piece(void *arg, size_t piece)
 {
     const product_job_t *job = arg;
     const int64_t first = (int64_t)piece * job->per_piece;
     for (int64_t i = first; i < first + job->per_piece && i < job->lines; i++) {
-        product_line(job, i, job->before + (int64_t)piece * job->length);
+        const tt_product_backward_t *b = job->backward;
+        const line_t line = {.backward = b,
+                             .dx = tt_line_data(&b->dx, b->dim, i),
+                             .x = tt_line_data(&b->x, b->dim, i),
+                             .g = tt_line_data(&b->g, b->dim, i),
+                             .count = job->length,
+                             .before = job->before + (int64_t)piece * job->length};
+        const bool is_f32 =
+            b->x.dtype == TUTTI_F32 && b->g.dtype == TUTTI_F32 && b->dx.dtype == TUTTI_F32;
+        if (!is_f32 || !product_line_f32(&line)) {
+            product_line(&line);
+        }
     }
 }
 

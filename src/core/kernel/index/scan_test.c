@@ -111,6 +111,29 @@ static void zeros_are_exact(void **state)
     expect(dx, first, 3);
 }
 
+/* Lines of f32 that stay in range go another way than those of f64: the same numbers. */
+static void both_ways_round_alike(void **state)
+{
+    (void)state;
+    enum { LONG = 200 };
+    float x[LONG], g[LONG], dx[LONG];
+    double wide_x[LONG], wide_g[LONG], wide_dx[LONG];
+    for (int i = 0; i < LONG; i++) {
+        wide_x[i] = (double)(x[i] = (float)(i * 7919 % 1013) / 300 - 1.5f);
+        wide_g[i] = (double)(g[i] = (float)(i * 5077 % 997) / 100 - 5);
+    }
+    x[150] = 0;
+    wide_x[150] = 0;
+    backward(dx, g, x, LONG);
+    const tt_product_backward_t call = {tt_strided_row(wide_dx, TUTTI_F64, LONG),
+                                        tt_strided_row(wide_g, TUTTI_F64, LONG),
+                                        tt_strided_row(wide_x, TUTTI_F64, LONG), 0};
+    assert_int_equal(tt_scan_product_backward(NULL, &call), 0);
+    for (int i = 0; i < LONG; i++) {
+        assert_true(dx[i] == (float)wide_dx[i]);
+    }
+}
+
 static void infinities_and_nan_pass(void **state)
 {
     (void)state;
@@ -130,6 +153,7 @@ int main(void)
         cmocka_unit_test(products_may_leave_f32_and_come_back),
         cmocka_unit_test(products_may_leave_f64_and_come_back),
         cmocka_unit_test(zeros_are_exact),
+        cmocka_unit_test(both_ways_round_alike),
         cmocka_unit_test(infinities_and_nan_pass),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

@@ -1,0 +1,28 @@
+/* Rows of a weight as their lengths and directions, in f32 or f64.
+ *
+ *     length = √Σ v²     w = v g / length
+ *     dg = Σ dw v / length     dv = g / length (dw - v dg / length)
+ */
+#ifndef TT_WEIGHT_ROWS_H
+#define TT_WEIGHT_ROWS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "core/exec/exec.h"
+
+/* v, w, dw, dv: [rows, n]; g, length, dg: [rows]. */
+typedef struct {
+    bool is_wide; /* all are f64, not f32 */
+    size_t rows, n;
+    const void *v, *g;
+    void *w;      /* forward writes */
+    void *length; /* forward writes (NULL: not kept), backward reads */
+    const void *dw;
+    void *dv, *dg; /* backward writes; NULL: not wanted */
+} tt_weight_norm_t;
+
+TT_LAUNCHES tutti_status_t tt_weight_norm(tt_exec_t *exec, const tt_weight_norm_t *norm);
+TT_LAUNCHES tutti_status_t tt_weight_norm_backward(tt_exec_t *exec, const tt_weight_norm_t *norm);
+
+#endif

@@ -138,6 +138,10 @@ class Pipelines(unittest.TestCase):
         alone = self.validations("--clip", "0.5")
         self.assertEqual(self.validations("--clip", "0.5", "--mesh", "pp=2", "--post-validate",
                                           ranks=2), alone)
+        cut = ("--clip", "0.5", "--shards", "2", "--tp-shards", "2", "--context", "32")
+        self.assertEqual(self.validations(*cut, "--mesh", "dp=2,pp=2", "--stage", "3", "--unit",
+                                          "block", "--post-validate", ranks=4),
+                         self.validations(*cut))
         inside = ("--clip", "0", "--dropout", "0", "--ema", "0.5")
         once = self.validations(*inside, "--mesh", "pp=2", "--pipeline", "pipedream", ranks=2)
         self.assertEqual(once, self.validations(*inside, "--mesh", "pp=2", "--pipeline",
@@ -148,6 +152,7 @@ class Pipelines(unittest.TestCase):
                                      (2, 1, "--mesh", "pp=2", "--pipeline", "pipedream"),
                                      (2, 1, "--mesh", "pp=2", "--post-validate", "--clip", "0.1"),
                                      (4, 2, "--mesh", "dp=2,pp=2", "--stage", "3"),
+                                     (4, 2, "--mesh", "dp=2,pp=2", "--post-validate"),
                                      (4, 3, "--mesh", "tp=2,pp=2", "--shards", "3")):
             done = run("--bench", *ODD, *self.STAGES, "--context", "32", "--steps", "3",
                        "--threads", "1", *more, ranks=ranks)

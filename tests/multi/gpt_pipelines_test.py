@@ -139,9 +139,11 @@ class Pipelines(unittest.TestCase):
         self.assertEqual(self.validations("--clip", "0.5", "--mesh", "pp=2", "--post-validate",
                                           ranks=2), alone)
         cut = ("--clip", "0.5", "--shards", "2", "--tp-shards", "2", "--context", "32")
-        self.assertEqual(self.validations(*cut, "--mesh", "dp=2,pp=2", "--stage", "3", "--unit",
-                                          "block", "--post-validate", ranks=4),
-                         self.validations(*cut))
+        expected = self.validations(*cut)
+        for ranks, *layout in ((4, "--mesh", "dp=2,pp=2", "--stage", "3", "--unit", "block"),
+                               (2, "--mesh", "pp=2")):  # a row of one shard, and of two
+            self.assertEqual(self.validations(*cut, *layout, "--post-validate", ranks=ranks),
+                             expected, layout)
         inside = ("--clip", "0", "--dropout", "0", "--ema", "0.5")
         once = self.validations(*inside, "--mesh", "pp=2", "--pipeline", "pipedream", ranks=2)
         self.assertEqual(once, self.validations(*inside, "--mesh", "pp=2", "--pipeline",

@@ -69,11 +69,12 @@ static const struct {
     {"kl_div", WIDE},
     {"ctc_loss", WIDE},
     /* where Tutti differs */
-    {"mean", WIDE},       /* a sum; torch has no opinion */
-    {"var", WIDE},        /* as mean */
-    {"layer_norm", LOW},  /* f32 inside, rounded for the product behind it; torch: f32 comes out */
-    {"rms_norm", LOW},    /* as layer_norm; torch has none in the list */
-    {"group_norm", SAME}, /* f32 inside, as batch_norm; torch: f32 comes out */
+    {"mean", WIDE},        /* a sum; torch has no opinion */
+    {"var", WIDE},         /* as mean */
+    {"layer_norm", LOW},   /* f32 inside, rounded for the product behind it; torch: f32 comes out */
+    {"rms_norm", LOW},     /* as layer_norm; torch has none in the list */
+    {"weight_norm", SAME}, /* f32 inside; torch has none in the list */
+    {"group_norm", SAME},  /* f32 inside, as batch_norm; torch: f32 comes out */
     /* the call says */
     {"cast", OWN},
     /* as the inputs are, promoted */

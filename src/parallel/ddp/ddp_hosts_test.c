@@ -123,9 +123,10 @@ static void train(tt_member_t *m)
         if (job->options.stage == 3 && job->options.uneven == TUTTI_DDP_EVEN) {
             expect_plan(m, &t);
         }
+        /* Behind a step all is sent; what a digest gathers may still be on its way. */
+        job->sent[m->rank] = tutti_ddp_memory(t.ddp, NULL).sent_bytes - before;
         TT_EXPECT(m, tutti_ddp_digest(t.ddp, job->digests[m->rank]) == TUTTI_OK);
         job->memory[m->rank] = tutti_ddp_memory(t.ddp, t.opt);
-        job->sent[m->rank] = job->memory[m->rank].sent_bytes - before;
     }
     close_training(&t);
 }

@@ -5,6 +5,7 @@
 #include <tutti/messages.h>
 
 #include "comm/backend/native_backend.h"
+#include "comm/coll/coll_fail.h"
 #include "comm/exec/coll_impl.h"
 #include "comm/group/agree.h"
 #include "comm/group/group_impl.h"
@@ -225,9 +226,89 @@ static void a_cause_without_an_end_is_cut(void **state)
     tt_team_expect_quietly(2, TIMEOUT_MS, write_without_end, NULL);
 }
 
+/* ---- a call that fails by itself ------------------------------------------------------------- */
+
+static void fail_a_call(const tt_member_t *m)
+{
+    static const tt_run_t run;
+    tt_coll_t *coll = tt_native_coll(m->group->state);
+    tt_coll_fail_call(coll, &run, TT_FAIL(TUTTI_ERR_NOMEM, "no memory for 4 numbers"));
+}
+
+/* The last one hears two that have given up. */
+static void follow_one_behind_another(tt_member_t *m)
+{
+    if (m->rank == 0) {
+        fail_a_call(m);
+    } else {
+        tt_member_await(m, (uint32_t)m->rank);
+        TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_ERR_NOMEM);
+        TT_EXPECT(m, says("rank 0 gave the group up (") && says("): no memory for 4 numbers"));
+    }
+    tt_member_tell(m);
+    tt_member_await(m, (uint32_t)m->size);
+}
+
+/* The same between calls. */
+static void look_one_behind_another(tt_member_t *m)
+{
+    const tt_deadline_t guard = tt_deadline_in_ms(20000);
+    tutti_status_t status = TUTTI_OK;
+    if (m->rank == 0) {
+        fail_a_call(m);
+    } else {
+        tt_member_await(m, (uint32_t)m->rank);
+        while (status >= 0 && !tt_deadline_is_past(guard)) {
+            status = tt_group_check(m->group);
+        }
+        TT_EXPECT(m, status == TUTTI_ERR_NOMEM);
+        TT_EXPECT(m, says("rank 0 gave it up (") && says("): no memory for 4 numbers"));
+    }
+    tt_member_tell(m);
+    tt_member_await(m, (uint32_t)m->size);
+}
+
+static void who_follows_one_that_followed_hears_the_first(void **state)
+{
+    (void)state;
+    tt_team_expect_quietly(3, TIMEOUT_MS, follow_one_behind_another, NULL);
+    tt_team_expect_quietly(3, TIMEOUT_MS, look_one_behind_another, NULL);
+    expect_nothing_left();
+}
+
+static tutti_status_t refuse_to_put(void *user, const char *what, int rank, const void *value,
+                                    size_t bytes)
+{
+    (void)user, (void)what, (void)rank, (void)value, (void)bytes;
+    return TT_FAIL(TUTTI_ERR_IO, "the store is gone");
+}
+
+static void fail_without_a_board(tt_member_t *m)
+{
+    tt_coll_t *coll = tt_native_coll(m->group->state);
+    const int hosts = coll->host_count;
+    if (m->rank == 0) {
+        coll->options.wait_board.put = refuse_to_put;
+        coll->host_count = 2;
+        fail_a_call(m);
+        coll->host_count = hosts;
+        TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_ERR_NOMEM);
+        TT_EXPECT(m, strcmp(tutti_last_error(), "no memory for 4 numbers") == 0);
+    }
+}
+
+static void what_a_board_fails_of_is_not_the_cause(void **state)
+{
+    (void)state;
+    tt_team_expect_quietly(2, TIMEOUT_MS, fail_without_a_board, NULL);
+    expect_nothing_left();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_follows_one_that_followed_hears_the_first),
+        cmocka_unit_test(what_a_board_fails_of_is_not_the_cause),
         cmocka_unit_test(the_cause_is_told_with_the_end_of_calls),
         cmocka_unit_test(a_rank_that_looks_hears_the_cause),
         cmocka_unit_test(a_group_of_some_has_causes_of_its_own),

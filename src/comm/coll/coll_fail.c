@@ -113,6 +113,15 @@ void tt_coll_fail_for(tt_coll_t *coll, tutti_status_t status)
     tt_coll_fail(coll, (tt_verdict_t){status, coll->rank, false});
 }
 
+void tt_coll_fail_message(tt_coll_t *coll, tutti_status_t status, int blamed)
+{
+    if (is_of_others(status)) {
+        tt_coll_fail(coll, (tt_verdict_t){status, blamed, false});
+    } else {
+        tt_coll_fail_for(coll, status);
+    }
+}
+
 void tt_coll_take_leave(tt_coll_t *coll)
 {
     uint64_t none = 0;

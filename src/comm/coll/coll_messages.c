@@ -6,7 +6,7 @@
 
 static void give_up(tt_coll_t *coll, tutti_status_t status, int blamed)
 {
-    tt_coll_give_up(coll, (tt_verdict_t){status, blamed, false});
+    tt_coll_fail_message(coll, status, blamed);
     tt_coll_progress(coll); /* ends whatever is under way */
 }
 

@@ -276,6 +276,43 @@ static void who_follows_one_that_followed_hears_the_first(void **state)
     expect_nothing_left();
 }
 
+/* A message that nobody waits for yet needs memory. */
+static void have_none_for_a_message(tt_member_t *m)
+{
+    tutti_tensor_t *x;
+    tutti_work_t *work = NULL;
+    TT_EXPECT(m, tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(4), &x) == TUTTI_OK);
+    if (m->rank == 0) {
+        TT_EXPECT(m, tutti_send(m->group, x, 1, 1, NULL) == TUTTI_OK);
+        tt_member_await(m, 1);
+        TT_EXPECT(m, tutti_send(m->group, x, 1, 2, NULL) == TUTTI_OK);
+    } else if (m->rank == 1) {
+        TT_EXPECT(m, tutti_recv(m->group, x, 0, 1, NULL) == TUTTI_OK);
+        TT_EXPECT(m, tutti_recv(m->group, x, 0, 3, &work) == TUTTI_OK);
+        tt_member_tell(m);
+        tt_member_await(m, 2);
+        tt_alloc_fail_at(1);
+        tutti_group_progress(m->group);
+        tt_alloc_fail_at(0);
+        TT_EXPECT(m, tutti_work_wait(work, 0) == TUTTI_ERR_NOMEM);
+    } else {
+        tt_member_await(m, 3);
+        TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_ERR_NOMEM);
+        TT_EXPECT(m, says("rank 1 gave the group up (out of memory): ") && says("message"));
+    }
+    tt_member_tell(m);
+    tt_member_await(m, (uint32_t)m->size + 1);
+    tutti_work_release(work);
+    tutti_tensor_release(x);
+}
+
+static void what_a_message_fails_of_is_told(void **state)
+{
+    (void)state;
+    tt_team_expect_quietly(3, TIMEOUT_MS, have_none_for_a_message, NULL);
+    expect_nothing_left();
+}
+
 static tutti_status_t refuse_to_put(void *user, const char *what, int rank, const void *value,
                                     size_t bytes)
 {
@@ -308,6 +345,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_follows_one_that_followed_hears_the_first),
+        cmocka_unit_test(what_a_message_fails_of_is_told),
         cmocka_unit_test(what_a_board_fails_of_is_not_the_cause),
         cmocka_unit_test(the_cause_is_told_with_the_end_of_calls),
         cmocka_unit_test(a_rank_that_looks_hears_the_cause),

@@ -38,11 +38,12 @@ static void say_goaway(tt_coll_t *coll, uint64_t reason)
     }
 }
 
-/* One that follows another leaves the board to that one. */
+/* One that follows another leaves the board to that one, which has been there before. */
 static void tell_hosts(tt_coll_t *coll, uint64_t failure)
 {
     const int blamed = tt_failure_rank(failure);
-    if (blamed < 0 || blamed == coll->rank) {
+    int first;
+    if (blamed < 0 || blamed == coll->rank || tt_coll_find_end(coll, &first) == 0) {
         tt_coll_post_end(coll, failure);
     }
     say_goaway(coll, failure);

@@ -122,6 +122,23 @@ static void give_up_and_do_nothing(tt_member_t *m)
     tutti_group_release(all);
 }
 
+/* The same of one that began it for the sake of another. */
+static void lose_a_peer_and_do_nothing(tt_member_t *m)
+{
+    tutti_group_t *all;
+    TT_EXPECT(m, tutti_group_new(m->group, NULL, 0, NULL, &all) == TUTTI_OK);
+    if (m->rank == 0) {
+        TT_EXPECT(m, tutti_barrier(all, NULL) == TUTTI_ERR_PEER);
+        TT_EXPECT(m, says("rank 2") && !says("rank 1"));
+        tt_member_tell(m);
+    } else if (m->rank == 1) {
+        const tutti_status_t status = TT_FAIL(TUTTI_ERR_PEER, "rank 2 is gone");
+        tt_coll_fail(tt_native_coll(all->state), (tt_verdict_t){status, 2, false});
+    }
+    tt_member_await(m, 1);
+    tutti_group_release(all);
+}
+
 static void receive_of_one_that_does_nothing(tt_member_t *m)
 {
     tutti_group_t *all;
@@ -144,6 +161,7 @@ static void one_that_does_nothing_more_is_heard(void **state)
 {
     (void)state;
     tt_team_expect_quietly(3, TIMEOUT_MS, give_up_and_do_nothing, NULL);
+    tt_team_expect_quietly(3, TIMEOUT_MS, lose_a_peer_and_do_nothing, NULL);
     tt_team_expect_quietly(2, TIMEOUT_MS, receive_of_one_that_does_nothing, NULL);
     expect_nothing_left();
 }

@@ -286,11 +286,37 @@ static void look_one_behind_another(tt_member_t *m)
     tt_member_await(m, (uint32_t)m->size);
 }
 
+/* Who looks for a message alone hears it, too. */
+static void probe_one_behind_another(tt_member_t *m)
+{
+    static const tt_run_t run;
+    const tt_deadline_t guard = tt_deadline_in_ms(20000);
+    tutti_status_t status = TUTTI_OK;
+    tutti_message_info_t info;
+    if (m->rank == 0) {
+        tt_coll_fail_call(tt_native_coll(m->group->state), &run,
+                          TT_FAIL(TUTTI_ERR_IO, "no room for 4 numbers"));
+    } else if (m->rank == 1) {
+        tt_member_await(m, 1);
+        while (status >= 0 && !tt_deadline_is_past(guard)) {
+            status = tutti_iprobe(m->group, 0, 1, &info);
+        }
+        TT_EXPECT(m, status == TUTTI_ERR_IO && says("rank 0 gave it up ("));
+    } else {
+        tt_member_await(m, 2);
+        TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_ERR_IO);
+        TT_EXPECT(m, says(": rank 0 gave the group up (") && says("): no room for 4 numbers"));
+    }
+    tt_member_tell(m);
+    tt_member_await(m, (uint32_t)m->size);
+}
+
 static void who_follows_one_that_followed_hears_the_first(void **state)
 {
     (void)state;
     tt_team_expect_quietly(3, TIMEOUT_MS, follow_one_behind_another, NULL);
     tt_team_expect_quietly(3, TIMEOUT_MS, look_one_behind_another, NULL);
+    tt_team_expect_quietly(3, TIMEOUT_MS, probe_one_behind_another, NULL);
     expect_nothing_left();
 }
 

@@ -87,7 +87,7 @@ static tt_verdict_t judge_like(tt_coll_t *coll, const tt_run_t *run, int rank, u
     const int blamed = tt_failure_rank(failure);
     const tt_call_text_t call = describe_run(coll, run);
     char how[64];
-    const int first = blamed >= 0 ? blamed : rank; /* the one that began, not the one that followed */
+    int first;
     switch (status) {
     case TUTTI_ERR_PEER:
         if (blamed >= 0 && blamed < coll->size && blamed != coll->rank) {
@@ -98,7 +98,8 @@ static tt_verdict_t judge_like(tt_coll_t *coll, const tt_run_t *run, int rank, u
     case TUTTI_ERR_TIMEOUT:
         snprintf(how, sizeof how, "rank %d gave up waiting for rank %d", rank, blamed);
         return judge_late(coll, run, how, blamed);
-    default:
+    default: /* the one that began, not the one that followed */
+        first = blamed >= 0 ? blamed : rank;
         status = TT_FAIL(status, "%s: rank %d gave the group up%s", call.text, first,
                          tt_coll_why(coll, first, status).text);
     }

@@ -10,7 +10,6 @@ between two network namespaces, which only root can make.
 import functools
 import json
 import os
-import statistics
 import subprocess
 import tempfile
 
@@ -59,25 +58,6 @@ def gpt(*options, model='6x384', batch=4, ranks=1, steps=5):
     """Milliseconds of a step on random tokens."""
     command = [GPT, '--bench', '--threads', '1', *flags_of(model, batch, steps), *options]
     return last_json(run_ranks(command, ranks), command)['step_ms']
-
-
-@functools.cache
-def text_file():
-    path = os.path.join(BENCH, 'parallel.txt')
-    with open(path, 'wb') as file:
-        file.write(os.urandom(1 << 16))
-    return path
-
-
-def trained_gpt(*options, model='6x384', batch=8, ranks=1, steps=6):
-    """The same of a training: a pipeline's. From its log, the first step aside."""
-    with tempfile.TemporaryDirectory(dir=BENCH) as folder:
-        log = os.path.join(folder, 'log')
-        run_ranks([GPT, '--data', text_file(), '--threads', '1', '--clip', '0', '--log', log,
-                   *flags_of(model, batch, steps), *options], ranks)
-        with open(log, encoding='utf-8') as file:
-            ends = [row['seconds'] for row in map(json.loads, file)]
-    return 1e3 * statistics.median(b - a for a, b in zip(ends, ends[1:]))
 
 
 def torch_parallel(kind, *options, batch=8, steps=6):
@@ -250,9 +230,9 @@ def over_torch(kind, ours, *theirs):
 
 
 def torch_pp():
-    return over_torch('pp', lambda: trained_gpt(
-        '--mesh', 'pp=2', '--micro-batches', str(MICRO_BATCHES), '--pipeline', '1f1b', ranks=2),
-        '--micro-batches', str(MICRO_BATCHES))
+    return over_torch('pp', lambda: gpt(
+        '--mesh', 'pp=2', '--micro-batches', str(MICRO_BATCHES), '--pipeline', '1f1b', batch=8,
+        ranks=2, steps=6), '--micro-batches', str(MICRO_BATCHES))
 
 
 def torch_tp():

@@ -60,7 +60,7 @@ static const tutti_option_t table[] = {
     REAL(dropout, "dropout", 0, 0.99, "share of activations that are dropped while training"),
     INT(accumulate, "accumulate", "A", 1, 65536, "micro-batches of B sequences per shard and step"),
     REAL(clip, "clip", -1, 1e9,
-         "largest norm of the gradient; 0: any; -1: 1, and none with pipedream and 2bw"),
+         "largest norm of the gradient; 0: any; -1: 1, and any with pipedream, 2bw and --bench"),
     REAL(ema, "ema", 0, 0.999999999,
          "decay of averages of the weights, which are validated, saved and sampled; 0: none"),
     CHOICE(on_nan, "on-nan", policies,
@@ -128,7 +128,7 @@ static const tutti_option_t table[] = {
     FLAG(evaluate, "evaluate", "only print the loss over --data, in windows of T"),
     FLAG(modules, "modules", "print the model's parts, with what a batch of them takes, and end"),
     FLAG(digest, "digest", "print a digest of the weights at the end"),
-    FLAG(bench, "bench", "train on random tokens and print the time of a step"),
+    FLAG(bench, "bench", "train on random tokens and print the time of a step of all ranks"),
     {0},
 };
 
@@ -310,9 +310,13 @@ tutti_status_t gpt_open_text(const session_t *session, double from, double to, i
 static tutti_status_t evaluate_only(session_t *session)
 {
     tutti_dataset_t *text;
+    tutti_pipeline_t *pipeline = NULL;
     double loss = 0;
     TUTTI_CHECK(gpt_open_text(session, 0, 1, session->settings.context, &text));
-    const tutti_status_t status = gpt_evaluate(session, text, 0, &loss);
+    tutti_status_t status =
+        gpt_is_pipeline(&session->settings) ? gpt_open_pipeline(session, &pipeline) : TUTTI_OK;
+    status = status < 0 ? status : gpt_evaluate(session, pipeline, text, 0, &loss);
+    tutti_pipeline_release(pipeline);
     tutti_dataset_release(text);
     if (status >= 0 && session->rank == 0) {
         printf("{\"loss\":%.6f}\n", loss);

@@ -6,6 +6,7 @@
  *     stages.c    --mesh pp=P: stages of the model, each on a rank of its own
  *     bad_numbers.c   --on-nan
  *     automatic_cut.c  --cut auto: where they begin
+ *     trainer.c   a step's forward and backward of all shards, by DDP or a pipeline
  *     parallel.c  how several ranks share a step: DDP, hooks, micro-batches, the timeline
  *     evaluate.c  mean loss over a text, in windows that do not overlap, spread over the ranks
  *     whole.c     all weights on rank 0, whoever has them
@@ -71,9 +72,10 @@ tutti_status_t gpt_train(session_t *session);
 tutti_status_t gpt_print_modules(session_t *session);
 tutti_status_t gpt_measure(session_t *session);
 
-/* Mean nats per byte over at most `windows_max` windows (0: all), the same on every rank. */
-tutti_status_t gpt_evaluate(session_t *session, tutti_dataset_t *text, int64_t windows_max,
-                            double *loss);
+/* Mean nats per byte over at most `windows_max` windows (0: all), the same on every rank. pipeline
+ * NULL: the model is none. */
+tutti_status_t gpt_evaluate(session_t *session, tutti_pipeline_t *pipeline, tutti_dataset_t *text,
+                            int64_t windows_max, double *loss);
 
 /* `count` bytes that follow a line's end, printed by rank 0, whose model it is. */
 tutti_status_t gpt_sample(session_t *session, tutti_module_t *whole, int64_t count);
@@ -95,8 +97,11 @@ tutti_tensor_t *gpt_loss_of(tutti_scope_t *s, session_t *session, tutti_tensor_t
                             tutti_tensor_t *targets);
 
 /* Tokens and targets [B, T] u8 of a micro-batch of the context's step and shard. */
-typedef void (*gpt_micro_batch_t)(void *user, tutti_scope_t *s, int64_t micro_batch,
-                                  tutti_tensor_t **tokens, tutti_tensor_t **targets);
+typedef struct {
+    void (*read)(void *user, tutti_scope_t *s, int64_t micro_batch, tutti_tensor_t **tokens,
+                 tutti_tensor_t **targets);
+    void *user;
+} gpt_source_t;
 
 /* Its state goes to the disk of --offload, if that is given. */
 tutti_status_t gpt_offload(const session_t *session, tutti_optim_t *opt);
@@ -107,8 +112,39 @@ tutti_status_t gpt_cut_model(session_t *session);
 tutti_status_t gpt_open_ddp(session_t *session, tutti_ddp_t **out);
 
 /* Forward and backward of all micro-batches of a shard; the mean of their losses. */
-tutti_status_t gpt_shard(session_t *session, tutti_ddp_t *ddp, gpt_micro_batch_t micro_batch,
-                         void *user, double *loss);
+tutti_status_t gpt_shard(session_t *session, tutti_ddp_t *ddp, const gpt_source_t *source,
+                         double *loss);
+
+/* ---- trainer.c ------------------------------------------------------------------------------ */
+
+typedef struct {
+    tutti_pipeline_t *pipeline;     /* NULL: the model is none */
+    tutti_ddp_t *ddp;               /* NULL: there is one shard, and a pipeline steps itself */
+    tutti_pipeline_shard_t *shards; /* of a pipeline's row, and what they have */
+    struct row_batch *batches;
+    double *row_losses;
+} trainer_t;
+
+/* Released also where opening has failed. */
+tutti_status_t gpt_open_trainer(session_t *session, trainer_t *t);
+void gpt_close_trainer(trainer_t *t);
+
+/* Whether stages step, and not the caller: inside a batch, or before their step is validated. */
+bool gpt_steps_itself(const settings_t *settings);
+
+/* That steps then. */
+tutti_status_t gpt_set_optimizer(const session_t *session, trainer_t *t, tutti_optim_t *opt);
+
+/* Shards of a step, of all ranks. */
+int gpt_shards_of(const trainer_t *t);
+
+/* Forward and backward of all shards of this rank; gradients are averages. losses: [shards], of
+ * which its own are written; with --post-validate none is, for the verdict tells it. */
+tutti_status_t gpt_step_shards(session_t *session, trainer_t *t, const gpt_source_t *source,
+                               double *losses);
+
+/* With --post-validate, behind it: the same losses, and the norm of all gradients. */
+tutti_status_t gpt_take_verdict(trainer_t *t, double *losses, double *norm);
 
 /* ---- bad_numbers.c ------------------------------------------------------------------------- */
 
@@ -132,7 +168,8 @@ bool gpt_steps_inside(const settings_t *settings);
  * pipeline steps itself. */
 bool gpt_averages(const settings_t *settings);
 
-/* --clip, or what it is where it is not given: 1, and 0 where stages step inside a batch. */
+/* --clip, or what it is where it is not given: 1, and 0 where stages step inside a batch, or time
+ * is measured. */
 double gpt_clip(const settings_t *settings);
 
 /* Names of the parts with which stages behind the first begin, such that those of the pipeline

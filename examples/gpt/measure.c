@@ -1,4 +1,5 @@
-/* --bench: the time of a training step on random tokens, in the units of bench/peers. */
+/* --bench: the time of a training step on random tokens, of all ranks together, in the units of
+ * bench/peers. Gradients are not clipped, but with --post-validate by --clip, if that is given. */
 #include "gpt.h"
 
 #include <stdio.h>
@@ -21,13 +22,14 @@ static void random_tokens(void *user, tutti_scope_t *s, int64_t micro_batch,
     *targets = tutti_randint(s, TUTTI_U8, shape, 0, VOCAB);
 }
 
-static tutti_status_t step(session_t *session, tutti_ddp_t *ddp, tutti_optim_t *opt)
+static tutti_status_t step(session_t *session, trainer_t *trainer, tutti_optim_t *opt,
+                           double *losses)
 {
-    double loss;
-    while (tutti_ddp_next_shard(ddp, session->ctx)) {
-        TUTTI_CHECK(gpt_shard(session, ddp, random_tokens, &session->settings, &loss));
+    const gpt_source_t source = {random_tokens, &session->settings};
+    TUTTI_CHECK(gpt_step_shards(session, trainer, &source, losses));
+    if (gpt_steps_itself(&session->settings)) {
+        return TUTTI_OK;
     }
-    TUTTI_CHECK(tutti_ddp_finish(ddp));
     const int64_t begin = tutti_trace_now();
     const tutti_status_t status = tutti_optim_step(opt);
     tutti_trace_event(session->trace, "compute", "optimizer", begin, tutti_trace_now());
@@ -67,48 +69,64 @@ static void print_result(const session_t *session, double seconds, int shards)
            flops * tokens / seconds * 1e-9, peak_rss_kib() / 1024);
 }
 
-static tutti_status_t measure(session_t *session, tutti_ddp_t *ddp, tutti_optim_t *opt)
+static tutti_status_t time_step(session_t *session, trainer_t *trainer, tutti_optim_t *opt,
+                                double *losses, double *seconds)
+{
+    const double begin = seconds_now();
+    TUTTI_CHECK(step(session, trainer, opt, losses));
+    TUTTI_CHECK(session->device != NULL ? tutti_device_synchronize(session->device, 0) : TUTTI_OK);
+    *seconds = seconds_now() - begin;
+    return TUTTI_OK;
+}
+
+/* seconds: [steps]. The first step makes memory and moments. */
+static tutti_status_t time_steps(session_t *session, trainer_t *trainer, tutti_optim_t *opt,
+                                 double *seconds, int64_t steps)
+{
+    double *losses = calloc((size_t)gpt_shards_of(trainer), sizeof *losses);
+    tutti_status_t status = losses == NULL ? TUTTI_ERR_NOMEM : TUTTI_OK;
+    for (int64_t i = 0; i < steps && status >= 0; i++) {
+        tutti_context_set_step(session->ctx, i);
+        status = time_step(session, trainer, opt, losses, &seconds[i]);
+    }
+    free(losses);
+    TUTTI_CHECK(status);
+    return session->settings.post_validate ? tutti_pipeline_validate(trainer->pipeline, NULL)
+                                           : TUTTI_OK;
+}
+
+static tutti_status_t measure(session_t *session, trainer_t *trainer, tutti_optim_t *opt)
 {
     const int64_t steps = session->settings.steps > 1 ? session->settings.steps : 2;
     double *seconds = calloc((size_t)steps, sizeof *seconds);
-    tutti_status_t status = seconds == NULL ? TUTTI_ERR_NOMEM : TUTTI_OK;
-    for (int64_t i = 0; i < steps && status >= 0; i++) {
-        const double begin = seconds_now();
-        tutti_context_set_step(session->ctx, i);
-        status = step(session, ddp, opt);
-        if (status >= 0 && session->device != NULL) {
-            status = tutti_device_synchronize(session->device, 0);
-        }
-        seconds[i] = seconds_now() - begin;
-    }
+    const tutti_status_t status =
+        seconds == NULL ? TUTTI_ERR_NOMEM : time_steps(session, trainer, opt, seconds, steps);
     if (status >= 0 && session->rank == 0) {
-        /* the first step makes memory and moments */
         qsort(seconds + 1, (size_t)(steps - 1), sizeof *seconds, compare_doubles);
-        print_result(session, seconds[1 + (steps - 1) / 2], tutti_ddp_shards(ddp));
+        print_result(session, seconds[1 + (steps - 1) / 2], gpt_shards_of(trainer));
     }
     free(seconds);
     return status;
 }
 
-tutti_status_t gpt_measure(session_t *session)
+static tutti_status_t open_optimizer(const session_t *session, trainer_t *trainer,
+                                     tutti_optim_t **opt)
 {
     const tutti_adamw_options_t adamw = {.lr = 3e-4};
-    tutti_ddp_t *ddp = NULL;
+    TUTTI_CHECK(tutti_optim_create(session->ctx, &tutti_adamw, &adamw, opt));
+    TUTTI_CHECK(tutti_optim_add_module(*opt, session->model, NULL, NULL));
+    TUTTI_CHECK(gpt_offload(session, *opt));
+    return gpt_set_optimizer(session, trainer, *opt);
+}
+
+tutti_status_t gpt_measure(session_t *session)
+{
+    trainer_t trainer = {0};
     tutti_optim_t *opt = NULL;
-    tutti_status_t status = gpt_open_ddp(session, &ddp);
-    if (status >= 0) {
-        status = tutti_optim_create(session->ctx, &tutti_adamw, &adamw, &opt);
-    }
-    if (status >= 0) {
-        status = tutti_optim_add_module(opt, session->model, NULL, NULL);
-    }
-    if (status >= 0) {
-        status = gpt_offload(session, opt);
-    }
-    if (status >= 0) {
-        status = measure(session, ddp, opt);
-    }
+    tutti_status_t status = gpt_open_trainer(session, &trainer);
+    status = status < 0 ? status : open_optimizer(session, &trainer, &opt);
+    status = status < 0 ? status : measure(session, &trainer, opt);
     tutti_optim_release(opt);
-    tutti_ddp_release(ddp);
+    gpt_close_trainer(&trainer);
     return status;
 }

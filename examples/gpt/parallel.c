@@ -86,8 +86,8 @@ tutti_status_t gpt_offload(const session_t *session, tutti_optim_t *opt)
     return folder == NULL ? TUTTI_OK : tutti_optim_offload(opt, folder);
 }
 
-tutti_status_t gpt_shard(session_t *session, tutti_ddp_t *ddp, gpt_micro_batch_t micro_batch,
-                         void *user, double *loss)
+tutti_status_t gpt_shard(session_t *session, tutti_ddp_t *ddp, const gpt_source_t *source,
+                         double *loss)
 {
     const int64_t count = session->settings.accumulate;
     *loss = 0;
@@ -96,7 +96,7 @@ tutti_status_t gpt_shard(session_t *session, tutti_ddp_t *ddp, gpt_micro_batch_t
         tutti_tensor_t *tokens, *targets;
         tutti_ddp_no_sync(ddp, i + 1 < count);
         TUTTI_CHECK(tutti_scope_open(session->ctx, &s));
-        micro_batch(user, s, i, &tokens, &targets);
+        source->read(source->user, s, i, &tokens, &targets);
         const int64_t begin = tutti_trace_now();
         tutti_tensor_t *mean = gpt_loss(s, session, tokens, targets);
         const int64_t middle = tutti_trace_now();

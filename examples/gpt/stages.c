@@ -46,7 +46,9 @@ bool gpt_averages(const settings_t *settings)
 
 double gpt_clip(const settings_t *settings)
 {
-    return settings->clip >= 0 ? settings->clip : gpt_steps_inside(settings) ? 0 : 1;
+    return settings->clip >= 0                             ? settings->clip
+           : gpt_steps_inside(settings) || settings->bench ? 0
+                                                           : 1;
 }
 
 const char *gpt_check_pipeline(const settings_t *settings)
@@ -92,12 +94,6 @@ const char *gpt_check_pipeline(const settings_t *settings)
     }
     if (settings->hook != NULL) {
         return "gpt: gradients of a pipeline's replicas are averaged as they are: no --hook";
-    }
-    if (settings->summary != NULL || settings->validate_every > 0 || settings->evaluate ||
-        settings->bench) {
-        return "gpt: a pipeline is trained, saved and sampled: no --summary, --validate-every, "
-               "--evaluate, --bench; --load what it saved (--save FILE, --checkpoint DIR) without "
-               "--mesh pp and --micro-batches for those";
     }
     return NULL;
 }

@@ -6,20 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* What a shard of a pipeline's row computes with. */
-typedef struct {
-    tutti_tensor_t *tokens, *targets;
-} row_batch_t;
-
 typedef struct {
     session_t *session;
     tutti_dataset_t *train, *validation;
     tutti_dataloader_t *loader;
-    tutti_pipeline_t *pipeline;     /* NULL: the model is none */
-    tutti_pipeline_shard_t *shards; /* of a pipeline's row, and what they have */
-    row_batch_t *batches;
-    double *row_losses;
-    tutti_ddp_t *ddp; /* NULL: there is one shard, and a pipeline steps itself */
+    trainer_t trainer;
     tutti_optim_t *opt;
     tutti_averaged_t *average; /* NULL: none */
     tutti_module_t *whole; /* the model at the end, with all weights on rank 0; NULL: not wanted */
@@ -42,11 +33,6 @@ enum { VALIDATION_WINDOWS = 64 }; /* while training; all of them at the end */
 
 static const double lr_end = 0.1;      /* of the highest rate */
 static const double train_part = 0.95; /* of the text; the rest is held out */
-
-static int shards_of(const training_t *t)
-{
-    return t->ddp == NULL ? 1 : tutti_ddp_shards(t->ddp);
-}
 
 /* ---- a step -------------------------------------------------------------------------------- */
 
@@ -79,106 +65,14 @@ static tutti_status_t share_loss(training_t *t)
     return TUTTI_OK;
 }
 
-/* The loss is told when the step is what it should be. */
-static tutti_status_t step_stages(training_t *t, const tutti_pipeline_batch_t *batch, double *loss)
-{
-    if (!t->session->settings.post_validate) {
-        return tutti_pipeline_step(t->pipeline, batch, loss);
-    }
-    tutti_pipeline_verdict_t verdict;
-    TUTTI_CHECK(tutti_pipeline_step(t->pipeline, batch, NULL));
-    TUTTI_CHECK(tutti_pipeline_validate(t->pipeline, &verdict));
-    *loss = verdict.loss;
-    t->norm = verdict.norm;
-    return TUTTI_OK;
-}
-
-/* Of a shard, which stages pass on to each other; the loss is known to all of them. */
-static tutti_status_t train_stages(training_t *t, double *loss)
-{
-    tutti_scope_t *s;
-    tutti_tensor_t *tokens, *targets;
-    TUTTI_CHECK(tutti_scope_open(t->session->ctx, &s));
-    windows(t, s, 0, &tokens, &targets);
-    const tutti_pipeline_batch_t batch = {&tokens, 1, &targets, 1};
-    const tutti_status_t status = tutti_scope_status(s) < 0
-                                      ? TUTTI_OK /* which closing the scope tells */
-                                      : step_stages(t, &batch, loss);
-    TUTTI_CHECK(tutti_scope_close(s));
-    return status;
-}
-
-/* Of a shard; the pipeline names random numbers itself. */
-static void read_shard(training_t *t, tutti_scope_t *s, int shard, row_batch_t *batch)
-{
-    const int64_t outside = tutti_context_shard(t->session->ctx);
-    tutti_context_set_shard(t->session->ctx, shard);
-    windows(t, s, 0, &batch->tokens, &batch->targets);
-    tutti_context_set_shard(t->session->ctx, outside);
-}
-
-static tutti_status_t train_read(training_t *t, tutti_scope_t *s, double *losses)
-{
-    int first, count;
-    const int stride = tutti_ddp_shard_stride(t->ddp);
-    tutti_ddp_local_shards(t->ddp, &first, &count);
-    for (int i = 0; i < count; i++) {
-        row_batch_t *batch = &t->batches[i];
-        read_shard(t, s, first + i * stride, batch);
-        t->shards[i] = (tutti_pipeline_shard_t){
-            .batch = {.inputs = &batch->tokens, 1, .targets = &batch->targets, 1}};
-    }
-    if (tutti_scope_status(s) < 0) {
-        return TUTTI_OK; /* which closing the scope tells */
-    }
-    const bool is_told_later = t->session->settings.post_validate;
-    TUTTI_CHECK(tutti_pipeline_step_shards(t->pipeline, t->shards, count,
-                                           is_told_later ? NULL : t->row_losses));
-    for (int i = 0; i < count; i++) {
-        losses[first + i * stride] = t->row_losses[i];
-    }
-    return TUTTI_OK;
-}
-
-/* Behind averages: of all shards of this rank. */
-static tutti_status_t take_verdict(training_t *t, double *losses)
-{
-    int first, count;
-    tutti_pipeline_verdict_t verdict;
-    const int stride = tutti_ddp_shard_stride(t->ddp);
-    tutti_ddp_local_shards(t->ddp, &first, &count);
-    TUTTI_CHECK(tutti_pipeline_validate(t->pipeline, &verdict));
-    for (int i = 0; i < count; i++) {
-        losses[first + i * stride] = verdict.losses[i];
-    }
-    t->norm = verdict.norm;
-    return TUTTI_OK;
-}
-
-/* All shards of this rank, in one schedule. */
-static tutti_status_t train_row(training_t *t, double *losses)
-{
-    tutti_scope_t *s;
-    TUTTI_CHECK(tutti_scope_open(t->session->ctx, &s));
-    const tutti_status_t status = train_read(t, s, losses);
-    TUTTI_CHECK(tutti_scope_close(s));
-    return status;
-}
-
 static tutti_status_t train_shards(training_t *t)
 {
+    const gpt_source_t source = {windows, t};
     TUTTI_CHECK(tutti_tensor_fill(t->losses, 0));
     double *losses = tutti_tensor_data(t->losses);
-    if (t->ddp == NULL) {
-        return train_stages(t, losses);
-    }
-    TUTTI_CHECK(t->pipeline != NULL ? train_row(t, losses) : TUTTI_OK);
-    while (t->pipeline == NULL && tutti_ddp_next_shard(t->ddp, t->session->ctx)) {
-        TUTTI_CHECK(gpt_shard(t->session, t->ddp, windows, t,
-                              &losses[tutti_context_shard(t->session->ctx)]));
-    }
-    TUTTI_CHECK(tutti_ddp_finish(t->ddp));
-    return t->session->settings.post_validate ? take_verdict(t, losses) : TUTTI_OK;
+    TUTTI_CHECK(gpt_step_shards(t->session, &t->trainer, &source, losses));
+    return t->session->settings.post_validate ? gpt_take_verdict(&t->trainer, losses, &t->norm)
+                                              : TUTTI_OK;
 }
 
 /* Clipped, if that is asked for; in any case measured. */
@@ -193,8 +87,7 @@ static tutti_status_t train_step(training_t *t)
     session_t *session = t->session;
     double norm = 0;
     bool skips = false;
-    const bool has_stepped =
-        gpt_steps_inside(&session->settings) || session->settings.post_validate;
+    const bool has_stepped = gpt_steps_itself(&session->settings);
     tutti_context_set_step(session->ctx, t->step);
     tutti_optim_set_lr(t->opt, t->lr);
     TUTTI_CHECK(train_shards(t));
@@ -288,7 +181,7 @@ static tutti_status_t use_own(training_t *t)
 
 static tutti_status_t validate(training_t *t, int64_t windows_max, double *loss)
 {
-    TUTTI_CHECK(gpt_evaluate(t->session, t->validation, windows_max, loss));
+    TUTTI_CHECK(gpt_evaluate(t->session, t->trainer.pipeline, t->validation, windows_max, loss));
     if (t->session->rank == 0) {
         report_validation(t->report, t->step, t->seconds, *loss);
     }
@@ -311,7 +204,7 @@ static void describe_checkpoint(training_t *t)
                                          .slices = t->extra,
                                          .slice_count = 2,
                                          .keep = (int)settings->keep,
-                                         .shards = shards_of(t),
+                                         .shards = gpt_shards_of(&t->trainer),
                                          .whole = settings->whole,
                                          .per_host = settings->per_host,
                                          .host_copies = (int)settings->copies};
@@ -378,7 +271,7 @@ static tutti_status_t print_memory(const training_t *t, const tutti_ddp_memory_t
 {
     const session_t *session = t->session;
     const tutti_mesh_t *mesh = session->mesh;
-    if (session->settings.digest && t->ddp != NULL) {
+    if (session->settings.digest && t->trainer.ddp != NULL) {
         printf("rank %d stage %d parameter_bytes %zu gradient_bytes %zu optimizer_bytes %zu "
                "sent_bytes %lld local_traffic %lld sharded_traffic %lld dp %d tp %d pp %d\n",
                session->rank, m->stage, m->parameter_bytes, m->gradient_bytes, m->optimizer_bytes,
@@ -391,15 +284,15 @@ static tutti_status_t print_memory(const training_t *t, const tutti_ddp_memory_t
 
 static tutti_status_t make_digest(const training_t *t, char digest[TUTTI_DIGEST_BYTES])
 {
-    if (t->pipeline != NULL) {
-        return tutti_pipeline_digest(t->pipeline, digest);
+    if (t->trainer.pipeline != NULL) {
+        return tutti_pipeline_digest(t->trainer.pipeline, digest);
     }
     if (!t->session->is_cut) {
-        return tutti_ddp_digest(t->ddp, digest);
+        return tutti_ddp_digest(t->trainer.ddp, digest);
     }
-    TUTTI_CHECK(tutti_ddp_summon(t->ddp, NULL, false)); /* of stage 3 */
+    TUTTI_CHECK(tutti_ddp_summon(t->trainer.ddp, NULL, false)); /* of stage 3 */
     TUTTI_CHECK(tutti_parallel_digest(t->session->model, digest));
-    return tutti_ddp_dismiss(t->ddp);
+    return tutti_ddp_dismiss(t->trainer.ddp);
 }
 
 /* A training that was stopped saves, and leaves out what else comes at the end. */
@@ -431,9 +324,9 @@ static tutti_status_t finish(training_t *t)
         TUTTI_CHECK(validate(t, 0, &summary.val_loss));
     }
     const tutti_ddp_memory_t memory =
-        t->ddp == NULL ? (tutti_ddp_memory_t){0} : tutti_ddp_memory(t->ddp, t->opt);
+        t->trainer.ddp == NULL ? (tutti_ddp_memory_t){0} : tutti_ddp_memory(t->trainer.ddp, t->opt);
     if (settings->save != NULL || sample > 0) {
-        TUTTI_CHECK(gpt_gather(session, t->pipeline, t->ddp, &t->whole));
+        TUTTI_CHECK(gpt_gather(session, t->trainer.pipeline, t->trainer.ddp, &t->whole));
     }
     /* First the weights: nothing that goes wrong below may cost the training. */
     if (session->rank == 0 && settings->save != NULL) {
@@ -495,7 +388,7 @@ static tutti_status_t open_data(training_t *t)
     const settings_t *settings = &t->session->settings;
     const tutti_dataloader_options_t options = {.batch = settings->batch,
                                                 .micro_batches = settings->accumulate,
-                                                .shards = shards_of(t),
+                                                .shards = gpt_shards_of(&t->trainer),
                                                 .shuffle = true,
                                                 .seed = (uint64_t)settings->seed,
                                                 .endless = true};
@@ -504,42 +397,16 @@ static tutti_status_t open_data(training_t *t)
     return tutti_dataloader_create(t->train, &options, &t->loader);
 }
 
-static tutti_status_t open_row(training_t *t)
-{
-    int first, count;
-    tutti_ddp_local_shards(t->ddp, &first, &count);
-    t->shards = calloc((size_t)count + 1, sizeof *t->shards);
-    t->batches = calloc((size_t)count + 1, sizeof *t->batches);
-    t->row_losses = calloc((size_t)count + 1, sizeof *t->row_losses);
-    return t->shards != NULL && t->batches != NULL && t->row_losses != NULL ? TUTTI_OK
-                                                                            : TUTTI_ERR_NOMEM;
-}
-
 static tutti_status_t open_training(training_t *t)
 {
     session_t *session = t->session;
-    if (gpt_is_pipeline(&session->settings)) {
-        TUTTI_CHECK(gpt_open_pipeline(session, &t->pipeline));
-    }
-    if (gpt_averages(&session->settings)) {
-        TUTTI_CHECK(gpt_open_ddp(session, &t->ddp));
-    }
-    if (t->pipeline != NULL && t->ddp != NULL) {
-        TUTTI_CHECK(tutti_pipeline_set_ddp(t->pipeline, t->ddp));
-        TUTTI_CHECK(open_row(t));
-    }
+    TUTTI_CHECK(gpt_open_trainer(session, &t->trainer));
     TUTTI_CHECK(open_data(t));
     TUTTI_CHECK(open_optimizer(t));
-    if (gpt_steps_inside(&session->settings)) {
-        TUTTI_CHECK(tutti_pipeline_set_optimizer(t->pipeline, t->opt));
-    }
-    if (session->settings.post_validate) {
-        const tutti_pipeline_validation_t o = {.max_norm = gpt_clip(&session->settings)};
-        TUTTI_CHECK(tutti_pipeline_post_validate(t->pipeline, t->opt, &o));
-    }
+    TUTTI_CHECK(gpt_set_optimizer(session, &t->trainer, t->opt));
     TUTTI_CHECK(tutti_group_tensor(session->world, TUTTI_F64, TUTTI_SHAPE(1), &t->clock));
-    TUTTI_CHECK(
-        tutti_group_tensor(session->world, TUTTI_F64, TUTTI_SHAPE(shards_of(t)), &t->losses));
+    TUTTI_CHECK(tutti_group_tensor(session->world, TUTTI_F64,
+                                   TUTTI_SHAPE(gpt_shards_of(&t->trainer)), &t->losses));
     TUTTI_CHECK(tutti_group_tensor(session->world, TUTTI_F64, TUTTI_SHAPE(2), &t->word));
     describe_checkpoint(t);
     TUTTI_CHECK(load_checkpoint(t));
@@ -562,11 +429,7 @@ static void close_training(training_t *t)
     tutti_dataloader_release(t->loader);
     tutti_dataset_release(t->train);
     tutti_dataset_release(t->validation);
-    tutti_ddp_release(t->ddp);
-    tutti_pipeline_release(t->pipeline);
-    free(t->shards);
-    free(t->row_losses);
-    free(t->batches);
+    gpt_close_trainer(&t->trainer);
 }
 
 tutti_status_t gpt_train(session_t *session)

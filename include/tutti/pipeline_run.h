@@ -248,23 +248,28 @@ typedef struct tutti_pipeline_verdict {
  * and random numbers are what they were, hooks of modules are called again. Where it comes first:
  * with a ddp, whose next step forgets gradients that a step made again needs; and where a weight is
  * of several parts of the module, which is passed on with the verdict. Evaluation and digests
- * validate what is under way; so must the caller, by tutti_pipeline_validate(), before it reads or
- * saves weights.
+ * validate what is under way; so must the caller, by tutti_pipeline_validate(), before it reads
+ * weights. What would keep or replace weights that may be undone yet is refused until then (STATE):
+ * averages (tutti_averaged_update(), _swap_in()), saving and loading the module, alone or in a
+ * checkpoint, its tutti_module_digest(), and the optimizer's state.
  *
  * With a ddp (tutti_pipeline_set_ddp() first) the ranks that have the same stage step together, at
  * any of ZeRO's stages; so do those that have parts of its layers.
  *
  * @param optimizer  borrowed, until it is taken away; of this module's parameters. Steps, clipping
  *                   and unscaling by the caller are refused, and gradients are gone when a step has
- *                   been validated. NULL: takes it away, when what is under way is validated
- * @param options    copied; NULL: nothing is clipped or scaled
+ *                   been validated. NULL: takes it away, when what is under way is validated; also
+ *                   from a pipeline that has failed, which waits for nobody
+ * @param options    copied, the same on every rank; NULL: nothing is clipped or scaled
  * @thread           the context's; blocks until every rank has called it
  * @cost             memory: a copy of what this rank steps of parameters, of the optimizer's state
  *                   of it, and of buffers; a pass over those at each step, and one over gradients.
  *                   A step that is made again: with ZeRO two gathers of parameters more
  * @errors           on every rank: STATE (it has one; somebody steps the optimizer already), ARG (a
  *                   parameter that is none of the module; a norm), UNSUPPORTED (an asynchronous
- *                   schedule; 16-bit parameters; parameters or state on a disk), NOMEM; what failed
+ *                   schedule; 16-bit parameters; parameters or state on a disk), MISMATCH (a rank
+ *                   gives other options, another scaler, or NULL for the optimizer: it is named,
+ *                   what is under way is validated, and no rank has one then), NOMEM; what failed
  *                   before
  * @source           Qi et al., "Zero Bubble Pipeline Parallelism" (2024), section 4
  */
@@ -358,11 +363,37 @@ TUTTI_API tutti_status_t tutti_pipeline_step_shards(tutti_pipeline_t *pipeline,
                                                     double *losses);
 
 /** The loss of a batch, by forward alone, in evaluation mode and without a graph. Nothing of a
- *  training changes. With a ddp at stage 3 all of its ranks call it. @param batch borrowed @param
- * loss out, on every rank; NULL: not wanted @thread as tutti_pipeline_step @errors as
- * tutti_pipeline_step */
+ *  training changes. With a ddp at stage 3 all of its ranks call it. The batch is cut into
+ *  micro-batches, as in a step. @param batch borrowed @param loss out, on every rank; NULL: not
+ *  wanted @thread as tutti_pipeline_step @errors as tutti_pipeline_step */
 TUTTI_API tutti_status_t tutti_pipeline_evaluate(tutti_pipeline_t *pipeline,
                                                  const tutti_pipeline_batch_t *batch, double *loss);
+
+/**
+ * The same for many batches, none of which is cut: each goes through the stages as one micro-batch,
+ * one behind the other. So a batch may have one row, and its loss has the bits that one rank
+ * without a pipeline computes, whatever the cut, the schedule and the number of micro-batches are:
+ * what is made of losses in a fixed order, such as their mean, is the same on every layout.
+ *
+ *     tutti_pipeline_evaluate_batches(pipeline, windows, 64, losses);
+ *
+ * Losses of the loss function alone come to all ranks. What else it finds out, such as how many
+ * predictions are right, it adds up through its user's pointer on the rank of the last stage.
+ *
+ * @param batches  [count] borrowed; of any shapes
+ * @param count    at least 1, the same on all ranks of the pipeline; more than the schedule has
+ *                 micro-batches (of all shards) go through it in rounds
+ * @param losses   [count] out, on every rank; NULL: not wanted
+ * @thread         as tutti_pipeline_step; with a ddp at stage 3 all of its ranks call it, each with
+ *                 batches of its own
+ * @cost           a forward for each batch; for each round the schedule's bubble, and an all_reduce
+ *                 of 8 bytes a batch. At DDP's stage 3 parameters are gathered once for all batches
+ * @errors         as tutti_pipeline_step; ARG (count), MISMATCH (a rank has another count, or is in
+ *                 another call)
+ */
+TUTTI_API tutti_status_t tutti_pipeline_evaluate_batches(tutti_pipeline_t *pipeline,
+                                                         const tutti_pipeline_batch_t *batches,
+                                                         int count, double *losses);
 
 /** Digest of all parameters of the whole module, the same on every rank: what
  *  tutti_module_digest() gives where all stages are on one.

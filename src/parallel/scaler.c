@@ -13,6 +13,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include <tutti/collectives.h>
 #include <tutti/op_math.h>
@@ -278,6 +279,19 @@ tutti_status_t tutti_scaler_update(tutti_scaler_t *scaler)
 double tt_scaler_factor(const tutti_scaler_t *scaler)
 {
     return scaler->options.disabled ? 1 : 1 / scaler->state.scale;
+}
+
+void tt_scaler_tell(const tutti_scaler_t *scaler, double numbers[TT_SCALER_NUMBERS])
+{
+    memset(numbers, 0, TT_SCALER_NUMBERS * sizeof *numbers);
+    if (scaler != NULL && !scaler->options.disabled) {
+        numbers[0] = scaler->state.scale;
+        numbers[1] = scaler->options.growth_factor;
+        numbers[2] = scaler->options.backoff_factor;
+        numbers[3] = (double)scaler->options.growth_interval;
+        numbers[4] = (double)scaler->state.growth_tracker;
+        numbers[5] = 1;
+    }
 }
 
 void tt_scaler_end_step(tutti_scaler_t *scaler, bool has_overflow)

@@ -7,6 +7,10 @@
 /* What gradients are multiplied by; 1 of one that is disabled. */
 double tt_scaler_factor(const tutti_scaler_t *scaler);
 
+/* All that decides what a scaler does next, so that ranks can compare theirs; zeros for NULL. */
+enum { TT_SCALER_NUMBERS = 6 };
+void tt_scaler_tell(const tutti_scaler_t *scaler, double numbers[TT_SCALER_NUMBERS]);
+
 /* A step is over, on all ranks alike: as tutti_scaler_update() behind all of its calls. */
 void tt_scaler_end_step(tutti_scaler_t *scaler, bool has_overflow);
 

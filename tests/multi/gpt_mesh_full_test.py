@@ -1,8 +1,10 @@
 """`gpt` on every kind of mesh: replicas, layers that are cut, stages, and all of them together,
-have one digest for the same shards, shards of layers and micro-batches; and a training that was
-saved on one mesh goes on on another."""
+have one digest, and the same losses of validations, for the same shards, shards of layers and
+micro-batches; and a training that was saved on one mesh goes on on another."""
+import json
 import os
 import re
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -68,6 +70,23 @@ class Meshes(unittest.TestCase):
         expected = self.save(LAYOUTS[0], "alone")
         for layout in LAYOUTS[1:]:
             self.assertEqual(self.save(layout, "mesh"), expected, layout)
+
+    def losses(self, layout):
+        """All bits of a training's validations."""
+        metrics = os.path.join(self.folder.name, "metrics")
+        shutil.rmtree(metrics, ignore_errors=True)
+        self.train(layout, "--steps", "2", "--validate-every", "1", "--metrics", metrics,
+                   "--summary", os.path.join(self.folder.name, "summary"))
+        with open(os.path.join(metrics, "metrics.jsonl"), encoding="utf-8") as file:
+            found = [row["value"] for row in map(json.loads, file)
+                     if row["name"] == "loss/validation"]
+        self.assertEqual(len(found), 3)
+        return found
+
+    def test_every_mesh_validates_with_the_same_bits(self):
+        expected = self.losses(LAYOUTS[0])
+        for layout in LAYOUTS[1:]:
+            self.assertEqual(self.losses(layout), expected, layout)
 
     def test_every_mesh_has_one_digest(self):
         expected = self.train(LAYOUTS[0], "--steps", "2")

@@ -18,6 +18,11 @@ tutti_status_t tt_group_agree_at(tutti_group_t *group, tutti_status_t mine, cons
  * group's timeout. */
 tutti_status_t tt_group_agree_again(tutti_group_t *group, tutti_status_t mine, bool *again);
 
+/* What the first rank gives, into `first`, for each rank to compare its own with; then all agree on
+ * how that went. Groups of one, or none: their own. */
+tutti_status_t tt_group_hear_first(tutti_group_t *group, const void *mine, size_t bytes,
+                                   void *first);
+
 /* A call failed on this rank, perhaps on this one alone: gives the group up, so that nobody waits
  * in the call for this rank. The others' calls end with ABORTED, and the text of this failure
  * behind this rank's number. Returns the failure, with its text; nothing for a group of one, or

@@ -2,10 +2,11 @@
  * why. Behind the ranks of the group there are two numbers more: one wants another turn, and all
  * is well.
  *
- * Cost: an all_reduce of 8 bytes; after a failure a broadcast of its text. Allocates nothing here,
- * for memory may be what is short.
+ * Cost: an all_reduce of 8 bytes; after a failure a broadcast of its text; hearing the first rank a
+ * broadcast. Allocates nothing here, for memory may be what is short.
  */
 #include <stdio.h>
+#include <string.h>
 
 #include "comm/group/agree.h"
 #include "comm/group/group_impl.h"
@@ -79,6 +80,22 @@ tutti_status_t tt_group_agree_at(tutti_group_t *group, tutti_status_t mine, cons
 {
     bool again = false;
     return agree_at(group, mine, &again, site);
+}
+
+tutti_status_t tt_group_hear_first(tutti_group_t *group, const void *mine, size_t bytes,
+                                   void *first)
+{
+    memcpy(first, mine, bytes);
+    if (tutti_group_size(group) <= 1) {
+        return TUTTI_OK;
+    }
+    const tt_call_t tell = {.collective = TT_BROADCAST,
+                            .dtype = TUTTI_U8,
+                            .count = bytes,
+                            .site = __builtin_return_address(0)};
+    const tutti_status_t status = tt_group_call_plain(group, &tell, tutti_bytes_of(first, bytes),
+                                                      (tutti_buffer_t){first, bytes});
+    return status < 0 ? tt_group_give_up(group, status) : TUTTI_OK;
 }
 
 static bool is_one_gone(tutti_group_t *group)

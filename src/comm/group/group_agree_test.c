@@ -110,6 +110,34 @@ static void without_a_group_a_failure_is_ones_own(void **state)
     assert_int_equal(tt_group_give_up(NULL, own_failure(3, 8)), TUTTI_ERR_DTYPE);
 }
 
+static void hear(tt_member_t *member)
+{
+    const int64_t mine[2] = {member->rank + 10, -member->rank};
+    int64_t first[3] = {-1, -1, -1};
+    for (int i = 0; i < 2; i++) {
+        TT_EXPECT(member, tt_group_hear_first(member->group, mine, sizeof mine, first) == TUTTI_OK);
+        TT_EXPECT(member, first[0] == 10 && first[1] == 0 && first[2] == -1);
+    }
+    if (member->rank == 0) { /* nobody waits for one that gives up */
+        (void)tt_group_give_up(member->group, TUTTI_ERR_IO);
+    } else if (member->size > 1) {
+        TT_EXPECT(member, tt_group_hear_first(member->group, mine, sizeof mine, first) ==
+                              TUTTI_ERR_ABORTED);
+    }
+}
+
+static void the_first_rank_is_heard_by_all(void **state)
+{
+    (void)state;
+    const int64_t mine = 7;
+    int64_t first = 0;
+    for (int size = 1; size <= RANKS; size++) {
+        tt_team_expect(size, 0, hear, NULL);
+    }
+    assert_int_equal(tt_group_hear_first(NULL, &mine, sizeof mine, &first), TUTTI_OK);
+    assert_int_equal(first, 7);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -117,6 +145,7 @@ int main(void)
         cmocka_unit_test(one_that_wants_to_come_again_is_enough),
         cmocka_unit_test(nobody_waits_for_a_rank_that_gives_up),
         cmocka_unit_test(without_a_group_a_failure_is_ones_own),
+        cmocka_unit_test(the_first_rank_is_heard_by_all),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -25,6 +25,7 @@ static tutti_status_t add_tensor(void *user, const char *name, tutti_tensor_t *x
     digest_t *digest = user;
     TT_TRY(digest->before != NULL ? digest->before(digest->user, name, x) : TUTTI_OK);
     TT_TRY(tt_tensor_check_named(x, name));
+    TT_TRY(tt_tensor_check_decided(x, name));
     const size_t bytes = tutti_tensor_bytes(x);
     if (tutti_tensor_device(x) == NULL && tutti_tensor_is_contiguous(x)) {
         (void)XXH3_128bits_update(&digest->state, tutti_tensor_data(x), bytes);

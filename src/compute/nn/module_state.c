@@ -18,6 +18,7 @@
 /* A file of one rank would hold its parts alone. */
 static tutti_status_t add_whole(void *list, const char *name, tutti_tensor_t *x)
 {
+    TT_TRY(tt_tensor_check_decided(x, name));
     return x->spread == NULL
                ? tt_tensor_list_add(list, name, x)
                : TT_FAIL(TUTTI_ERR_STATE,
@@ -176,6 +177,7 @@ tutti_status_t tt_load_end(tutti_tensor_t *x, tutti_tensor_t *into, tutti_status
 static tutti_status_t check_memory(void *user, const char *name, tutti_tensor_t *x)
 {
     const source_t *source = user;
+    TT_TRY(tt_tensor_check_decided(x, name));
     return tt_load_check(x, name, source->device);
 }
 

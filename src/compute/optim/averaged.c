@@ -193,6 +193,7 @@ void tutti_averaged_release(tutti_averaged_t *a)
 static tutti_status_t check_place(const entry_t *e)
 {
     const tutti_tensor_t *x = values_of(e);
+    TT_TRY(tt_tensor_check_decided(e->tensor, e->name));
     const int64_t first = x->part == NULL ? 0 : x->part->first,
                   was = e->average->part == NULL ? 0 : e->average->part->first;
     if (first != was || x->numel != e->average->numel) {

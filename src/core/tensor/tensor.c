@@ -157,6 +157,14 @@ tutti_status_t tt_tensor_check_named(const tutti_tensor_t *x, const char *name)
                    x->storage->away);
 }
 
+tutti_status_t tt_tensor_check_decided(const tutti_tensor_t *x, const char *name)
+{
+    return x->decides == NULL
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_STATE, "%s: the last step may be undone yet: %s() comes first",
+                         name, x->decides);
+}
+
 tutti_dtype_t tutti_tensor_dtype(const tutti_tensor_t *x)
 {
     return x->dtype;

@@ -30,6 +30,8 @@ struct tutti_tensor {
     tt_tensor_part_t *part;   /* it is a row of another one; NULL: of none */
     tt_tensor_slice_t *slice; /* what this rank steps of it, borrowed; NULL: all */
     tt_spread_t *spread;      /* it is a part of a whole; NULL: it is one */
+    const char *decides;      /* the call that says whether what was last written to it stays, a
+                                 literal; NULL: it does */
 };
 
 struct tutti_scope {
@@ -132,6 +134,10 @@ static inline tutti_status_t tt_tensor_check(const tutti_tensor_t *x)
 {
     return tt_tensor_is_absent(x) ? tt_tensor_check_named(x, NULL) : TUTTI_OK;
 }
+
+/* Before a module's values are kept as those of its last step, or written. Errors: STATE (that may
+ * be undone yet), with the tensor's name. */
+tutti_status_t tt_tensor_check_decided(const tutti_tensor_t *x, const char *name);
 
 /* Hand an owned tensor to a scope; a negative status records the failure instead. */
 tutti_tensor_t *tt_scope_adopt(tutti_scope_t *s, tutti_status_t status, tutti_tensor_t *x);

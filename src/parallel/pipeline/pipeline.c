@@ -41,6 +41,7 @@ static tutti_status_t plan_row(tutti_pipeline_t *p)
                                                   : plan->micro_batches;
     p->shards = plan->own != NULL ? plan->own->shards : plan->shards == 0 ? 1 : plan->shards;
     p->slots = p->shards * p->micro_batches;
+    p->cut_into = p->micro_batches;
     p->rank_of_stage = tt_alloc_array((size_t)p->stages, sizeof(int), "ranks of stages");
     TT_TRY_ALLOC(p->rank_of_stage);
     for (int s = 0; s < p->stages; s++) {
@@ -194,35 +195,21 @@ static uint64_t fingerprint(const tutti_pipeline_t *p)
     uint64_t hash = mix(0, numbers, sizeof numbers);
     hash = mix(hash, p->rank_of_stage, (size_t)p->stages * sizeof(int));
     hash = mix_module(p, hash);
-    return mix_plan(&p->options.plan, hash) >> 2; /* a positive i64 */
+    return mix_plan(&p->options.plan, hash);
 }
 
 static tutti_status_t compare_ranks(tutti_pipeline_t *p)
 {
-    tutti_tensor_t *x = NULL;
-    if (p->ranks == 1) {
-        return TUTTI_OK;
-    }
-    const int64_t mine = (int64_t)fingerprint(p);
-    const tutti_status_t made =
-        tt_group_agree(p->group, tutti_tensor_create(TUTTI_I64, TUTTI_SHAPE(2), &x));
-    if (made < 0) {
-        tutti_tensor_release(x);
-        return made;
-    }
-    int64_t *numbers = tutti_tensor_data(x);
-    numbers[0] = mine;
-    numbers[1] = -mine;
-    const tutti_status_t status = tutti_all_reduce(p->group, x, TUTTI_MAX, NULL);
-    const bool is_same = numbers[0] == mine && numbers[1] == -mine;
-    tutti_tensor_release(x);
-    TT_TRY(status < 0 ? tt_group_give_up(p->group, status) : TUTTI_OK);
-    return tt_group_agree(p->group, is_same
-                                        ? TUTTI_OK
-                                        : TT_FAIL(TUTTI_ERR_MISMATCH,
-                                                  "pipeline: ranks have different modules, parts "
-                                                  "of layers, cuts, schedules or numbers of "
-                                                  "micro-batches"));
+    uint64_t first;
+    const uint64_t mine = fingerprint(p);
+    TT_TRY(tt_group_hear_first(p->group, &mine, sizeof mine, &first));
+    return tt_group_agree(p->group,
+                          mine == first
+                              ? TUTTI_OK
+                              : TT_FAIL(TUTTI_ERR_MISMATCH,
+                                        "pipeline: ranks have different modules, parts of layers, "
+                                        "cuts, schedules or numbers of micro-batches: this one and "
+                                        "rank 0"));
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */

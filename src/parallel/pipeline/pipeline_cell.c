@@ -29,7 +29,7 @@ static tt_segment_t *last_segment(const tt_stage_t *stage, const tt_cell_t *cell
 static void name_randoms(tutti_pipeline_t *p, int micro_batch, int part)
 {
     p->ctx->random_calls =
-        (((uint64_t)(micro_batch % p->micro_batches) + 1) << (PART_BITS + CALL_BITS)) |
+        (((uint64_t)(micro_batch % p->cut_into) + 1) << (PART_BITS + CALL_BITS)) |
         ((uint64_t)part << CALL_BITS);
 }
 
@@ -83,8 +83,8 @@ tutti_status_t tt_cell_close(tutti_pipeline_t *p, tt_stage_t *stage, int micro_b
 static tutti_tensor_t *rows_of(tutti_pipeline_t *p, const tt_cell_t *cell, int micro_batch,
                                tutti_tensor_t *x)
 {
-    const int64_t few = cell->total / p->micro_batches, more = cell->total % p->micro_batches,
-                  before = micro_batch % p->micro_batches;
+    const int64_t few = cell->total / p->cut_into, more = cell->total % p->cut_into,
+                  before = micro_batch % p->cut_into;
     const int64_t first = before * few + (before < more ? before : more);
     tutti_tensor_t *rows =
         tutti_narrow(cell->scope, tutti_detach(cell->scope, x), 0, first, cell->rows);

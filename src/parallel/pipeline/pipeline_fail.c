@@ -9,7 +9,7 @@
 #include "core/tensor/tensor_impl.h"
 #include "parallel/pipeline/pipeline_impl.h"
 
-enum { PLACE_BYTES = 320 };
+enum { PLACE_BYTES = 320, NUMBER_BYTES = 32 };
 
 static const char *name_of(tutti_pipeline_kind_t kind)
 {
@@ -28,12 +28,23 @@ static int world_rank(const tutti_pipeline_t *p, int rank)
     return p->group == NULL ? p->world_rank : tt_group_root_rank(p->group, rank);
 }
 
+/* Which of the row's numbers it is: "micro-batch 3"; of batches that are not cut "batch 3". */
+static char *describe_number(const tutti_pipeline_t *p, char text[NUMBER_BYTES])
+{
+    const int slot = p->place.action.micro_batch;
+    const bool is_whole = p->call == TT_CALL_EVALUATE_BATCHES;
+    snprintf(text, NUMBER_BYTES, is_whole ? "batch %d" : "micro-batch %d",
+             is_whole ? p->first_batch + slot : slot % p->micro_batches);
+    return text;
+}
+
 /* "rank 1, step 7, F of stage 2, micro-batch 3, waiting for rank 0 (F of stage 1, micro-batch 3)"
  */
 static char *describe_place(const tutti_pipeline_t *p, char text[PLACE_BYTES])
 {
     const tutti_pipeline_action_t *at = &p->place.action;
     const bool is_forward = at->kind == TUTTI_PIPELINE_F;
+    char number[NUMBER_BYTES];
     int used = snprintf(text, PLACE_BYTES, "rank %d, step %lld", world_rank(p, p->rank),
                         (long long)p->step);
     if (p->ddp != NULL) {
@@ -41,15 +52,14 @@ static char *describe_place(const tutti_pipeline_t *p, char text[PLACE_BYTES])
             snprintf(text + used, PLACE_BYTES - (size_t)used, ", shard %lld", (long long)p->shard);
     }
     if (p->place.is_begun) {
-        used += snprintf(text + used, PLACE_BYTES - (size_t)used,
-                         ", %s%s of stage %d, micro-batch %d", p->place.is_behind ? "behind " : "",
-                         name_of(at->kind), at->stage, at->micro_batch % p->micro_batches);
+        used += snprintf(text + used, PLACE_BYTES - (size_t)used, ", %s%s of stage %d, %s",
+                         p->place.is_behind ? "behind " : "", name_of(at->kind), at->stage,
+                         describe_number(p, number));
     }
     if (p->place.peer >= 0 && p->place.is_begun) {
-        snprintf(text + used, PLACE_BYTES - (size_t)used,
-                 ", with rank %d (%s of stage %d, micro-batch %d)", world_rank(p, p->place.peer),
-                 is_forward ? "F" : "backward", at->stage + (is_forward ? -1 : 1),
-                 at->micro_batch % p->micro_batches);
+        snprintf(text + used, PLACE_BYTES - (size_t)used, ", with rank %d (%s of stage %d, %s)",
+                 world_rank(p, p->place.peer), is_forward ? "F" : "backward",
+                 at->stage + (is_forward ? -1 : 1), describe_number(p, number));
     }
     return text;
 }

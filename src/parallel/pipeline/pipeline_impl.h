@@ -8,6 +8,7 @@
  *     ties     parameters that several parts have                pipeline_ties.c
  *     slices   who steps which parameter                         pipeline_slices.c
  *     step     the row of actions, and what ends it              pipeline_step.c
+ *     evaluate forwards alone, of batches that are not cut, too  pipeline_evaluate.c
  *     versions older weights, where stages step inside a batch   pipeline_versions.c
  *     norms    running statistics that move once for a batch     pipeline_norms.c
  *     shards   several in one row: what waits for DDP            pipeline_shards.c
@@ -87,11 +88,14 @@ typedef struct {
 
 /* ---- mail ------------------------------------------------------------------------------------ */
 
+/* In which call a row of actions runs. */
+typedef enum { TT_CALL_STEP, TT_CALL_EVALUATE, TT_CALL_EVALUATE_BATCHES } tt_pipeline_call_t;
+
 /* What goes ahead of the tensors of a message. */
 typedef struct {
     int64_t stage, micro_batch, is_backward; /* whose inputs, or whose outputs' gradients */
     int64_t rows, total, count;
-    int64_t trains; /* whose call is a step, no evaluation */
+    int64_t call, batches; /* of the sender; how many batches the call has */
     struct {
         int64_t dtype, flags, rank;
         int64_t dims[TUTTI_RANK_MAX];
@@ -177,6 +181,7 @@ struct tutti_pipeline {
     int rank, ranks, stages;
     int micro_batches, shards; /* of a shard; of the row */
     int slots;                 /* numbers of the row: shards × micro_batches */
+    int cut_into;              /* numbers of a batch: micro_batches; 1 where none is cut */
     int world_rank;            /* of this rank */
     tutti_pipeline_run_options_t options;
     tt_chain_t chain;
@@ -208,6 +213,8 @@ struct tutti_pipeline {
     const tutti_pipeline_shard_t
         *batches; /* [batch_count] of its shards; NULL: none is under way */
     int batch_count;
+    int first_batch, call_batches; /* the row's first batch, of so many in the call */
+    tt_pipeline_call_t call;
     bool trains;
     bool has_turns;      /* shards are in one row, and it begins them at DDP */
     int turn;            /* the shard whose gradients DDP takes */
@@ -223,10 +230,11 @@ struct tutti_pipeline {
     tutti_pipeline_stats_t stats;
 };
 
-/* Numbers of a row: micro-batch b % micro_batches of shard b / micro_batches. */
+/* Numbers of a row: micro-batch b % cut_into of batch b / cut_into, which is a shard's in a step.
+ */
 static inline int tt_shard_of(const tutti_pipeline_t *p, int slot)
 {
-    return slot / p->micro_batches;
+    return slot / p->cut_into;
 }
 
 static inline const tutti_pipeline_batch_t *tt_batch_of(const tutti_pipeline_t *p, int slot)
@@ -237,7 +245,7 @@ static inline const tutti_pipeline_batch_t *tt_batch_of(const tutti_pipeline_t *
 /* Of a batch's rows: the first micro-batches have one more. */
 static inline int64_t tt_micro_batch_rows(const tutti_pipeline_t *p, int64_t total, int slot)
 {
-    return total / p->micro_batches + (slot % p->micro_batches < total % p->micro_batches);
+    return total / p->cut_into + (slot % p->cut_into < total % p->cut_into);
 }
 
 /* Whether a number of the row is left out: of an empty shard, or of one that there is not. */
@@ -416,6 +424,12 @@ tutti_status_t tt_pipeline_dismiss(tutti_pipeline_t *p, tutti_status_t status);
 /* The first `count` of params, whole and of the host, one at a time on every rank. */
 tutti_status_t tt_pipeline_each_whole(tutti_pipeline_t *p, int count, tutti_tensor_visit_t visit,
                                       void *user);
+
+/* ---- pipeline_step.c ------------------------------------------------------------------------- */
+
+/* The row, for some batches. losses: NULL, or [count]. */
+tutti_status_t tt_pipeline_run(tutti_pipeline_t *p, const tutti_pipeline_shard_t *batches,
+                               int count, double *losses);
 
 /* ---- pipeline_fail.c ------------------------------------------------------------------------- */
 

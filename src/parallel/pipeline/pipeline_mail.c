@@ -129,14 +129,31 @@ static const tt_mail_head_t *head_of(const tt_letter_t *letter)
     return tutti_tensor_data(letter->head);
 }
 
+static const char *name_of(int64_t call)
+{
+    return call == TT_CALL_STEP       ? "trains"
+           : call == TT_CALL_EVALUATE ? "evaluates"
+                                      : "evaluates batches that are not cut";
+}
+
+static tutti_status_t check_call(const tutti_pipeline_t *p, int peer, const tt_mail_head_t *head)
+{
+    if (head->call != p->call) {
+        return TT_FAIL(TUTTI_ERR_MISMATCH, "rank %d is in another call: it %s, and this rank %s",
+                       peer, name_of(head->call), name_of(p->call));
+    }
+    return head->batches == p->call_batches
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_MISMATCH,
+                         "rank %d has %lld batches in this call, and this rank %d: all have the "
+                         "same number",
+                         peer, (long long)head->batches, p->call_batches);
+}
+
 static tutti_status_t check_head(const tutti_pipeline_t *p, const tt_letter_t *letter)
 {
     const tt_mail_head_t *head = head_of(letter);
-    if (head->trains != p->trains) {
-        return TT_FAIL(TUTTI_ERR_MISMATCH, "rank %d is in another call: it %s, and this rank %s",
-                       letter->peer, p->trains ? "evaluates" : "trains",
-                       p->trains ? "trains" : "evaluates");
-    }
+    TT_TRY(check_call(p, letter->peer, head));
     bool fits = head->stage == letter->stage && head->micro_batch == letter->micro_batch &&
                 head->is_backward == letter->is_backward && head->count >= 0 &&
                 head->count <= TT_WIDTH;
@@ -318,7 +335,8 @@ tutti_status_t tt_mail_send(tutti_pipeline_t *p, tutti_scope_t *s, tt_mail_head_
             p->stats.sent_bytes += (int64_t)tutti_tensor_bytes(x);
         }
     }
-    head->trains = p->trains;
+    head->call = p->call;
+    head->batches = p->call_batches;
     transfers[0] = (tutti_transfer_t){.kind = TUTTI_SEND, .peer = peer, .tag = tag};
     TT_TRY(make_head(p, s, head, &transfers[0].x));
     p->place.peer = peer;

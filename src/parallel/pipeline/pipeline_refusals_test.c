@@ -170,6 +170,7 @@ static void differ(tt_member_t *m)
     TT_EXPECT(m,
               tutti_pipeline_create(ctx, net, m->group, &options, &pipeline) == TUTTI_ERR_MISMATCH);
     TT_EXPECT(m, strstr(tutti_last_error(), "ranks have different modules") != NULL);
+    TT_EXPECT(m, (strncmp(tutti_last_error(), "rank 1: ", 8) == 0) == !is_odd);
     tutti_pipeline_schedule_release(&own);
     tutti_module_release(net);
     tutti_context_release(ctx);

@@ -372,9 +372,9 @@ tutti_status_t tt_slices_count(tutti_pipeline_t *p, tt_pipeline_param_t *param)
 double tt_slices_loss(const tutti_pipeline_t *p, int shard)
 {
     double loss = 0;
-    const int first = shard * p->micro_batches;
+    const int first = shard * p->cut_into;
     for (int i = 0; i < p->own_count; i++) {
-        for (int b = 0; p->own[i].index == p->stages - 1 && b < p->micro_batches; b++) {
+        for (int b = 0; p->own[i].index == p->stages - 1 && b < p->cut_into; b++) {
             loss += p->own[i].cells[first + b].loss;
         }
     }

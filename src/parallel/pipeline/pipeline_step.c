@@ -9,8 +9,6 @@
  * older weights (pipeline_versions.c). The first failure is kept with the place where it happened,
  * and ends the pipeline on all ranks.
  */
-#include <tutti/modes.h>
-
 #include "comm/group/agree.h"
 #include "core/base/fail.h"
 #include "core/tensor/tensor_impl.h"
@@ -177,9 +175,9 @@ static tutti_status_t check_tensors(const tutti_pipeline_t *p, const char *what,
                            (long long)tutti_tensor_dim(tensors[0], 0));
         }
     }
-    if (count > 0 && tutti_tensor_dim(tensors[0], 0) < p->micro_batches) {
+    if (count > 0 && tutti_tensor_dim(tensors[0], 0) < p->cut_into) {
         return TT_FAIL(TUTTI_ERR_SHAPE, "%s 0 has %lld rows, which are no %d micro-batches", what,
-                       (long long)tutti_tensor_dim(tensors[0], 0), p->micro_batches);
+                       (long long)tutti_tensor_dim(tensors[0], 0), p->cut_into);
     }
     return TUTTI_OK;
 }
@@ -272,8 +270,8 @@ static tutti_status_t run_step(tutti_pipeline_t *p, double *losses)
     return p->status < 0 ? tt_fail_again(p->status, p->error) : TUTTI_OK;
 }
 
-static tutti_status_t run_in_mode(tutti_pipeline_t *p, const tutti_pipeline_shard_t *batches,
-                                  int count, double *losses)
+tutti_status_t tt_pipeline_run(tutti_pipeline_t *p, const tutti_pipeline_shard_t *batches,
+                               int count, double *losses)
 {
     tutti_context_t *ctx = p->ctx;
     const uint64_t calls = ctx->random_calls;
@@ -300,7 +298,9 @@ static tutti_status_t train(tutti_pipeline_t *p, const tutti_pipeline_shard_t *s
                             double *losses)
 {
     p->trains = true;
-    TT_TRY(run_in_mode(p, shards, count, losses));
+    p->call = TT_CALL_STEP;
+    p->call_batches = count;
+    TT_TRY(tt_pipeline_run(p, shards, count, losses));
     p->stats.steps++;
     return TUTTI_OK;
 }
@@ -391,32 +391,5 @@ tutti_status_t tutti_pipeline_step_shards(tutti_pipeline_t *p, const tutti_pipel
     p->driver.moves_buffers = p->has_turns = true;
     const tutti_status_t status = train(p, shards, count, losses);
     p->has_turns = false;
-    return status;
-}
-
-/* ---- evaluation ------------------------------------------------------------------------------ */
-
-static tutti_status_t evaluate(tutti_pipeline_t *p, const tutti_pipeline_batch_t *batch,
-                               double *loss)
-{
-    TT_TRY(tt_pipeline_summon(p));
-    const tutti_pipeline_shard_t one = {.batch = *batch};
-    return tt_pipeline_dismiss(p, run_in_mode(p, &one, 1, loss));
-}
-
-tutti_status_t tutti_pipeline_evaluate(tutti_pipeline_t *p, const tutti_pipeline_batch_t *batch,
-                                       double *loss)
-{
-    TT_WANT("pipeline_evaluate", p);
-    TT_WANT("pipeline_evaluate", batch);
-    TT_TRY(check_usable(p));
-    TT_TRY(tt_validation_settle(p));
-    const bool was_training = tutti_context_is_training(p->ctx),
-               was_recording = tutti_context_set_grad_enabled(p->ctx, false);
-    tutti_context_set_training(p->ctx, false);
-    p->trains = false;
-    const tutti_status_t status = evaluate(p, batch, loss);
-    tutti_context_set_training(p->ctx, was_training);
-    (void)tutti_context_set_grad_enabled(p->ctx, was_recording);
     return status;
 }

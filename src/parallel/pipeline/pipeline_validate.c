@@ -21,32 +21,16 @@
 
 #include "comm/group/agree.h"
 #include "core/base/alloc.h"
-#include "core/base/default.h"
 #include "core/kernel/optim/flat.h"
 #include "core/tensor/tensor_impl.h"
 #include "parallel/pipeline/pipeline_impl.h"
-#include "parallel/pipeline/pipeline_undo.h"
+#include "parallel/pipeline/pipeline_validate.h"
 #include "parallel/scaler_impl.h"
 
 /* What travels: how many ranks have an overflow, or have failed; losses; numbers of gradients. */
 enum { OVERFLOWS, FAILURES, LOSSES };
 
-typedef struct tt_validation {
-    tutti_pipeline_validation_t options; /* with the defaults put in */
-    tutti_optim_t *opt;
-    tt_undo_t undo;
-    double *numbers; /* [count] of this rank, then of all; of the step under way */
-    size_t count, room, loss_count, next; /* next: that clipping asks for */
-    tutti_tensor_t *sum;                  /* that travels */
-    tutti_work_t *work;                   /* NULL: there are no others */
-    double lr;                            /* of the step under way */
-    bool has_stepped;
-    bool has_changed; /* forwards behind the step saw other weights, or another scale */
-    tutti_pipeline_verdict_t verdict;
-    double *losses; /* the verdict's */
-} tt_validation_t;
-
-static const char driver[] = "a pipeline that validates its steps behind them";
+const char tt_validation_driver[] = "a pipeline that validates its steps behind them";
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 
@@ -160,7 +144,7 @@ static void enter_alone(tutti_pipeline_t *p)
 
 static void leave_alone(tutti_pipeline_t *p)
 {
-    p->validation->opt->driver = driver;
+    p->validation->opt->driver = tt_validation_driver;
     p->steps_alone = false;
 }
 
@@ -190,6 +174,17 @@ static tutti_status_t unscale(tutti_pipeline_t *p, bool *has_overflow)
     leave_alone(p);
     *has_overflow = !unscaled.is_finite;
     return status;
+}
+
+/* ---- what may be undone ---------------------------------------------------------------------- */
+
+/* On every rank, of all stages: ranks refuse alike. */
+void tt_validation_mark(tutti_pipeline_t *p, const char *decides)
+{
+    p->is_undecided = decides != NULL;
+    for (int i = 0; i < p->param_count; i++) {
+        p->params[i].tensor->decides = decides;
+    }
 }
 
 /* ---- a step ---------------------------------------------------------------------------------- */
@@ -246,7 +241,8 @@ tutti_status_t tt_validation_step(tutti_pipeline_t *p)
     TT_TRY(p->ranks > 1 ? measure_own(p) : TUTTI_OK);
     TT_TRY(tell(p, has_overflow, has_overflow ? TUTTI_OK : keep(p)));
     v->lr = tutti_optim_lr(v->opt, 0);
-    p->is_undecided = v->opt->is_undecided = true;
+    tt_validation_mark(p, v->opt->decides);
+    v->opt->is_undecided = true;
     v->has_stepped = !has_overflow; /* then nobody steps */
     return v->has_stepped ? step_alone(p) : TUTTI_OK;
 }
@@ -267,8 +263,7 @@ static tutti_status_t clip(tutti_pipeline_t *p)
     return TUTTI_OK;
 }
 
-/* NULL: it is none of the module. */
-static const tt_pipeline_param_t *find_param(const tutti_pipeline_t *p, const tutti_tensor_t *x)
+const tt_pipeline_param_t *tt_validation_param(const tutti_pipeline_t *p, const tutti_tensor_t *x)
 {
     int i = 0;
     while (i < p->param_count && p->params[i].tensor != x) {
@@ -307,7 +302,8 @@ static tutti_status_t check_gradients(const tutti_pipeline_t *p)
     const tt_validation_t *v = p->validation;
     for (size_t i = 0; i < v->undo.slot_count && v->has_stepped; i++) {
         const tt_optim_slot_t *slot = &v->opt->slots[i];
-        if (tt_undo_has(&v->undo, i) && !tt_slices_has_grad(p, find_param(p, slot->tensor))) {
+        if (tt_undo_has(&v->undo, i) &&
+            !tt_slices_has_grad(p, tt_validation_param(p, slot->tensor))) {
             return TT_FAIL(TUTTI_ERR_STATE,
                            "the gradient of \"%s\" was forgotten before its step was validated: "
                            "call tutti_pipeline_validate() first; it forgets them itself",
@@ -388,7 +384,8 @@ tutti_status_t tt_validation_settle(tutti_pipeline_t *p)
     if (!p->is_undecided) {
         return TUTTI_OK;
     }
-    p->is_undecided = v->opt->is_undecided = false;
+    tt_validation_mark(p, NULL);
+    v->opt->is_undecided = false;
     p->place = (tt_pipeline_place_t){.peer = -1};
     const tutti_status_t status = judge(p);
     tutti_work_release(v->work);
@@ -412,114 +409,4 @@ tutti_status_t tutti_pipeline_validate(tutti_pipeline_t *p, tutti_pipeline_verdi
         *verdict = p->validation->verdict;
     }
     return TUTTI_OK;
-}
-
-/* ---- life ------------------------------------------------------------------------------------ */
-
-static tutti_status_t check_slots(const tutti_pipeline_t *p, const tutti_optim_t *opt)
-{
-    for (size_t i = 0; i < opt->slot_count; i++) {
-        const tt_optim_slot_t *slot = &opt->slots[i];
-        if (find_param(p, slot->tensor) == NULL) {
-            return TT_FAIL(TUTTI_ERR_ARG,
-                           "pipeline: the optimizer has a parameter \"%s\" that is none of the "
-                           "module: nobody would step it",
-                           slot->name);
-        }
-        if (tutti_dtype_bytes(slot->tensor->dtype) < 4) {
-            return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
-                           "pipeline_post_validate: \"%s\" is of 16 bits, with a master elsewhere: "
-                           "unscale, clip and step behind each tutti_pipeline_step()",
-                           slot->name);
-        }
-        if (tt_device_is_store(tt_optim_weight(slot)->storage->device)) {
-            return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
-                           "pipeline_post_validate: \"%s\" lies on a disk, of which no copy is "
-                           "kept: step behind each tutti_ddp_finish()",
-                           slot->name);
-        }
-    }
-    return TUTTI_OK;
-}
-
-static tutti_status_t check(const tutti_pipeline_t *p, const tutti_optim_t *opt,
-                            const tutti_pipeline_validation_t *o)
-{
-    if (p->validation != NULL || opt->driver != NULL) {
-        return TT_FAIL(TUTTI_ERR_STATE, "pipeline_post_validate: the optimizer is stepped by %s",
-                       p->validation != NULL ? "this already: take it away first" : opt->driver);
-    }
-    if (p->versions != NULL || opt->offload != NULL) {
-        return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
-                       "pipeline_post_validate: %s: step behind each "
-                       "tutti_pipeline_step()",
-                       p->versions != NULL ? "stages of this schedule step inside a batch"
-                                           : "the optimizer's state is on a disk");
-    }
-    if (!(o->max_norm >= 0) || (o->norm_type != 2 && o->norm_type != INFINITY)) {
-        return TT_FAIL(TUTTI_ERR_ARG,
-                       "pipeline_post_validate: max_norm is %g, norm_type %g: want at least 0, and "
-                       "2 or infinity",
-                       o->max_norm, o->norm_type);
-    }
-    return check_slots(p, opt);
-}
-
-static tutti_status_t open(tutti_pipeline_t *p, tutti_optim_t *opt,
-                           const tutti_pipeline_validation_t *options)
-{
-    tutti_pipeline_validation_t o = options == NULL ? (tutti_pipeline_validation_t){0} : *options;
-    o.norm_type = tt_or_default(o.norm_type, 2);
-    o.max_norm = tt_or_default(o.max_norm, INFINITY);
-    TT_TRY(check(p, opt, &o));
-    tt_validation_t *v = tt_alloc(sizeof *v, "pipeline validation");
-    TT_TRY_ALLOC(v);
-    *v = (tt_validation_t){.options = o, .opt = opt};
-    p->validation = v;
-    opt->driver = driver;
-    opt->decides = "tutti_pipeline_validate";
-    TT_TRY(tt_ahead_open(p));
-    return tt_undo_open(opt, &v->undo);
-}
-
-void tt_validation_close(tutti_pipeline_t *p)
-{
-    tt_validation_t *v = p->validation;
-    if (v == NULL) {
-        return;
-    }
-    tt_undo_close(&v->undo);
-    tutti_work_release(v->work);
-    tutti_tensor_release(v->sum);
-    tt_free(v->numbers);
-    tt_free(v->losses);
-    tt_free(v);
-    p->validation = NULL;
-}
-
-static void take_away(tutti_pipeline_t *p)
-{
-    if (p->validation != NULL) {
-        p->validation->opt->driver = p->validation->opt->decides = NULL;
-        p->is_undecided = p->validation->opt->is_undecided = false; /* it failed */
-        tt_validation_close(p);
-    }
-}
-
-tutti_status_t tutti_pipeline_post_validate(tutti_pipeline_t *p, tutti_optim_t *opt,
-                                            const tutti_pipeline_validation_t *options)
-{
-    TT_WANT("pipeline_post_validate", p);
-    if (opt == NULL) { /* whatever has become of the others */
-        const tutti_status_t status = p->status < 0 ? TUTTI_OK : tt_validation_settle(p);
-        take_away(p);
-        return status;
-    }
-    TT_TRY(tt_pipeline_fail(p, TUTTI_OK)); /* what failed before */
-    const bool is_new = p->validation == NULL;
-    const tutti_status_t status = tt_group_agree(p->group, open(p, opt, options));
-    if (status < 0 && is_new) {
-        take_away(p);
-    }
-    return status;
 }

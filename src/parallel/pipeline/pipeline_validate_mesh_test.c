@@ -66,6 +66,17 @@ static tutti_status_t take_verdict(tt_mesh_trainer_t *t, int step, result_t *out
     return TUTTI_OK;
 }
 
+/* On every rank, whatever it has of the weights; at stage 3 some may be away. */
+static tutti_status_t ask_too_early(const tt_mesh_trainer_t *t)
+{
+    char digest[TUTTI_DIGEST_BYTES];
+    const tutti_status_t status = tutti_module_digest(t->net, digest);
+    TT_ASSERT(status == TUTTI_ERR_STATE);
+    TT_ASSERT(t->training->stage == 3 ||
+              strstr(tutti_last_error(), "tutti_pipeline_validate() comes first") != NULL);
+    return TUTTI_OK;
+}
+
 /* The verdict on the first step comes with the second. */
 static tutti_status_t train_on(tt_mesh_trainer_t *t, result_t *out)
 {
@@ -74,7 +85,7 @@ static tutti_status_t train_on(tt_mesh_trainer_t *t, result_t *out)
         TT_TRY(tt_mesh_average(t, i, out->losses[i]));
         TT_TRY(!t->training->validates ? step_plainly(t, i, out)
                : i > 0                 ? take_verdict(t, i, out)
-                                       : TUTTI_OK);
+                                       : ask_too_early(t));
         out->clipped += out->was_clipped[i];
         out->skipped += out->was_skipped[i];
     }

@@ -58,6 +58,7 @@ static bool is_elsewhere(const tutti_tensor_t *x)
 
 static tutti_status_t add_module(void *list, const char *name, tutti_tensor_t *x)
 {
+    TT_TRY(tt_tensor_check_decided(x, name));
     return tt_tensor_list_add(list, name, is_elsewhere(x) ? x->slice->values : x);
 }
 

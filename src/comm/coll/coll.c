@@ -441,7 +441,7 @@ void tt_coll_progress(tt_coll_t *coll)
     if (coll->p2p != NULL && coll->status >= 0) {
         const tutti_status_t status = tt_p2p_progress(coll->p2p);
         if (status < 0) {
-            tt_coll_fail(coll, (tt_verdict_t){status, -1, false});
+            tt_coll_fail_message(coll, status, -1);
         }
     }
     if (coll->status < 0) {

@@ -38,11 +38,12 @@ static void say_goaway(tt_coll_t *coll, uint64_t reason)
     }
 }
 
-/* One that follows another leaves the board to that one. */
+/* One that follows another leaves the board to that one, which has been there before. */
 static void tell_hosts(tt_coll_t *coll, uint64_t failure)
 {
     const int blamed = tt_failure_rank(failure);
-    if (blamed < 0 || blamed == coll->rank) {
+    int first;
+    if (blamed < 0 || blamed == coll->rank || tt_coll_find_end(coll, &first) == 0) {
         tt_coll_post_end(coll, failure);
     }
     say_goaway(coll, failure);
@@ -74,7 +75,8 @@ static bool is_of_others(tutti_status_t status)
            status == TUTTI_ERR_MISMATCH || status == TUTTI_ERR_ABORTED;
 }
 
-void tt_coll_fail_call(tt_coll_t *coll, const tt_run_t *run, tutti_status_t status)
+/* The text of a call that another rank has ended: which, and how. */
+static tt_verdict_t explain_call(tt_coll_t *coll, const tt_run_t *run, tutti_status_t status)
 {
     tt_verdict_t verdict = {status, -1, false};
     if (status == TUTTI_ERR_MISMATCH && coll->links.mismatched >= 0) {
@@ -87,12 +89,19 @@ void tt_coll_fail_call(tt_coll_t *coll, const tt_run_t *run, tutti_status_t stat
         const tt_verdict_t followed = tt_coll_follow(coll, run);
         verdict = followed.status < 0 ? followed : verdict;
     }
-    if (!is_of_others(status) && coll->status >= 0) {
-        tt_coll_put_cause(coll, tutti_last_error());
-    }
-    tt_coll_fail(coll, verdict);
+    return verdict;
 }
 
+void tt_coll_fail_call(tt_coll_t *coll, const tt_run_t *run, tutti_status_t status)
+{
+    if (is_of_others(status)) {
+        tt_coll_fail(coll, explain_call(coll, run, status));
+    } else {
+        tt_coll_fail_for(coll, status);
+    }
+}
+
+/* What the board fails of is not the cause. */
 void tt_coll_fail_for(tt_coll_t *coll, tutti_status_t status)
 {
     char cause[TT_ERROR_TEXT_BYTES];
@@ -103,6 +112,15 @@ void tt_coll_fail_for(tt_coll_t *coll, tutti_status_t status)
     tt_coll_put_cause(coll, cause);
     status = tt_fail_again(is_of_others(status) ? TUTTI_ERR_STATE : status, cause);
     tt_coll_fail(coll, (tt_verdict_t){status, coll->rank, false});
+}
+
+void tt_coll_fail_message(tt_coll_t *coll, tutti_status_t status, int blamed)
+{
+    if (is_of_others(status)) {
+        tt_coll_fail(coll, (tt_verdict_t){status, blamed, false});
+    } else {
+        tt_coll_fail_for(coll, status);
+    }
 }
 
 void tt_coll_take_leave(tt_coll_t *coll)

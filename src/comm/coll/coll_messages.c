@@ -6,7 +6,7 @@
 
 static void give_up(tt_coll_t *coll, tutti_status_t status, int blamed)
 {
-    tt_coll_give_up(coll, (tt_verdict_t){status, blamed, false});
+    tt_coll_fail_message(coll, status, blamed);
     tt_coll_progress(coll); /* ends whatever is under way */
 }
 
@@ -26,17 +26,20 @@ tutti_status_t tt_coll_start_message(tt_coll_t *coll, const tt_message_t *messag
     return status;
 }
 
-/* What has come is looked at before the rank that it is to come from is blamed. */
-static tutti_status_t iprobe(tt_coll_t *coll, const tt_message_t *message, tt_message_op_t *op,
-                             int *blamed)
+/* What has come is looked at before the rank that it is to come from is blamed; with what another
+ * one has failed of, this one follows it. */
+static tutti_status_t iprobe(tt_coll_t *coll, const tt_message_t *message, tt_message_op_t *op)
 {
     const bool looks = tt_coll_check_health(coll, tt_clock_ns());
     if (coll->status < 0) {
         return coll->status;
     }
-    const tutti_status_t status = tt_p2p_iprobe(coll->p2p, message, op);
+    tutti_status_t status = tt_p2p_iprobe(coll->p2p, message, op);
     if (status == TUTTI_PENDING && looks) {
-        TT_TRY(tt_p2p_watch_probe(coll->p2p, op, blamed));
+        int blamed = message->peer;
+        const tutti_status_t watched = tt_p2p_watch_probe(coll->p2p, op, &blamed);
+        tt_coll_fail(coll, (tt_verdict_t){watched, blamed, false});
+        status = watched < 0 ? watched : status;
     }
     return status;
 }
@@ -46,13 +49,12 @@ tutti_status_t tt_coll_iprobe(tt_coll_t *coll, const tt_message_t *message, tt_m
     if (coll->p2p == NULL) {
         TT_TRY(tt_p2p_create(coll, &coll->p2p));
     }
-    int blamed = message->peer;
-    const tutti_status_t status = iprobe(coll, message, op, &blamed);
+    const tutti_status_t status = iprobe(coll, message, op);
     if (status == TUTTI_ERR_NOMEM && coll->status >= 0) {
         return status; /* nothing is lost, and the next look may find memory */
     }
     if (status < 0) {
-        give_up(coll, status, blamed);
+        give_up(coll, status, message->peer);
         return tt_fail_again(coll->status, coll->error);
     }
     return status;

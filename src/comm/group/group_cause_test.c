@@ -5,6 +5,7 @@
 #include <tutti/messages.h>
 
 #include "comm/backend/native_backend.h"
+#include "comm/coll/coll_fail.h"
 #include "comm/exec/coll_impl.h"
 #include "comm/group/agree.h"
 #include "comm/group/group_impl.h"
@@ -121,6 +122,23 @@ static void give_up_and_do_nothing(tt_member_t *m)
     tutti_group_release(all);
 }
 
+/* The same of one that began it for the sake of another. */
+static void lose_a_peer_and_do_nothing(tt_member_t *m)
+{
+    tutti_group_t *all;
+    TT_EXPECT(m, tutti_group_new(m->group, NULL, 0, NULL, &all) == TUTTI_OK);
+    if (m->rank == 0) {
+        TT_EXPECT(m, tutti_barrier(all, NULL) == TUTTI_ERR_PEER);
+        TT_EXPECT(m, says("rank 2") && !says("rank 1"));
+        tt_member_tell(m);
+    } else if (m->rank == 1) {
+        const tutti_status_t status = TT_FAIL(TUTTI_ERR_PEER, "rank 2 is gone");
+        tt_coll_fail(tt_native_coll(all->state), (tt_verdict_t){status, 2, false});
+    }
+    tt_member_await(m, 1);
+    tutti_group_release(all);
+}
+
 static void receive_of_one_that_does_nothing(tt_member_t *m)
 {
     tutti_group_t *all;
@@ -143,6 +161,7 @@ static void one_that_does_nothing_more_is_heard(void **state)
 {
     (void)state;
     tt_team_expect_quietly(3, TIMEOUT_MS, give_up_and_do_nothing, NULL);
+    tt_team_expect_quietly(3, TIMEOUT_MS, lose_a_peer_and_do_nothing, NULL);
     tt_team_expect_quietly(2, TIMEOUT_MS, receive_of_one_that_does_nothing, NULL);
     expect_nothing_left();
 }
@@ -225,9 +244,153 @@ static void a_cause_without_an_end_is_cut(void **state)
     tt_team_expect_quietly(2, TIMEOUT_MS, write_without_end, NULL);
 }
 
+/* ---- a call that fails by itself ------------------------------------------------------------- */
+
+static void fail_a_call(const tt_member_t *m)
+{
+    static const tt_run_t run;
+    tt_coll_t *coll = tt_native_coll(m->group->state);
+    tt_coll_fail_call(coll, &run, TT_FAIL(TUTTI_ERR_NOMEM, "no memory for 4 numbers"));
+}
+
+/* The last one hears two that have given up. */
+static void follow_one_behind_another(tt_member_t *m)
+{
+    if (m->rank == 0) {
+        fail_a_call(m);
+    } else {
+        tt_member_await(m, (uint32_t)m->rank);
+        TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_ERR_NOMEM);
+        TT_EXPECT(m, says("rank 0 gave the group up (") && says("): no memory for 4 numbers"));
+    }
+    tt_member_tell(m);
+    tt_member_await(m, (uint32_t)m->size);
+}
+
+/* The same between calls. */
+static void look_one_behind_another(tt_member_t *m)
+{
+    const tt_deadline_t guard = tt_deadline_in_ms(20000);
+    tutti_status_t status = TUTTI_OK;
+    if (m->rank == 0) {
+        fail_a_call(m);
+    } else {
+        tt_member_await(m, (uint32_t)m->rank);
+        while (status >= 0 && !tt_deadline_is_past(guard)) {
+            status = tt_group_check(m->group);
+        }
+        TT_EXPECT(m, status == TUTTI_ERR_NOMEM);
+        TT_EXPECT(m, says("rank 0 gave it up (") && says("): no memory for 4 numbers"));
+    }
+    tt_member_tell(m);
+    tt_member_await(m, (uint32_t)m->size);
+}
+
+/* Who looks for a message alone hears it, too. */
+static void probe_one_behind_another(tt_member_t *m)
+{
+    static const tt_run_t run;
+    const tt_deadline_t guard = tt_deadline_in_ms(20000);
+    tutti_status_t status = TUTTI_OK;
+    tutti_message_info_t info;
+    if (m->rank == 0) {
+        tt_coll_fail_call(tt_native_coll(m->group->state), &run,
+                          TT_FAIL(TUTTI_ERR_IO, "no room for 4 numbers"));
+    } else if (m->rank == 1) {
+        tt_member_await(m, 1);
+        while (status >= 0 && !tt_deadline_is_past(guard)) {
+            status = tutti_iprobe(m->group, 0, 1, &info);
+        }
+        TT_EXPECT(m, status == TUTTI_ERR_IO && says("rank 0 gave it up ("));
+    } else {
+        tt_member_await(m, 2);
+        TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_ERR_IO);
+        TT_EXPECT(m, says(": rank 0 gave the group up (") && says("): no room for 4 numbers"));
+    }
+    tt_member_tell(m);
+    tt_member_await(m, (uint32_t)m->size);
+}
+
+static void who_follows_one_that_followed_hears_the_first(void **state)
+{
+    (void)state;
+    tt_team_expect_quietly(3, TIMEOUT_MS, follow_one_behind_another, NULL);
+    tt_team_expect_quietly(3, TIMEOUT_MS, look_one_behind_another, NULL);
+    tt_team_expect_quietly(3, TIMEOUT_MS, probe_one_behind_another, NULL);
+    expect_nothing_left();
+}
+
+/* A message that nobody waits for yet needs memory. */
+static void have_none_for_a_message(tt_member_t *m)
+{
+    tutti_tensor_t *x;
+    tutti_work_t *work = NULL;
+    TT_EXPECT(m, tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(4), &x) == TUTTI_OK);
+    if (m->rank == 0) {
+        TT_EXPECT(m, tutti_send(m->group, x, 1, 1, NULL) == TUTTI_OK);
+        tt_member_await(m, 1);
+        TT_EXPECT(m, tutti_send(m->group, x, 1, 2, NULL) == TUTTI_OK);
+    } else if (m->rank == 1) {
+        TT_EXPECT(m, tutti_recv(m->group, x, 0, 1, NULL) == TUTTI_OK);
+        TT_EXPECT(m, tutti_recv(m->group, x, 0, 3, &work) == TUTTI_OK);
+        tt_member_tell(m);
+        tt_member_await(m, 2);
+        tt_alloc_fail_at(1);
+        tutti_group_progress(m->group);
+        tt_alloc_fail_at(0);
+        TT_EXPECT(m, tutti_work_wait(work, 0) == TUTTI_ERR_NOMEM);
+    } else {
+        tt_member_await(m, 3);
+        TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_ERR_NOMEM);
+        TT_EXPECT(m, says("rank 1 gave the group up (out of memory): ") && says("message"));
+    }
+    tt_member_tell(m);
+    tt_member_await(m, (uint32_t)m->size + 1);
+    tutti_work_release(work);
+    tutti_tensor_release(x);
+}
+
+static void what_a_message_fails_of_is_told(void **state)
+{
+    (void)state;
+    tt_team_expect_quietly(3, TIMEOUT_MS, have_none_for_a_message, NULL);
+    expect_nothing_left();
+}
+
+static tutti_status_t refuse_to_put(void *user, const char *what, int rank, const void *value,
+                                    size_t bytes)
+{
+    (void)user, (void)what, (void)rank, (void)value, (void)bytes;
+    return TT_FAIL(TUTTI_ERR_IO, "the store is gone");
+}
+
+static void fail_without_a_board(tt_member_t *m)
+{
+    tt_coll_t *coll = tt_native_coll(m->group->state);
+    const int hosts = coll->host_count;
+    if (m->rank == 0) {
+        coll->options.wait_board.put = refuse_to_put;
+        coll->host_count = 2;
+        fail_a_call(m);
+        coll->host_count = hosts;
+        TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_ERR_NOMEM);
+        TT_EXPECT(m, strcmp(tutti_last_error(), "no memory for 4 numbers") == 0);
+    }
+}
+
+static void what_a_board_fails_of_is_not_the_cause(void **state)
+{
+    (void)state;
+    tt_team_expect_quietly(2, TIMEOUT_MS, fail_without_a_board, NULL);
+    expect_nothing_left();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_follows_one_that_followed_hears_the_first),
+        cmocka_unit_test(what_a_message_fails_of_is_told),
+        cmocka_unit_test(what_a_board_fails_of_is_not_the_cause),
         cmocka_unit_test(the_cause_is_told_with_the_end_of_calls),
         cmocka_unit_test(a_rank_that_looks_hears_the_cause),
         cmocka_unit_test(a_group_of_some_has_causes_of_its_own),

@@ -13,7 +13,8 @@
  * of the server's host refuses connections, because there are too many. A server that closes the
  * connection during the handshake may be under attack, and is tried again for a while; one that has
  * another key is not. One that has served this client, and cannot be reached for that while, is
- * gone: another one at its place would have other values.
+ * gone: another one at its place would have other values. While this process has no port or
+ * descriptor free, nothing is known of it.
  */
 #include <inttypes.h>
 #include <pthread.h>
@@ -45,6 +46,7 @@ typedef struct connection {
     tt_channel_t *channel; /* NULL: not connected; set under the mutex */
     bool has_will;         /* it serves wills only */
     bool is_broken;        /* it failed in the middle of a message, or for good */
+    bool lacks;            /* no port or descriptor was free here when it was dialled last */
     arrived_t arrived;
     LIST_ENTRY(connection) link;
 } connection_t;
@@ -182,6 +184,7 @@ static tutti_status_t dial_address(client_t *client, connection_t *connection, i
     tt_channel_t *channel;
     tutti_status_t status = tt_channel_connect((const struct sockaddr *)&all->address[address],
                                                all->bytes[address], client->credentials, &channel);
+    connection->lacks &= status == TUTTI_ERR_IO;
     if (status < 0) {
         return status == TUTTI_ERR_PEER || status == TUTTI_ERR_IO ? TUTTI_PENDING : status;
     }
@@ -213,6 +216,7 @@ static tutti_status_t dial_once(client_t *client, connection_t *connection, int6
 {
     tutti_status_t status = TUTTI_PENDING;
     bool is_pending = false;
+    connection->lacks = true; /* for all of them */
     for (int i = 0; i < client->addresses.count; i++) {
         status = dial_address(client, connection, i, redial_ms, deadline_of(client, i, deadline));
         is_pending |= status == TUTTI_PENDING;
@@ -231,10 +235,11 @@ static int64_t twice(int64_t ms, int64_t most)
 /* Until a server listens there. */
 static tutti_status_t dial(client_t *client, connection_t *connection, tt_deadline_t deadline)
 {
-    const tt_deadline_t refused = tt_deadline_in_ms(REFUSED_MS);
+    tt_deadline_t refused = tt_deadline_in_ms(REFUSED_MS);
     int64_t wait_ms = 1, redial_ms = REDIAL_MS;
     for (;; wait_ms = twice(wait_ms, 100), redial_ms = twice(redial_ms, REDIAL_MS_MAX)) {
         const tutti_status_t status = dial_once(client, connection, redial_ms, deadline);
+        refused = connection->lacks ? tt_deadline_in_ms(REFUSED_MS) : refused;
         const bool is_refused = status == TUTTI_ERR_PEER && !tt_deadline_is_past(refused);
         if ((status != TUTTI_PENDING && !is_refused) || client->is_aborted) {
             return status == TUTTI_PENDING ? TUTTI_ERR_ABORTED : status;

@@ -371,6 +371,27 @@ static void a_client_waits_for_a_free_port(void **state)
     end_server(&server);
 }
 
+/* Nothing is known of the server then. */
+static void who_has_no_port_does_not_say_that_the_server_is_gone(void **state)
+{
+    (void)state;
+    enum { LONGER_THAN_REFUSED_MS = 2600 };
+    const server_t server = start_server();
+    const tutti_bytes_t key = tutti_text("k");
+    tutti_store_t *store;
+    bool is_there;
+    assert_int_equal(tutti_store_tcp_connect("127.0.0.1", server.port, PATIENCE_MS, &store), 0);
+    assert_int_equal(tt_store_will(store, key, key), TUTTI_OK); /* has the connection from now on */
+    assert_int_equal(tutti_store_set_timeout(store, LONGER_THAN_REFUSED_MS), TUTTI_OK);
+    atomic_store(&lacks_left, INT_MAX);
+    assert_int_equal(tutti_store_check(store, &key, 1, &is_there), TUTTI_ERR_TIMEOUT);
+    tt_expect_error(strerror(EADDRNOTAVAIL));
+    atomic_store(&lacks_left, 0);
+    assert_int_equal(tutti_store_check(store, &key, 1, &is_there), TUTTI_OK);
+    tutti_store_release(store);
+    end_server(&server);
+}
+
 /* The call that it dies in sees it at once. */
 static void a_server_that_has_died_is_gone_for_all_calls(void **state)
 {
@@ -444,6 +465,7 @@ int main(void)
         cmocka_unit_test(half_an_answer_is_an_error),
         cmocka_unit_test(an_abort_between_two_steps_of_a_call_ends_it),
         cmocka_unit_test(a_client_waits_for_a_free_port),
+        cmocka_unit_test(who_has_no_port_does_not_say_that_the_server_is_gone),
         cmocka_unit_test(a_server_that_has_died_is_gone_for_all_calls),
         cmocka_unit_test(a_store_serves_its_clients_among_strangers),
     };

@@ -138,6 +138,7 @@ static void fail_in_a_step(tt_member_t *m)
     trained_t t = {0};
     TT_EXPECT(m, open_training(m->group, job, &t) == TUTTI_OK);
     TT_EXPECT(m, step(&t, 0, false) == TUTTI_OK);
+    pthread_barrier_wait(&job->start); /* who goes ends what others are still in */
     TT_EXPECT(m, tutti_ddp_next_shard(t.ddp, t.ctx));
     if (m->rank != 1) {
         (void)compute(&t);
@@ -387,6 +388,7 @@ static void nobody_waits_for_who_goes(void **state)
     (void)state;
     tt_needs_shared_memory("ranks of a host share what they gather");
     job_t job = {.options = {.stage = 3, .units = BY_LAYER}, .source = "host", .has_failing = true};
+    pthread_barrier_init(&job.start, NULL, 4);
     run("aabb", &job);
     job.options.reshard_ranks = 2;
     run("aabb", &job);
@@ -394,6 +396,7 @@ static void nobody_waits_for_who_goes(void **state)
     gather_alone(true);
     run("aabb", &job);
     gather_alone(false);
+    pthread_barrier_destroy(&job.start);
 }
 
 int main(void)

@@ -290,6 +290,42 @@ static void a_part_that_has_no_memory_ends_the_step_for_all(void **state)
     pthread_barrier_destroy(&barrier);
 }
 
+/* A rank has no memory for the whole, and lets it go although its backward is still to come: there
+ * is nothing to be kept. */
+static void lack_a_whole(tt_member_t *m)
+{
+    const tutti_ddp_options_t options = near_options();
+    pthread_barrier_t *barrier = m->user;
+    tt_layers_job_t job;
+    tutti_scope_t *s;
+    tt_layers_open(m, &options, LAYER, &job);
+    TT_EXPECT(m, tutti_ddp_next_shard(job.ddp, job.ctx));
+    TT_EXPECT(m, tutti_scope_open(job.ctx, &s) == TUTTI_OK);
+    (void)forward(s, &job);
+    pthread_barrier_wait(barrier);
+    if (m->rank == 1) {
+        tt_alloc_fail_at(1);
+        TT_EXPECT(m, tutti_ddp_unshard(job.ddp, "1") == TUTTI_ERR_NOMEM);
+        tt_alloc_fail_at(0);
+        TT_EXPECT(m, tutti_ddp_reshard(job.ddp, "1") == TUTTI_OK);
+        TT_EXPECT(m, count_in(job.ddp, TT_UNIT_NEAR) == LAYERS - 1);
+        TT_EXPECT(m, tutti_ddp_finish(job.ddp) == TUTTI_ERR_NOMEM);
+        TT_EXPECT(m, tutti_ddp_memory(job.ddp, NULL).unit_bytes == 0);
+    }
+    pthread_barrier_wait(barrier);
+    (void)tutti_scope_close(s);
+    tt_layers_close(&job);
+}
+
+static void a_whole_that_has_no_memory_is_not_kept(void **state)
+{
+    (void)state;
+    pthread_barrier_t barrier;
+    pthread_barrier_init(&barrier, NULL, RANKS);
+    run(lack_a_whole, &barrier);
+    pthread_barrier_destroy(&barrier);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -297,6 +333,7 @@ int main(void)
         cmocka_unit_test(what_stays_near_is_there_for_all_who_ask),
         cmocka_unit_test(what_stays_near_goes_with_the_step),
         cmocka_unit_test(a_part_that_has_no_memory_ends_the_step_for_all),
+        cmocka_unit_test(a_whole_that_has_no_memory_is_not_kept),
         cmocka_unit_test(all_ranks_hear_of_lack_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

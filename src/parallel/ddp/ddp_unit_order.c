@@ -245,10 +245,14 @@ static tutti_status_t leave_unit(void *user, int unit)
     return tt_ddp_unit_leave(ddp, unit, tt_ddp_unit_kind(ddp));
 }
 
-/* What was written is this rank's own affair; of anything else the others must hear. */
+/* What was written is this rank's own affair; of anything else the others must hear. Behind a
+ * failure nothing is kept: of what was to come some may not have started. */
 static tutti_status_t keep_unit(void *user, int unit)
 {
     tutti_ddp_t *ddp = user;
+    if (ddp->step.status < 0) {
+        return leave_unit(user, unit);
+    }
     const tutti_status_t status = tt_ddp_unit_keep(ddp, unit, tt_ddp_unit_kind(ddp));
     return status == TUTTI_ERR_STATE ? status : settle(ddp, status);
 }

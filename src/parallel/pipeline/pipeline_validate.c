@@ -179,7 +179,7 @@ static tutti_status_t unscale(tutti_pipeline_t *p, bool *has_overflow)
     const tt_validation_t *v = p->validation;
     tt_unscaled_t unscaled = {.is_finite = true};
     *has_overflow = false;
-    if (v->options.scaler == NULL) {
+    if (!tt_scaler_is_on(v->options.scaler)) {
         return TUTTI_OK;
     }
     TT_TRY(show_own(p));

@@ -19,7 +19,8 @@ typedef struct {
     const tutti_optim_ops_t *kind;
     double max_norm, norm_type;
     bool scales;
-    double scale; /* in the beginning */
+    double scale;     /* in the beginning */
+    bool is_disabled; /* the scaler is */
     bool is_optimistic;
     bool is_blind; /* nothing is looked at until the end: each step begins before a verdict */
     /* what came of it */
@@ -37,8 +38,11 @@ typedef struct {
 
 static tutti_status_t open_set(set_t *set, const job_t *job, tutti_group_t *group)
 {
-    const tutti_scaler_options_t scaling = {
-        .group = group, .init_scale = job->scale, .growth_interval = 2, .growth_factor = 4};
+    const tutti_scaler_options_t scaling = {.group = group,
+                                            .init_scale = job->scale,
+                                            .growth_interval = 2,
+                                            .growth_factor = 4,
+                                            .disabled = job->is_disabled};
     *set =
         (set_t){.training = {.model = job->model, .schedule = job->schedule, .micro_batches = 4}};
     tt_trainer_t *t = &set->t;
@@ -250,6 +254,42 @@ static void overflows_are_undone(void **state)
     }
 }
 
+static tutti_tensor_t *spoil(tutti_scope_t *s, tutti_tensor_t *grad, void *user)
+{
+    (void)user;
+    return tutti_mul_scalar(s, grad, INFINITY);
+}
+
+static void step_spoiled(tt_member_t *m)
+{
+    set_t set;
+    tutti_pipeline_verdict_t verdict, verdicts[STEPS];
+    const job_t *job = m->user;
+    TT_EXPECT(m, open_set(&set, job, m->group) == TUTTI_OK);
+    tutti_tensor_t *bias = tutti_module_find(set.t.net, "0.bias");
+    TT_EXPECT(m, m->rank > 0 || tutti_tensor_on_grad(bias, spoil, NULL) == TUTTI_OK);
+    TT_EXPECT(m, step(&set, job, 0, verdicts) == TUTTI_OK);
+    TT_EXPECT(m, tutti_pipeline_validate(set.t.pipeline, &verdict) == TUTTI_OK);
+    TT_EXPECT(m, verdict.was_skipped == !job->is_disabled);
+    TT_EXPECT(m, m->rank > 0 || isfinite(*(float *)tutti_tensor_data(bias)) == !job->is_disabled);
+    close_set(&set);
+}
+
+/* It looks for no overflow, as without optimistic steps. */
+static void a_disabled_scaler_skips_nothing(void **state)
+{
+    (void)state;
+    for (int number = 0; number < 4; number++) {
+        job_t job = {.model = "mlp",
+                     .schedule = "1f1b",
+                     .kind = &tutti_adamw,
+                     .scales = true,
+                     .is_disabled = number % 2 == 1,
+                     .is_optimistic = true};
+        tt_team_expect(1 + number / 2, 0, step_spoiled, &job);
+    }
+}
+
 /* ---- what is refused ------------------------------------------------------------------------- */
 
 #define EXPECT_TEXT(m, status, want, says)                                                         \
@@ -393,6 +433,7 @@ int main(void)
         cmocka_unit_test(every_optimizer_is_undone),
         cmocka_unit_test(forwards_ahead_leave_nothing_behind),
         cmocka_unit_test(overflows_are_undone),
+        cmocka_unit_test(a_disabled_scaler_skips_nothing),
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(forgotten_gradients_are_told),
         cmocka_unit_test(nothing_is_read_before_the_verdict),

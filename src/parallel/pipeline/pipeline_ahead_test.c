@@ -286,6 +286,36 @@ static void a_rank_without_memory_is_not_waited_for(void **state)
     assert_true(causes >= 4);
 }
 
+/* ---- ranks in other calls -------------------------------------------------------------------- */
+
+typedef struct {
+    int rank;        /* who wants the verdict by itself */
+    double max_norm; /* whether steps are undone */
+} alone_t;
+
+static void validate_alone(tt_member_t *m)
+{
+    set_t set;
+    const alone_t *c = m->user;
+    const plan_t plan = {.model = "mlp", .schedule = "1f1b", .max_norm = c->max_norm};
+    TT_EXPECT(m, open_set(&set, &plan, m->group) == TUTTI_OK);
+    TT_EXPECT(m, step(&set, &plan, 0) == TUTTI_OK);
+    TT_EXPECT(m, m->rank != c->rank || tutti_pipeline_validate(set.t.pipeline, NULL) == TUTTI_OK);
+    TT_EXPECT(m, step(&set, &plan, 1) < 0);
+    TT_EXPECT(m, strstr(tutti_last_error(), "tutti_pipeline_validate() on all ranks") != NULL);
+    tt_trainer_close(&set.t);
+}
+
+/* Its forwards are not ahead of the verdict, and those of the others are. */
+static void a_verdict_is_wanted_by_all_or_none(void **state)
+{
+    (void)state;
+    for (int number = 0; number < 4; number++) {
+        alone_t c = {.rank = number % 2, .max_norm = number < 2 ? 1e-3 : 0};
+        tt_team_expect_quietly(2, 5000, validate_alone, &c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -293,6 +323,7 @@ int main(void)
         cmocka_unit_test(forwards_and_messages_are_counted),
         cmocka_unit_test(an_input_behind_a_backward_is_not_ahead),
         cmocka_unit_test(a_rank_without_memory_is_not_waited_for),
+        cmocka_unit_test(a_verdict_is_wanted_by_all_or_none),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -91,7 +91,8 @@ typedef struct {
 typedef struct {
     int64_t stage, micro_batch, is_backward; /* whose inputs, or whose outputs' gradients */
     int64_t rows, total, count;
-    int64_t trains; /* whose call is a step, no evaluation */
+    int64_t trains;     /* whose call is a step, no evaluation */
+    int64_t runs_ahead; /* whose step has begun before the verdict on the one before */
     struct {
         int64_t dtype, flags, rank;
         int64_t dims[TUTTI_RANK_MAX];

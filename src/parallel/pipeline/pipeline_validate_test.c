@@ -426,6 +426,30 @@ static void nothing_is_read_before_the_verdict(void **state)
     tt_team_expect(2, 0, read_too_early, NULL);
 }
 
+/* ---- what the caller gave -------------------------------------------------------------------- */
+
+static void begin_without_name(tt_member_t *m)
+{
+    set_t set;
+    char name[] = "zb-h2";
+    tutti_pipeline_verdict_t verdicts[STEPS];
+    const job_t job = {.model = "mlp", .schedule = name, .kind = &tutti_sgd, .norm_type = 2};
+    TT_EXPECT(m, open_set(&set, &job, m->group) == TUTTI_OK);
+    memset(name, 'x', sizeof name - 1);
+    TT_EXPECT(m, tutti_pipeline_post_validate(set.t.pipeline, set.t.opt, NULL) == TUTTI_OK);
+    const job_t optimistic = {.kind = &tutti_sgd, .norm_type = 2, .is_optimistic = true};
+    TT_EXPECT(m, step(&set, &optimistic, 0, verdicts) == TUTTI_OK);
+    TT_EXPECT(m, tutti_pipeline_validate(set.t.pipeline, NULL) == TUTTI_OK);
+    close_set(&set);
+}
+
+/* Rows of other ranks are planned again, by what the pipeline knows. */
+static void options_are_copied_with_the_schedules_name(void **state)
+{
+    (void)state;
+    tt_team_expect(2, 0, begin_without_name, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -437,6 +461,7 @@ int main(void)
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(forgotten_gradients_are_told),
         cmocka_unit_test(nothing_is_read_before_the_verdict),
+        cmocka_unit_test(options_are_copied_with_the_schedules_name),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -426,6 +426,33 @@ static void nothing_is_read_before_the_verdict(void **state)
     tt_team_expect(2, 0, read_too_early, NULL);
 }
 
+/* It would get a master, of which no copy is kept. */
+static void cast_meanwhile(tt_member_t *m)
+{
+    set_t set;
+    tutti_pipeline_verdict_t verdicts[STEPS];
+    const job_t job = {.model = "mlp",
+                       .kind = &tutti_adamw,
+                       .norm_type = 2,
+                       .max_norm = 1e-3,
+                       .is_optimistic = true};
+    TT_EXPECT(m, open_set(&set, &job, m->group) == TUTTI_OK);
+    TT_EXPECT(m, step(&set, &job, 0, verdicts) == TUTTI_OK);
+    TT_EXPECT(m, tutti_pipeline_validate(set.t.pipeline, NULL) == TUTTI_OK);
+    TT_EXPECT(m, tutti_module_cast(set.t.net, TUTTI_BF16) == TUTTI_OK);
+    tutti_status_t status = step(&set, &job, 1, verdicts);
+    status = status < 0 ? status : tutti_pipeline_validate(set.t.pipeline, NULL);
+    EXPECT_TEXT(m, status, TUTTI_ERR_UNSUPPORTED, "is of 16 bits");
+    close_set(&set);
+}
+
+static void a_cast_behind_the_beginning_is_refused(void **state)
+{
+    (void)state;
+    tt_team_expect(1, 0, cast_meanwhile, NULL);
+    tt_team_expect(2, 0, cast_meanwhile, NULL);
+}
+
 /* ---- what the caller gave -------------------------------------------------------------------- */
 
 static void begin_without_name(tt_member_t *m)
@@ -461,6 +488,7 @@ int main(void)
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(forgotten_gradients_are_told),
         cmocka_unit_test(nothing_is_read_before_the_verdict),
+        cmocka_unit_test(a_cast_behind_the_beginning_is_refused),
         cmocka_unit_test(options_are_copied_with_the_schedules_name),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

@@ -144,7 +144,7 @@ def offloaded_step(rounds):
     return [row['ours_s'] / row['limit_s'] for row in offload_measures.rows(rounds)]
 
 
-DEEP = {'layers': 56, 'width': 256, 'heads': 4, 'context': 32, 'batch': 1, 'steps': 3}
+DEEP = {'layers': 72, 'width': 256, 'heads': 4, 'context': 32, 'batch': 1, 'steps': 3}
 
 
 def digest_of(folder, *options, **environment):

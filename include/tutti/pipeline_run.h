@@ -278,7 +278,8 @@ TUTTI_API tutti_status_t tutti_pipeline_post_validate(tutti_pipeline_t *pipeline
                                                       const tutti_pipeline_validation_t *options);
 
 /**
- * Validate the step that is under way, if one is.
+ * Validate the step that is under way, if one is. All ranks of the pipeline do, or none: the next
+ * step of a rank that has done it alone fails (MISMATCH).
  *
  * @param verdict  out, on every rank: of the last step, also one that was validated before; zeros
  *                 if there was none; NULL: not wanted
@@ -317,8 +318,8 @@ typedef struct tutti_pipeline_batch {
  *               tensors of the cut; an all_reduce of 8 bytes and a number for each parameter
  * @errors       SHAPE (inputs, targets, too few rows; a stage's outputs), ARG, STATE (an
  *               asynchronous schedule, and no optimizer; a plan of several shards), those of the
- *               modules, of the optimizer and of the loss; MISMATCH (a rank evaluates); PEER,
- *               TIMEOUT, ABORTED; what failed before
+ *               modules, of the optimizer and of the loss; MISMATCH (a rank evaluates, or has
+ *               validated the last step alone); PEER, TIMEOUT, ABORTED; what failed before
  */
 TUTTI_API tutti_status_t tutti_pipeline_step(tutti_pipeline_t *pipeline,
                                              const tutti_pipeline_batch_t *batch, double *loss);

@@ -276,6 +276,11 @@ tutti_status_t tutti_scaler_update(tutti_scaler_t *scaler)
     return TUTTI_OK;
 }
 
+bool tt_scaler_is_on(const tutti_scaler_t *scaler)
+{
+    return scaler != NULL && !scaler->options.disabled;
+}
+
 double tt_scaler_factor(const tutti_scaler_t *scaler)
 {
     return scaler->options.disabled ? 1 : 1 / scaler->state.scale;

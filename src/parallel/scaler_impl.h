@@ -4,6 +4,9 @@
 
 #include <tutti/modes.h>
 
+/* Neither NULL nor disabled: who has it unscales, and looks for overflows. */
+bool tt_scaler_is_on(const tutti_scaler_t *scaler);
+
 /* What gradients are multiplied by; 1 of one that is disabled. */
 double tt_scaler_factor(const tutti_scaler_t *scaler);
 

@@ -15,6 +15,7 @@
 #include "core/tensor/tensor_impl.h"
 #include "parallel/pipeline/pipeline_impl.h"
 #include "parallel/pipeline/pipeline_norms.h"
+#include "parallel/pipeline/pipeline_shape.h"
 #include "parallel/pipeline/pipeline_versions.h"
 
 /* ---- the plan -------------------------------------------------------------------------------- */
@@ -31,10 +32,20 @@ static tutti_status_t check_plan(tutti_pipeline_t *p)
     return TUTTI_OK;
 }
 
+/* The caller's text may go; rows are planned later, too (pipeline_ahead.c). */
+static tutti_status_t keep_name(tutti_pipeline_options_t *plan)
+{
+    tt_pipeline_plan_t known;
+    TT_TRY(tt_pipeline_shape(plan, &known));
+    plan->schedule = known.ops == NULL ? NULL : known.ops->name;
+    return TUTTI_OK;
+}
+
 static tutti_status_t plan_row(tutti_pipeline_t *p)
 {
     const tutti_pipeline_options_t *plan = &p->options.plan;
     TT_TRY(check_plan(p));
+    TT_TRY(keep_name(&p->options.plan));
     TT_TRY(tutti_pipeline_stages(plan, &p->stages));
     p->micro_batches = plan->own != NULL          ? plan->own->micro_batches
                        : plan->micro_batches == 0 ? 1

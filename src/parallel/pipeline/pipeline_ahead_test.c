@@ -3,6 +3,8 @@
  * pipeline_validate_test.c. */
 #include "parallel/pipeline/pipeline_testing.h"
 
+#include <unistd.h>
+
 #include "parallel/pipeline/pipeline_impl.h"
 
 enum { STEPS = 4, MICRO_BATCHES = 6 };
@@ -219,12 +221,109 @@ static void an_input_behind_a_backward_is_not_ahead(void **state)
     tutti_pipeline_schedule_release(&own);
 }
 
+/* ---- failures -------------------------------------------------------------------------------- */
+
+/* The first rank has no memory behind its last backward; the last one is done with that step, and
+ * begins the next one when it has failed. */
+typedef struct {
+    size_t fails; /* the how manyeth allocation */
+    _Atomic int failed, memory;
+} short_t;
+
+static void run_short(tutti_scope_t *s, tutti_tensor_t *leaf, void *user)
+{
+    (void)s, (void)leaf;
+    events_t *events = user;
+    const short_t *c = events->m->user;
+    if (events->step == 0 && ++events->seen == MICRO_BATCHES) {
+        tt_member_await(events->m, 1);
+        tt_alloc_fail_at(c->fails);
+    }
+}
+
+static void await_failure(tt_member_t *m)
+{
+    tt_member_tell(m);
+    while (!tt_alloc_has_failed() && atomic_load(m->told) < 2) {
+        usleep(100);
+    }
+}
+
+static void step_short(tt_member_t *m)
+{
+    set_t set;
+    events_t events = {.m = m};
+    short_t *c = m->user;
+    const plan_t plan = {.model = "mlp", .schedule = "1f1b"};
+    TT_EXPECT(m, open_set(&set, &plan, m->group) == TUTTI_OK);
+    tutti_tensor_t *weight = tutti_module_find(set.t.pipeline->chain.parts[0].module, "weight");
+    TT_EXPECT(m, m->rank > 0 || tutti_tensor_on_accumulate(weight, run_short, &events) == TUTTI_OK);
+    tutti_status_t status = step(&set, &plan, 0);
+    events.step = 1;
+    m->rank == 0 ? tt_member_tell(m) : await_failure(m);
+    for (; status >= 0 && events.step < 3; events.step++) {
+        status = step(&set, &plan, events.step);
+    }
+    status = status < 0 ? status : tutti_pipeline_validate(set.t.pipeline, NULL);
+    atomic_fetch_add(&c->failed, status < 0);
+    atomic_fetch_add(&c->memory, status == TUTTI_ERR_NOMEM);
+    TT_EXPECT(m, status != TUTTI_ERR_TIMEOUT);
+    tt_trainer_close(&set.t);
+}
+
+/* Its numbers say so; others may be in a forward ahead, and wait for one of its. */
+static void a_rank_without_memory_is_not_waited_for(void **state)
+{
+    (void)state;
+    int causes = 0;
+    for (size_t n = 1; n < 200; n += 3) {
+        short_t c = {.fails = n};
+        tt_team_expect_quietly(2, 5000, step_short, &c);
+        tt_alloc_fail_at(0);
+        assert_true(c.failed == 0 || c.failed == 2);
+        causes += c.memory == 2;
+    }
+    assert_true(causes >= 4);
+}
+
+/* ---- ranks in other calls -------------------------------------------------------------------- */
+
+typedef struct {
+    int rank;        /* who wants the verdict by itself */
+    double max_norm; /* whether steps are undone */
+} alone_t;
+
+static void validate_alone(tt_member_t *m)
+{
+    set_t set;
+    const alone_t *c = m->user;
+    const plan_t plan = {.model = "mlp", .schedule = "1f1b", .max_norm = c->max_norm};
+    TT_EXPECT(m, open_set(&set, &plan, m->group) == TUTTI_OK);
+    TT_EXPECT(m, step(&set, &plan, 0) == TUTTI_OK);
+    TT_EXPECT(m, m->rank != c->rank || tutti_pipeline_validate(set.t.pipeline, NULL) == TUTTI_OK);
+    TT_EXPECT(m, step(&set, &plan, 1) < 0);
+    TT_EXPECT(m, strstr(tutti_last_error(), "tutti_pipeline_validate() on all ranks") != NULL);
+    tt_trainer_close(&set.t);
+}
+
+/* Its forwards are not ahead of the verdict, and those of the others are. */
+static void a_verdict_is_wanted_by_all_or_none(void **state)
+{
+    (void)state;
+    for (int number = 0; number < 4; number++) {
+        alone_t c = {.rank = number % 2, .max_norm = number < 2 ? 1e-3 : 0};
+        tt_team_expect_quietly(2, 5000, validate_alone, &c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_forward_begins_before_the_verdict),
         cmocka_unit_test(forwards_and_messages_are_counted),
         cmocka_unit_test(an_input_behind_a_backward_is_not_ahead),
+        cmocka_unit_test(a_rank_without_memory_is_not_waited_for),
+        cmocka_unit_test(a_verdict_is_wanted_by_all_or_none),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -96,6 +96,7 @@ typedef struct {
     int64_t stage, micro_batch, is_backward; /* whose inputs, or whose outputs' gradients */
     int64_t rows, total, count;
     int64_t call, batches; /* of the sender; how many batches the call has */
+    int64_t runs_ahead;    /* whose step has begun before the verdict on the one before */
     struct {
         int64_t dtype, flags, rank;
         int64_t dims[TUTTI_RANK_MAX];

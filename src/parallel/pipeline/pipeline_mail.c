@@ -150,10 +150,23 @@ static tutti_status_t check_call(const tutti_pipeline_t *p, int peer, const tt_m
                          peer, (long long)head->batches, p->call_batches);
 }
 
+/* Only one of two ranks would send its forwards ahead again behind a step that is undone. */
+static tutti_status_t check_verdict(const tutti_pipeline_t *p, const tt_letter_t *letter)
+{
+    return (head_of(letter)->runs_ahead != 0) == p->runs_ahead
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_MISMATCH,
+                         "rank %d %s the last step, and this rank %s: call "
+                         "tutti_pipeline_validate() on all ranks of the pipeline, or on none",
+                         letter->peer, p->runs_ahead ? "has validated" : "has not validated",
+                         p->runs_ahead ? "has not" : "has");
+}
+
 static tutti_status_t check_head(const tutti_pipeline_t *p, const tt_letter_t *letter)
 {
     const tt_mail_head_t *head = head_of(letter);
     TT_TRY(check_call(p, letter->peer, head));
+    TT_TRY(check_verdict(p, letter));
     bool fits = head->stage == letter->stage && head->micro_batch == letter->micro_batch &&
                 head->is_backward == letter->is_backward && head->count >= 0 &&
                 head->count <= TT_WIDTH;
@@ -337,6 +350,7 @@ tutti_status_t tt_mail_send(tutti_pipeline_t *p, tutti_scope_t *s, tt_mail_head_
     }
     head->call = p->call;
     head->batches = p->call_batches;
+    head->runs_ahead = p->runs_ahead;
     transfers[0] = (tutti_transfer_t){.kind = TUTTI_SEND, .peer = peer, .tag = tag};
     TT_TRY(make_head(p, s, head, &transfers[0].x));
     p->place.peer = peer;

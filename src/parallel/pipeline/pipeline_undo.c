@@ -54,12 +54,24 @@ static tutti_status_t keep_tensor(const tutti_tensor_t *x, tutti_tensor_t **kept
     return tutti_tensor_copy(*kept, x);
 }
 
+/* A module may have been cast since the first step: masters have no copy. */
+static tutti_status_t check_dtype(const tt_optim_slot_t *slot)
+{
+    return slot->tensor->dtype == TUTTI_F32
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_UNSUPPORTED,
+                         "\"%s\" is of 16 bits now, with a master elsewhere: take "
+                         "tutti_pipeline_post_validate() away before a cast",
+                         slot->name);
+}
+
 static tutti_status_t keep_slot(const tt_optim_slot_t *slot, tt_undo_slot_t *kept)
 {
     kept->is_kept = tt_optim_grad(slot) != NULL;
     if (!kept->is_kept) {
         return TUTTI_OK;
     }
+    TT_TRY(check_dtype(slot));
     kept->step = slot->step;
     TT_TRY(keep_tensor(tt_optim_weight(slot), &kept->values));
     for (int m = 0; m < TT_MOMENTS_MAX; m++) {

@@ -81,9 +81,6 @@ static tutti_status_t send_numbers(tutti_pipeline_t *p)
 {
     tt_validation_t *v = p->validation;
     tt_tensors_release(&v->sum, 1);
-    if (p->ranks == 1) {
-        return TUTTI_OK;
-    }
     TT_TRY(tutti_tensor_create(TUTTI_F64, TUTTI_SHAPE((int64_t)v->count), &v->sum));
     memcpy(tutti_tensor_data(v->sum), v->numbers, v->count * sizeof *v->numbers);
     return tutti_all_reduce(p->group, v->sum, TUTTI_SUM, &v->work);
@@ -164,7 +161,7 @@ static tutti_status_t unscale(tutti_pipeline_t *p, bool *has_overflow)
     const tt_validation_t *v = p->validation;
     tt_unscaled_t unscaled = {.is_finite = true};
     *has_overflow = false;
-    if (v->options.scaler == NULL) {
+    if (!tt_scaler_is_on(v->options.scaler)) {
         return TUTTI_OK;
     }
     TT_TRY(show_own(p));
@@ -215,21 +212,16 @@ static tutti_status_t keep(tutti_pipeline_t *p)
     return tt_optim_agree_spreads(v->opt, tt_slices_agree_with_replicas(p, status));
 }
 
-/* A failure of this stage goes with the numbers, for the others are not waited for: they ask for
- * its cause when they want the verdict. */
+/* A failure of this stage goes with the numbers, and ends the step with the verdict, on this rank,
+ * too: others may wait for its forwards ahead, and would not hear its cause there. */
 static tutti_status_t tell(tutti_pipeline_t *p, bool has_overflow, tutti_status_t status)
 {
-    char text[TT_ERROR_TEXT_BYTES];
     tt_validation_t *v = p->validation;
-    snprintf(text, sizeof text, "%s", status < 0 ? tutti_last_error() : "");
+    v->kept = status;
+    snprintf(v->error, sizeof v->error, "%s", status < 0 ? tutti_last_error() : "");
     v->numbers[OVERFLOWS] = has_overflow;
     v->numbers[FAILURES] = status < 0;
-    TT_TRY(send_numbers(p));
-    if (status >= 0) {
-        return TUTTI_OK;
-    }
-    const tutti_status_t sent = v->work != NULL ? tutti_work_wait(v->work, 0) : TUTTI_OK;
-    return sent < 0 ? sent : tt_group_agree(p->group, tt_fail_again(status, text));
+    return p->ranks == 1 ? status : send_numbers(p);
 }
 
 tutti_status_t tt_validation_step(tutti_pipeline_t *p)
@@ -243,7 +235,7 @@ tutti_status_t tt_validation_step(tutti_pipeline_t *p)
     v->lr = tutti_optim_lr(v->opt, 0);
     tt_validation_mark(p, v->opt->decides);
     v->opt->is_undecided = true;
-    v->has_stepped = !has_overflow; /* then nobody steps */
+    v->has_stepped = !has_overflow && v->kept >= 0; /* else nobody steps */
     return v->has_stepped ? step_alone(p) : TUTTI_OK;
 }
 
@@ -334,8 +326,8 @@ static tutti_status_t take_verdict(tutti_pipeline_t *p)
 {
     tt_validation_t *v = p->validation;
     TT_TRY(take_numbers(v));
-    if (v->numbers[FAILURES] > 0) {
-        return tt_group_agree(p->group, TUTTI_OK); /* which is the cause */
+    if (v->numbers[FAILURES] > 0) { /* what is the cause? */
+        return tt_group_agree(p->group, v->kept < 0 ? tt_fail_again(v->kept, v->error) : TUTTI_OK);
     }
     TT_TRY(keep_losses(v));
     v->verdict.norm = INFINITY;

@@ -16,6 +16,8 @@ typedef struct tt_validation {
     tutti_work_t *work;                   /* NULL: there are no others */
     double lr;                            /* of the step under way */
     bool has_stepped;
+    tutti_status_t kept; /* of the copy, and its text: a failure is told with the verdict */
+    char error[TT_ERROR_TEXT_BYTES];
     bool has_changed; /* forwards behind the step saw other weights, or another scale */
     tutti_pipeline_verdict_t verdict;
     double *losses; /* the verdict's */

@@ -21,7 +21,8 @@ typedef struct {
     const tutti_optim_ops_t *kind;
     double max_norm, norm_type;
     bool scales;
-    double scale; /* in the beginning */
+    double scale;     /* in the beginning */
+    bool is_disabled; /* the scaler is */
     bool is_optimistic;
     bool is_blind; /* nothing is looked at until the end: each step begins before a verdict */
     /* what came of it */
@@ -39,8 +40,11 @@ typedef struct {
 
 static tutti_status_t open_set(set_t *set, const job_t *job, tutti_group_t *group)
 {
-    const tutti_scaler_options_t scaling = {
-        .group = group, .init_scale = job->scale, .growth_interval = 2, .growth_factor = 4};
+    const tutti_scaler_options_t scaling = {.group = group,
+                                            .init_scale = job->scale,
+                                            .growth_interval = 2,
+                                            .growth_factor = 4,
+                                            .disabled = job->is_disabled};
     *set =
         (set_t){.training = {.model = job->model, .schedule = job->schedule, .micro_batches = 4}};
     tt_trainer_t *t = &set->t;
@@ -249,6 +253,42 @@ static void overflows_are_undone(void **state)
         const job_t got = expect_plain_bits(job, ranks);
         assert_in_range(got.skipped, 1, STEPS - 1);
         assert_true(got.clipped > 0);
+    }
+}
+
+static tutti_tensor_t *spoil(tutti_scope_t *s, tutti_tensor_t *grad, void *user)
+{
+    (void)user;
+    return tutti_mul_scalar(s, grad, INFINITY);
+}
+
+static void step_spoiled(tt_member_t *m)
+{
+    set_t set;
+    tutti_pipeline_verdict_t verdict, verdicts[STEPS];
+    const job_t *job = m->user;
+    TT_EXPECT(m, open_set(&set, job, m->group) == TUTTI_OK);
+    tutti_tensor_t *bias = tutti_module_find(set.t.net, "0.bias");
+    TT_EXPECT(m, m->rank > 0 || tutti_tensor_on_grad(bias, spoil, NULL) == TUTTI_OK);
+    TT_EXPECT(m, step(&set, job, 0, verdicts) == TUTTI_OK);
+    TT_EXPECT(m, tutti_pipeline_validate(set.t.pipeline, &verdict) == TUTTI_OK);
+    TT_EXPECT(m, verdict.was_skipped == !job->is_disabled);
+    TT_EXPECT(m, m->rank > 0 || isfinite(*(float *)tutti_tensor_data(bias)) == !job->is_disabled);
+    close_set(&set);
+}
+
+/* It looks for no overflow, as without optimistic steps. */
+static void a_disabled_scaler_skips_nothing(void **state)
+{
+    (void)state;
+    for (int number = 0; number < 4; number++) {
+        job_t job = {.model = "mlp",
+                     .schedule = "1f1b",
+                     .kind = &tutti_adamw,
+                     .scales = true,
+                     .is_disabled = number % 2 == 1,
+                     .is_optimistic = true};
+        tt_team_expect(1 + number / 2, 0, step_spoiled, &job);
     }
 }
 
@@ -549,6 +589,57 @@ static void ranks_ask_for_the_same(void **state)
     }
 }
 
+/* It would get a master, of which no copy is kept. */
+static void cast_meanwhile(tt_member_t *m)
+{
+    set_t set;
+    tutti_pipeline_verdict_t verdicts[STEPS];
+    const job_t job = {.model = "mlp",
+                       .kind = &tutti_adamw,
+                       .norm_type = 2,
+                       .max_norm = 1e-3,
+                       .is_optimistic = true};
+    TT_EXPECT(m, open_set(&set, &job, m->group) == TUTTI_OK);
+    TT_EXPECT(m, step(&set, &job, 0, verdicts) == TUTTI_OK);
+    TT_EXPECT(m, tutti_pipeline_validate(set.t.pipeline, NULL) == TUTTI_OK);
+    TT_EXPECT(m, tutti_module_cast(set.t.net, TUTTI_BF16) == TUTTI_OK);
+    tutti_status_t status = step(&set, &job, 1, verdicts);
+    status = status < 0 ? status : tutti_pipeline_validate(set.t.pipeline, NULL);
+    EXPECT_TEXT(m, status, TUTTI_ERR_UNSUPPORTED, "is of 16 bits");
+    close_set(&set);
+}
+
+static void a_cast_behind_the_beginning_is_refused(void **state)
+{
+    (void)state;
+    tt_team_expect(1, 0, cast_meanwhile, NULL);
+    tt_team_expect(2, 0, cast_meanwhile, NULL);
+}
+
+/* ---- what the caller gave -------------------------------------------------------------------- */
+
+static void begin_without_name(tt_member_t *m)
+{
+    set_t set;
+    char name[] = "zb-h2";
+    tutti_pipeline_verdict_t verdicts[STEPS];
+    const job_t job = {.model = "mlp", .schedule = name, .kind = &tutti_sgd, .norm_type = 2};
+    TT_EXPECT(m, open_set(&set, &job, m->group) == TUTTI_OK);
+    memset(name, 'x', sizeof name - 1);
+    TT_EXPECT(m, tutti_pipeline_post_validate(set.t.pipeline, set.t.opt, NULL) == TUTTI_OK);
+    const job_t optimistic = {.kind = &tutti_sgd, .norm_type = 2, .is_optimistic = true};
+    TT_EXPECT(m, step(&set, &optimistic, 0, verdicts) == TUTTI_OK);
+    TT_EXPECT(m, tutti_pipeline_validate(set.t.pipeline, NULL) == TUTTI_OK);
+    close_set(&set);
+}
+
+/* Rows of other ranks are planned again, by what the pipeline knows. */
+static void options_are_copied_with_the_schedules_name(void **state)
+{
+    (void)state;
+    tt_team_expect(2, 0, begin_without_name, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -556,12 +647,15 @@ int main(void)
         cmocka_unit_test(every_optimizer_is_undone),
         cmocka_unit_test(forwards_ahead_leave_nothing_behind),
         cmocka_unit_test(overflows_are_undone),
+        cmocka_unit_test(a_disabled_scaler_skips_nothing),
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(forgotten_gradients_are_told),
         cmocka_unit_test(nothing_is_read_before_the_verdict),
         cmocka_unit_test(a_module_alone_is_not_kept_before_the_verdict),
         cmocka_unit_test(a_pipeline_that_goes_leaves_the_module),
         cmocka_unit_test(ranks_ask_for_the_same),
+        cmocka_unit_test(a_cast_behind_the_beginning_is_refused),
+        cmocka_unit_test(options_are_copied_with_the_schedules_name),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -220,7 +220,8 @@ typedef struct tutti_pipeline_validation {
 typedef struct tutti_pipeline_verdict {
     double loss;          /**< of the batch; the mean of those that a ddp averages in this row */
     const double *losses; /**< [loss_count] of the step's batches of this row, in their order:
-                               borrowed until the next verdict */
+                               borrowed until the next verdict, the next
+                               tutti_pipeline_post_validate(), or the pipeline's release */
     int loss_count;
     double norm;      /**< of all gradients; INFINITY behind an overflow */
     bool was_clipped; /**< it was undone, and made again with clipped gradients */
@@ -249,9 +250,10 @@ typedef struct tutti_pipeline_verdict {
  * with a ddp, whose next step forgets gradients that a step made again needs; and where a weight is
  * of several parts of the module, which is passed on with the verdict. Evaluation and digests
  * validate what is under way; so must the caller, by tutti_pipeline_validate(), before it reads
- * weights. What would keep or replace weights that may be undone yet is refused until then (STATE):
- * averages (tutti_averaged_update(), _swap_in()), saving and loading the module, alone or in a
- * checkpoint, its tutti_module_digest(), and the optimizer's state.
+ * weights, and before the pipeline is released: a rank that goes before the verdict ends the calls
+ * of the others in its row (ABORTED). What would keep or replace weights that may be undone yet is
+ * refused until then (STATE): averages (tutti_averaged_update(), _swap_in()), saving and loading
+ * the module, alone or in a checkpoint, its tutti_module_digest(), and the optimizer's state.
  *
  * With a ddp (tutti_pipeline_set_ddp() first) the ranks that have the same stage step together, at
  * any of ZeRO's stages; so do those that have parts of its layers.

@@ -1,6 +1,7 @@
 """`tutti run --hosts` with OpenSSH: three hosts in network namespaces, an sshd on two of them, the
 launcher on the third. Keys are made here, and no file of the user's is read: a shell that is killed
 while it reads ~/.bashrc could leave a lock there, for which the next one waits."""
+import contextlib
 import getpass
 import os
 import re
@@ -185,10 +186,14 @@ class Ssh(unittest.TestCase):
         job = self.start_and_wait()
         found = subprocess.run(["ip", "netns", "pids", self.hosts.host(2)], text=True,
                                capture_output=True, check=True).stdout.split()
+        killed = 0
         for pid in found:
-            with open(f"/proc/{pid}/cmdline", errors="replace") as file:
-                if re.match(r"sshd: \w+@notty", file.read()):
-                    os.kill(int(pid), signal.SIGKILL)
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                with open(f"/proc/{pid}/cmdline", errors="replace") as file:
+                    if re.match(r"sshd: \w+@notty", file.read()):
+                        os.kill(int(pid), signal.SIGKILL)
+                        killed += 1
+        self.assertEqual(killed, 1)
         (code,), _, (err,) = jobs.end([job])
         self.assertEqual(code, 1)
         self.assertRegex(err, rf"\nhost {self.hosts.address(2)}: lost, ssh ended with exit code "

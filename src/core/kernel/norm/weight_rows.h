@@ -10,6 +10,7 @@
 #include <stddef.h>
 
 #include "core/exec/exec.h"
+#include "core/kernel/kernels.h"
 
 /* v, w, dw, dv: [rows, n]; g, length, dg: [rows]. */
 typedef struct {
@@ -21,6 +22,12 @@ typedef struct {
     const void *dw;
     void *dv, *dg; /* backward writes; NULL: not wanted */
 } tt_weight_norm_t;
+
+/* What weight_rows_simd.c exports per variant and class: work on one row. */
+struct tt_weight_rows_ops {
+    void (*forward)(const tt_weight_norm_t *norm, size_t row);
+    void (*backward)(const tt_weight_norm_t *norm, size_t row);
+};
 
 TT_LAUNCHES tutti_status_t tt_weight_norm(tt_exec_t *exec, const tt_weight_norm_t *norm);
 TT_LAUNCHES tutti_status_t tt_weight_norm_backward(tt_exec_t *exec, const tt_weight_norm_t *norm);

@@ -48,14 +48,20 @@ static tutti_status_t finish(tt_ddp_driver_t *driver, tutti_status_t status)
     return told < 0 ? tt_pipeline_fail(p, told) : status;
 }
 
+/* Its ranks are not asked any more, so that a step that waits for its verdict has none: nobody
+ * waits for this one. The ddp's release has no failure, and the last one's text stays. */
 static void forget(tt_ddp_driver_t *driver)
 {
+    char text[TT_ERROR_TEXT_BYTES];
     tutti_pipeline_t *p = pipeline_of(driver);
     p->ddp = NULL;
-    if (p->is_undecided && p->status >= 0) { /* its ranks are not asked any more */
-        p->status = TT_FAIL(TUTTI_ERR_STATE, "pipeline: the ddp was released before the last step "
-                                             "was validated (tutti_pipeline_validate())");
-        snprintf(p->error, sizeof p->error, "%s", tutti_last_error());
+    if (p->is_undecided) {
+        snprintf(text, sizeof text, "%s", tutti_last_error());
+        p->place = (tt_pipeline_place_t){.peer = -1}; /* between steps */
+        (void)tt_pipeline_fail(p, TT_FAIL(TUTTI_ERR_STATE,
+                                          "the ddp was released before the last step was validated "
+                                          "(tutti_pipeline_validate())"));
+        (void)tt_fail_again(TUTTI_OK, text);
     }
 }
 

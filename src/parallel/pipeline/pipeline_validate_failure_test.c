@@ -1,5 +1,5 @@
-/* Optimistic steps without memory: whatever allocation behind a rank's last backward fails, it is
- * told on all ranks; where it is the copy's, with its cause. */
+/* Optimistic steps that fail behind a rank's last backward: whatever allocation does, and a DDP
+ * that goes before the verdict, is told on all ranks; where it is the copy's, with its cause. */
 #include "parallel/pipeline/pipeline_mesh_testing.h"
 
 enum { ALLOCATIONS_MAX = 2000 };
@@ -12,13 +12,20 @@ typedef struct {
     _Atomic int memory, failed; /* ranks that say so; memory: with the verdict */
 } case_t;
 
+/* All rows of the first step, which makes the copy. */
+static tutti_status_t run_rows(tt_mesh_trainer_t *t)
+{
+    while (tutti_ddp_next_shard(t->ddp, t->ctx)) {
+        TT_TRY(tt_mesh_run_shard(t, 0, NULL));
+    }
+    return TUTTI_OK;
+}
+
 /* The victim's last row is behind it, as is everybody's; nobody has asked for the verdict. */
 static tutti_status_t step_once(tt_member_t *m, tt_mesh_trainer_t *t, bool is_victim)
 {
     case_t *c = m->user;
-    while (tutti_ddp_next_shard(t->ddp, t->ctx)) { /* the first step makes the copy */
-        TT_TRY(tt_mesh_run_shard(t, 0, NULL));
-    }
+    TT_TRY(run_rows(t));
     tt_member_tell(m);
     tt_member_await(m, (uint32_t)m->size);
     if (is_victim) {
@@ -91,11 +98,42 @@ static void a_mesh_tells_all(void **state)
                     61, 0);
 }
 
+/* Of rank 0: rank 1 wants its verdict. */
+static void release_early(tt_member_t *m)
+{
+    tt_mesh_trainer_t t;
+    const tt_mesh_training_t training = {
+        .shards = 1, .micro_batches = 2, .pp = 2, .schedule = "1f1b", .validates = true};
+    TT_EXPECT(m, tt_mesh_open(&t, &training, m->group) == TUTTI_OK);
+    TT_EXPECT(m, run_rows(&t) == TUTTI_OK && tutti_ddp_finish(t.ddp) == TUTTI_OK);
+    if (m->rank == 0) {
+        (void)TT_FAIL(TUTTI_ERR_ARG, "an old failure");
+        tutti_ddp_release(t.ddp);
+        t.ddp = NULL;
+        TT_EXPECT(m, strcmp(tutti_last_error(), "an old failure") == 0);
+        TT_EXPECT(m, tutti_pipeline_validate(t.pipeline, NULL) == TUTTI_ERR_STATE);
+        tt_member_await(m, 1);
+    } else {
+        char digest[TUTTI_DIGEST_BYTES];
+        TT_EXPECT(m, tutti_pipeline_digest(t.pipeline, digest) == TUTTI_ERR_ABORTED);
+        TT_EXPECT(m, strstr(tutti_last_error(), "rank 0, step 0: the ddp was released") != NULL);
+        tt_member_tell(m);
+    }
+    tt_mesh_close(&t);
+}
+
+static void a_ddp_that_goes_before_the_verdict_is_told(void **state)
+{
+    (void)state;
+    tt_team_expect(2, 20000, release_early, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stages_tell_each_other),
         cmocka_unit_test(a_mesh_tells_all),
+        cmocka_unit_test(a_ddp_that_goes_before_the_verdict_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

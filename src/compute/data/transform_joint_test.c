@@ -4,7 +4,7 @@
 #include <tutti/transforms.h>
 
 #include "core/base/alloc.h"
-#include "core/tensor/scope_testing.h"
+#include "compute/data/transform_testing.h"
 
 enum { HEIGHT = 9, WIDTH = 7, AREA = HEIGHT * WIDTH, DRAWS = 60, IGNORED = 255 };
 
@@ -252,18 +252,7 @@ static void no_allocation_that_fails_is_lost(void **state)
                                               {&tutti_resize_transform, &size},
                                               {&tutti_flip_transform, &mirror},
                                               {&tutti_normalize_transform, NULL}};
-    tutti_dataset_t *d = make_joint(make_scene(*state, false), steps, 4);
-    bool has_failed = true;
-    for (size_t n = 1; has_failed; n++) {
-        tutti_sample_t sample = {0};
-        tt_alloc_fail_at(n);
-        const tutti_status_t status = tutti_dataset_read(d, 0, (tutti_draw_t){0}, &sample);
-        has_failed = tt_alloc_has_failed();
-        tt_alloc_fail_at(0);
-        tutti_sample_clear(&sample);
-        assert_int_equal(status, has_failed ? TUTTI_ERR_NOMEM : TUTTI_OK);
-    }
-    tutti_dataset_release(d);
+    expect_read_or_nomem(make_joint(make_scene(*state, false), steps, 4));
 }
 
 int main(void)

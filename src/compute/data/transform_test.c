@@ -503,18 +503,7 @@ static void no_allocation_that_fails_is_lost(void **state)
 {
     tt_fixture_t *f = *state;
     const int steps = sizeof all_steps / sizeof all_steps[0];
-    tutti_dataset_t *d = make_chain(make_pictures(f, 1, 3, 6, 7), all_steps, steps, 9);
-    bool has_failed = true;
-    for (size_t n = 1; has_failed; n++) {
-        tutti_sample_t sample = {0};
-        tt_alloc_fail_at(n);
-        const tutti_status_t status = tutti_dataset_read(d, 0, (tutti_draw_t){0}, &sample);
-        has_failed = tt_alloc_has_failed();
-        tt_alloc_fail_at(0);
-        tutti_sample_clear(&sample);
-        assert_int_equal(status, has_failed ? TUTTI_ERR_NOMEM : TUTTI_OK);
-    }
-    tutti_dataset_release(d);
+    expect_read_or_nomem(make_chain(make_pictures(f, 1, 3, 6, 7), all_steps, steps, 9));
 }
 
 int main(void)

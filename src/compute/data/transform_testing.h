@@ -40,4 +40,20 @@ static inline tutti_dataset_t *make_chain(tutti_dataset_t *from, const tutti_tra
     return d;
 }
 
+/* A sample, or NOMEM, whichever allocation of reading it fails. Releases the data set. */
+static inline void expect_read_or_nomem(tutti_dataset_t *d)
+{
+    bool has_failed = true;
+    for (size_t n = 1; has_failed; n++) {
+        tutti_sample_t sample = {0};
+        tt_alloc_fail_at(n);
+        const tutti_status_t status = tutti_dataset_read(d, 0, (tutti_draw_t){0}, &sample);
+        has_failed = tt_alloc_has_failed();
+        tt_alloc_fail_at(0);
+        tutti_sample_clear(&sample);
+        assert_int_equal(status, has_failed ? TUTTI_ERR_NOMEM : TUTTI_OK);
+    }
+    tutti_dataset_release(d);
+}
+
 #endif

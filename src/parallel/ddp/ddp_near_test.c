@@ -253,6 +253,15 @@ static void all_ranks_hear_of_lack_of_memory(void **state)
     assert_true(lack.nth > 400);
 }
 
+/* Its user is a barrier of all ranks. */
+static void run_abreast(void (*train)(tt_member_t *))
+{
+    pthread_barrier_t barrier;
+    pthread_barrier_init(&barrier, NULL, RANKS);
+    run(train, &barrier);
+    pthread_barrier_destroy(&barrier);
+}
+
 /* A rank has no memory for its part, and its program does nothing more: the others hear of it. */
 static void lack_a_part(tt_member_t *m)
 {
@@ -284,10 +293,7 @@ static void lack_a_part(tt_member_t *m)
 static void a_part_that_has_no_memory_ends_the_step_for_all(void **state)
 {
     (void)state;
-    pthread_barrier_t barrier;
-    pthread_barrier_init(&barrier, NULL, RANKS);
-    run(lack_a_part, &barrier);
-    pthread_barrier_destroy(&barrier);
+    run_abreast(lack_a_part);
 }
 
 /* A rank has no memory for the whole, and lets it go although its backward is still to come: there
@@ -320,10 +326,7 @@ static void lack_a_whole(tt_member_t *m)
 static void a_whole_that_has_no_memory_is_not_kept(void **state)
 {
     (void)state;
-    pthread_barrier_t barrier;
-    pthread_barrier_init(&barrier, NULL, RANKS);
-    run(lack_a_whole, &barrier);
-    pthread_barrier_destroy(&barrier);
+    run_abreast(lack_a_whole);
 }
 
 int main(void)

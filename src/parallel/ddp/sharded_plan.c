@@ -89,6 +89,13 @@ static tutti_status_t check_options(const tutti_sharded_options_t *o)
                        "sharded_plan: %d of %d ranks keep a unit: want a divisor of %d, or 0",
                        o->reshard_ranks, o->ranks / o->rows, o->ranks / o->rows);
     }
+    if (o->reshard_ranks > 1 && o->keep_after_forward) {
+        return TT_FAIL(
+            TUTTI_ERR_ARG,
+            "sharded_plan: %d ranks keep a unit, and keep_after_forward keeps it whole on "
+            "each: take one of them",
+            o->reshard_ranks);
+    }
     if (o->units == NULL || o->unit_count < 1 || o->bucket_count < 0 || o->call_count < 0) {
         return TT_FAIL(TUTTI_ERR_ARG, "sharded_plan: %d units, %d buckets, %d calls: want the root",
                        o->unit_count, o->bucket_count, o->call_count);

@@ -89,16 +89,9 @@ def over_plan(schedule):
     return figures
 
 
-def not_performed(row):
-    if row is None or row.get('not_yet'):
-        raise NotYet('this schedule is not performed')
-    return row
-
-
 def over_simulation(schedule):
     def figures(rounds):
-        rows = [not_performed(steps_of(i, ','.join(SYNCHRONOUS)).get(schedule))
-                for i in range(rounds)]
+        rows = [steps_of(i, ','.join(SYNCHRONOUS))[schedule] for i in range(rounds)]
         return [row['step_ms'] / row['simulated_ms'] for row in rows]
     return figures
 
@@ -113,7 +106,7 @@ def sleepers(number):
 
 def sleeping(schedule):
     def figures(rounds):
-        rows = [not_performed(sleepers(i).get(schedule)) for i in range(rounds)]
+        rows = [sleepers(i)[schedule] for i in range(rounds)]
         return [row['step_ms'] / row['simulated_ms'] for row in rows]
     return figures
 
@@ -135,7 +128,7 @@ def held(schedule):
               'zb-h1': lambda i: ranks - i + 1 + i - 1}[schedule]  # those that wait for W, too
 
     def figures(rounds):
-        found = not_performed(sleepers(0).get(schedule))['live_max']
+        found = sleepers(0)[schedule]['live_max']
         return [max(count / papers(i + 1) for i, count in enumerate(found))]
     return figures
 

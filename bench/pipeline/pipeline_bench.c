@@ -82,30 +82,18 @@ static tutti_status_t run_schedule(bench_t *b, make_t make, const char *schedule
     return status < 0 ? status : closed;
 }
 
-/* One that is not performed is told, and the others go on. */
-static tutti_status_t try_schedule(bench_t *b, make_t make, const char *schedule)
-{
-    const tutti_status_t status = run_schedule(b, make, schedule);
-    if (status == TUTTI_ERR_UNSUPPORTED) {
-        if (b->rank == 0) {
-            printf("{\"schedule\":\"%s\",\"not_yet\":true}\n", schedule);
-        }
-        return TUTTI_OK;
-    }
-    return status;
-}
-
+/* All: those that step behind their batch, not within it. */
 static tutti_status_t run_schedules(bench_t *b, make_t make, char *names)
 {
     tutti_pipeline_about_t about;
     if (strcmp(names, "all") != 0) {
         for (char *rest = names, *name; (name = strtok_r(rest, ",", &rest)) != NULL;) {
-            TUTTI_CHECK(try_schedule(b, make, name));
+            TUTTI_CHECK(run_schedule(b, make, name));
         }
         return TUTTI_OK;
     }
     for (size_t i = 0; tutti_pipeline_describe(i, &about) == TUTTI_OK; i++) {
-        TUTTI_CHECK(try_schedule(b, make, about.name));
+        TUTTI_CHECK(about.is_asynchronous ? TUTTI_OK : run_schedule(b, make, about.name));
     }
     return TUTTI_OK;
 }

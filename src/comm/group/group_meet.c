@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "comm/diagnose/stragglers.h"
 #include "comm/group/group_impl.h"
 #include "comm/plan/plan_text.h"
 #include "comm/store/store_ops.h"
@@ -107,6 +108,7 @@ static bool take_failure(tt_meet_t *meet, tutti_bytes_t verdict, bool *came)
     }
     meet->failure = (tutti_status_t)status;
     snprintf(meet->cause, sizeof meet->cause, "%s", text + at);
+    tt_make_printable(meet->cause);
     if (came != NULL) {
         memset(came, false, (size_t)meet->size * sizeof *came);
     }

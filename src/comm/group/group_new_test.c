@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include "comm/group/group_impl.h"
 #include "comm/group/group_team.h"
 #include "core/base/clock.h"
 
@@ -312,6 +313,28 @@ static void a_monitored_barrier_names_every_missing_rank_on_all(void **state)
     run_team(4, 10000, monitored, NULL);
 }
 
+/* A rank writes what it likes. */
+static void hear_controls(tt_member_t *m)
+{
+    static const char verdict[] = "!1 -4 one\ntwo\x1b[31m";
+    const tutti_status_t status = (tutti_status_t)-4;
+    if (m->rank == 1) {
+        TT_EXPECT(m, tutti_store_set(m->group->store, tutti_text("barrier/1/verdict"),
+                                     tutti_text(verdict)) == TUTTI_OK);
+        tt_member_tell(m);
+        return;
+    }
+    tt_member_await(m, 1);
+    TT_EXPECT(m, tutti_monitored_barrier(m->group, 5000) == status);
+    TT_EXPECT(m, says("monitored_barrier #1: rank 1: one?two?[31m"));
+}
+
+static void what_a_rank_says_in_a_meeting_is_a_line(void **state)
+{
+    (void)state;
+    run_team(2, 10000, hear_controls, NULL);
+}
+
 static void alone(tt_member_t *m)
 {
     tutti_group_t *group;
@@ -347,6 +370,7 @@ int main(void)
         cmocka_unit_test(bad_lists_are_refused),
         cmocka_unit_test(what_one_member_has_wrong_is_told_to_all),
         cmocka_unit_test(a_monitored_barrier_names_every_missing_rank_on_all),
+        cmocka_unit_test(what_a_rank_says_in_a_meeting_is_a_line),
         cmocka_unit_test(a_world_of_one_has_groups_too),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

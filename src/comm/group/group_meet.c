@@ -89,6 +89,7 @@ static bool take_letters(tt_meet_t *meet, tutti_bytes_t verdict, bool *came)
         }
         meet->is_complete = meet->is_complete && letter == '1';
         meet->has_lost = meet->has_lost || letter == 'x';
+        meet->is_late = meet->is_late || (i == meet->rank && letter != '1');
     }
     return true;
 }
@@ -267,7 +268,7 @@ tutti_status_t tt_group_meet(tt_meet_t *meet, const char *place, bool *came)
 {
     char cause[TT_ERROR_TEXT_BYTES];
     const tt_deadline_t deadline = tt_deadline_in_ms(meet->timeout_ms);
-    meet->is_complete = meet->has_lost = false;
+    meet->is_complete = meet->has_lost = meet->is_late = false;
     meet->failure = TUTTI_OK;
     snprintf(cause, sizeof cause, "%s", meet->mine < 0 ? tutti_last_error() : "");
     tutti_status_t status = meet_at(meet, place, meet->mine, cause, came);

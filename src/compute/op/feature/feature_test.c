@@ -308,6 +308,15 @@ static void a_window_without_elements_has_no_place(void **state)
     assert_int_equal((int)tutti_tensor_at(at, 0), -1);
 }
 
+static void no_volumes_have_no_maxima(void **state)
+{
+    fixture_t *f = *state;
+    tutti_tensor_t *at, *x = tutti_ones(f->s, TUTTI_F32, TUTTI_SHAPE(0, 3, 4, 2, 2));
+    (void)tutti_max_pool3d(f->s, x, &(tutti_pool_options_t){.kernel = {2, 1, 1}}, &at);
+    assert_int_equal(tutti_scope_status(f->s), 0);
+    assert_true(tutti_shape_equal(tutti_tensor_shape(at), TUTTI_SHAPE(0, 3, 2, 2, 2)));
+}
+
 /* ---- what they refuse ------------------------------------------------------------------------ */
 
 static void expect_failure(fixture_t *f,
@@ -498,6 +507,7 @@ int main(void)
         TEST(row_of_padding_is_not_read),
         TEST(rows_of_zeros_stay_zeros_where_the_bound_is_too_small),
         TEST(a_window_without_elements_has_no_place),
+        TEST(no_volumes_have_no_maxima),
         TEST(what_is_wrong_is_said),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

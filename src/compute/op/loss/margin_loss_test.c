@@ -61,6 +61,21 @@ static void a_small_variance_is_bounded_and_has_a_gradient(void **state)
     assert_true(fabs(tutti_tensor_item(grad) / (0.5 * (1e6 - 1e12)) - 1) < 1e-9);
 }
 
+/* A bound that is far away is not lost beside the variance, and an infinite one is no NaN. */
+static void variances_of_any_size_are_bounded(void **state)
+{
+    fixture_t *f = *state;
+    const double inf = (double)INFINITY;
+    tutti_tensor_t *var =
+        tutti_from_data(f->s, TUTTI_F32, TUTTI_SHAPE(3), (float[]){-100, -1, INFINITY});
+    tutti_tensor_t *x = tutti_zeros(f->s, TUTTI_F32, TUTTI_SHAPE(3));
+    const tutti_gaussian_nll_options_t each = {.reduction = TUTTI_LOSS_NONE};
+    tutti_tensor_t *losses = tutti_gaussian_nll_loss(f->s, x, x, var, &each);
+    assert_true(fabs(tutti_tensor_at(losses, 0) - log(1e-6) / 2) < 1e-6);
+    assert_true(fabs(tutti_tensor_at(losses, 1) - log(1e-6) / 2) < 1e-6);
+    assert_true(tutti_tensor_at(losses, 2) == inf);
+}
+
 /* A target of 0 has the divergence 0, no gradient, and no gradient of it. */
 static void kl_div_of_a_target_of_0_is_a_number(void **state)
 {
@@ -210,6 +225,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(hinges_have_no_slope_at_their_edge),
         TEST(a_small_variance_is_bounded_and_has_a_gradient),
+        TEST(variances_of_any_size_are_bounded),
         TEST(kl_div_of_a_target_of_0_is_a_number),
         TEST(gradients_have_gradients),
         TEST(what_is_wrong_is_said),

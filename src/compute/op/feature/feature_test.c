@@ -279,6 +279,23 @@ static void rows_of_zeros_stay_zeros_where_the_bound_is_too_small(void **state)
     }
 }
 
+/* Of what is 0 behind a ReLU, a root and a power below 1 have no gradient. */
+static void zeros_have_no_slope_that_is_infinite(void **state)
+{
+    fixture_t *f = *state;
+    const double values[] = {0, 0, 3, 4};
+    tutti_tensor_t *x = tutti_from_data(f->s, TUTTI_F64, TUTTI_SHAPE(1, 2, 2), values), *grad;
+    assert_int_equal(tutti_tensor_set_requires_grad(x, true), 0);
+    const tutti_lp_pool_options_t pairs = {.p = 2, .kernel = {2}};
+    tutti_tensor_t *y = tutti_lp_pool1d(f->s, x, &pairs);
+    assert_true(tutti_tensor_at(y, 0) == 0 && tutti_tensor_at(y, 1) == 5);
+    assert_int_equal(tutti_grad(f->s, tutti_sum(f->s, y), NULL, &x, 1, &grad), 0);
+    assert_true(tutti_tensor_at(grad, 0) == 0 && fabs(tutti_tensor_at(grad, 2) - 0.6) < 1e-15);
+    y = tutti_sum(f->s, tutti_normalize(f->s, x, 0.5, 1, 1e-12));
+    assert_int_equal(tutti_grad(f->s, y, NULL, &x, 1, &grad), 0);
+    assert_true(fabs(tutti_tensor_at(grad, 0) - 1.0 / 3) < 1e-15); /* of the quotient */
+}
+
 /* Padding is as if it was not there, whatever its row holds. */
 static void row_of_padding_is_not_read(void **state)
 {
@@ -504,6 +521,7 @@ int main(void)
         TEST(spectral_norm_finds_the_largest_singular_value),
         TEST(spectral_norm_that_is_computed_again_moves_once),
         TEST(rows_of_zeros_stay_zeros_and_have_a_slope),
+        TEST(zeros_have_no_slope_that_is_infinite),
         TEST(row_of_padding_is_not_read),
         TEST(rows_of_zeros_stay_zeros_where_the_bound_is_too_small),
         TEST(a_window_without_elements_has_no_place),

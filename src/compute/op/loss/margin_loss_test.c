@@ -76,6 +76,22 @@ static void variances_of_any_size_are_bounded(void **state)
     assert_true(tutti_tensor_at(losses, 2) == inf);
 }
 
+/* The distance of a vector to itself has no slope, whatever the norm. */
+static void equal_vectors_have_a_distance_without_a_slope(void **state)
+{
+    fixture_t *f = *state;
+    for (int i = 0; i < 4; i++) {
+        tutti_tensor_t *x = tutti_ones(f->s, TUTTI_F64, TUTTI_SHAPE(2, 3)), *grad;
+        tutti_tensor_t *y = tutti_ones(f->s, TUTTI_F64, TUTTI_SHAPE(2, 3));
+        assert_int_equal(tutti_tensor_set_requires_grad(x, true), 0);
+        const double p[] = {0.5, 1, 2, 3};
+        tutti_tensor_t *distance = tutti_pairwise_distance(f->s, x, y, p[i], 0);
+        assert_true(tutti_tensor_at(distance, 1) == 0);
+        assert_int_equal(tutti_grad(f->s, tutti_sum(f->s, distance), NULL, &x, 1, &grad), 0);
+        assert_true(tutti_tensor_at(grad, 5) == 0);
+    }
+}
+
 /* A target of 0 has the divergence 0, no gradient, and no gradient of it. */
 static void kl_div_of_a_target_of_0_is_a_number(void **state)
 {
@@ -226,6 +242,7 @@ int main(void)
         TEST(hinges_have_no_slope_at_their_edge),
         TEST(a_small_variance_is_bounded_and_has_a_gradient),
         TEST(variances_of_any_size_are_bounded),
+        TEST(equal_vectors_have_a_distance_without_a_slope),
         TEST(kl_div_of_a_target_of_0_is_a_number),
         TEST(gradients_have_gradients),
         TEST(what_is_wrong_is_said),

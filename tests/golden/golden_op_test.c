@@ -29,7 +29,7 @@ static const char *const files[] = {
     GOLDEN("ops_loss"),   GOLDEN("ops_norm"),   GOLDEN("ops_channel"),    GOLDEN("ops_nn"),
     GOLDEN("ops_rnn"),    GOLDEN("ops_conv"),   GOLDEN("ops_pool"),       GOLDEN("ops_interpolate"),
     GOLDEN("ops_index"),  GOLDEN("ops_pad"),    GOLDEN("ops_activation"), GOLDEN("ops_losses"),
-    GOLDEN("ops_volume"), GOLDEN("ops_feature")};
+    GOLDEN("ops_volume"), GOLDEN("ops_feature"), GOLDEN("ops_vocabulary")};
 
 static const struct {
     const char *name, *why;

@@ -47,7 +47,7 @@ typedef struct tutti_adaptive_log_softmax_options {
     int64_t in, classes;
     int64_t cutoffs[TUTTI_CUTOFFS_MAX]; /**< rising, in [1, classes): where clusters begin; at least
                                              one, ended by 0 */
-    double div_value; /**< cluster i, counted from 1, has in / div_value^i features; 0: 4 */
+    double div_value; /**< 0: 4. Cluster i, counted from 1, has in / div_value^i features */
     bool has_bias;    /**< of the head */
 } tutti_adaptive_log_softmax_options_t;
 

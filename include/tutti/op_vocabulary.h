@@ -42,7 +42,7 @@ typedef struct tutti_linear_cross_entropy_options {
  * @thread         the scope's
  * @cost           three products of rows × in × V: gradients of a mean or a sum are made by the
  *                 forward that keeps them, in f32 (f64 for f64); without reduction five, since
- *                 backward computes logits again. Memory: a chunk's logits, no gradient of them.
+ *                 backward computes logits again. Memory: a chunk's logits, in f32 for 16-bit inputs.
  *                 The same bits for any number of threads, and for any chunk: dW and db are sums
  *                 over blocks of 256 rows, in order. In second order the logits are whole
  * @errors         SHAPE, DTYPE, ARG (a target outside: its row, its value and V; a smoothing outside

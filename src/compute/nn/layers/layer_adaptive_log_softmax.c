@@ -32,10 +32,9 @@ typedef struct {
 
 static tutti_status_t check(const tutti_adaptive_log_softmax_options_t *o)
 {
-    if (o == NULL || o->in < 1 || o->classes < 2 || o->div_value < 0 || o->cutoffs[0] == 0) {
+    if (o == NULL || o->in < 1 || o->classes < 2 || o->cutoffs[0] == 0) {
         return TT_FAIL(TUTTI_ERR_ARG,
-                       "adaptive_log_softmax: want in of at least 1, two classes, a cutoff, and a "
-                       "div_value that is not negative");
+                       "adaptive_log_softmax: want in of at least 1, two classes and a cutoff");
     }
     for (int i = 0; i < TUTTI_CUTOFFS_MAX && o->cutoffs[i] != 0; i++) {
         if (o->cutoffs[i] <= (i == 0 ? 0 : o->cutoffs[i - 1]) || o->cutoffs[i] >= o->classes) {
@@ -50,10 +49,15 @@ static tutti_status_t check(const tutti_adaptive_log_softmax_options_t *o)
 /* in -> fewer features -> the cluster's classes. */
 static tutti_status_t add_cluster(tutti_module_t *tail, adaptive_t *a, int i, double div_value)
 {
-    const int64_t features = (int64_t)floor((double)a->in / pow(div_value, i + 1));
-    const tutti_linear_options_t down = {.in = a->in, .out = features, .no_bias = true};
+    const double features = floor((double)a->in / pow(div_value, i + 1));
+    if (!(features >= 1 && features <= INT32_MAX)) {
+        return TT_FAIL(TUTTI_ERR_ARG,
+                       "adaptive_log_softmax: a div_value of %g gives cluster %d %g features",
+                       div_value, i, features);
+    }
+    const tutti_linear_options_t down = {.in = a->in, .out = (int64_t)features, .no_bias = true};
     const tutti_linear_options_t up = {
-        .in = features, .out = a->bounds[i + 1] - a->bounds[i], .no_bias = true};
+        .in = (int64_t)features, .out = a->bounds[i + 1] - a->bounds[i], .no_bias = true};
     TT_TRY(tutti_sequential_add(tail, &tutti_sequential_layer, NULL, &a->tail[i]));
     TT_TRY(tutti_sequential_add(a->tail[i], &tutti_linear_layer, &down, NULL));
     return tutti_sequential_add(a->tail[i], &tutti_linear_layer, &up, NULL);

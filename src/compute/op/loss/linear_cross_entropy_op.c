@@ -4,7 +4,8 @@
  *     a chunk of rows of x:
  *         logits[rows, D·V] = x · Wᵀ + b           seen as [rows·D, V]
  *         losses[rows·D]                           rows.h
- *         dlogits                                  in the logits' place
+ *         dlogits                                  in the logits' place; for the products of 16-bit
+ *                                                  inputs, whose logits are f32, a copy in 16 bits
  *         dx[rows, in] = dlogits · W
  *         dW += dlogitsᵀ · x, db += Σ dlogits      in turns of 256 rows, in order
  *
@@ -143,7 +144,7 @@ static tutti_status_t linear_cross_entropy_infer(const tutti_op_call_t *call, tu
 /* ---- a pass ---------------------------------------------------------------------------------- */
 
 /* The inputs as kernels want them, then what a pass needs beside them. */
-enum { LOGITS = INPUTS, MAX_SUM, PROBS, PART, LOSSES, MEAN, TENSORS };
+enum { LOGITS = INPUTS, DLOGITS, MAX_SUM, PROBS, PART, LOSSES, MEAN, TENSORS };
 
 typedef struct {
     tutti_scope_t *s;
@@ -209,12 +210,24 @@ static tutti_status_t take_operands(pass_t *p, tutti_tensor_t *const *inputs)
     return take_class_weight(p, inputs[CLASS_WEIGHT]);
 }
 
+static bool wants_gradients(const pass_t *p)
+{
+    bool wants = false;
+    for (int i = 0; i < INPUTS; i++) {
+        wants = wants || p->grads[i] != NULL;
+    }
+    return wants;
+}
+
 /* What a chunk needs, which the next one needs again. */
 static tutti_status_t make_room(pass_t *p)
 {
     const int64_t outputs = p->places * p->classes, losses = p->chunk * p->places;
     const tutti_tensor_t *targets = p->at[TARGETS];
-    TT_TRY(new_tensor(p, LOGITS, p->dtype, TUTTI_SHAPE(p->chunk, outputs)));
+    TT_TRY(new_tensor(p, LOGITS, p->wide, TUTTI_SHAPE(p->chunk, outputs)));
+    if (p->dtype != p->wide && wants_gradients(p)) {
+        TT_TRY(new_tensor(p, DLOGITS, p->dtype, TUTTI_SHAPE(p->chunk, outputs)));
+    }
     TT_TRY(new_tensor(p, MAX_SUM, p->wide, TUTTI_SHAPE(losses, 2)));
     if (is_probabilities(targets) && targets->dtype != p->wide) {
         TT_TRY(new_tensor(p, PROBS, p->wide, TUTTI_SHAPE(losses, p->classes)));
@@ -252,7 +265,7 @@ static tutti_status_t multiply(const pass_t *p, int64_t first, int64_t rows)
             .n = p->places * p->classes,
             .k = p->in,
             .dtype = p->dtype,
-            .out_dtype = p->dtype,
+            .out_dtype = p->wide,
             .a = {.data = row_of(x, first), .ld = tt_row_stride(x)},
             .b = {.data = tt_tensor_data(w), .ld = tt_row_stride(w), .transposed = true},
             .c = tt_tensor_data(p->at[LOGITS]),
@@ -284,7 +297,7 @@ static tt_cross_entropy_t describe(const pass_t *p, int64_t first, int64_t rows)
     const int64_t losses = first * p->places;
     const bool has_classes = !is_probabilities(p->at[TARGETS]);
     return (tt_cross_entropy_t){
-        .shape = {p->dtype, (size_t)(rows * p->places), (size_t)p->classes},
+        .shape = {p->wide, (size_t)(rows * p->places), (size_t)p->classes},
         .logits = tt_data_of(p->at[LOGITS]),
         .targets = has_classes ? element(p->at[TARGETS], losses) : NULL,
         .ignore_index = p->params->ignore_index,
@@ -298,6 +311,24 @@ static tt_cross_entropy_t describe(const pass_t *p, int64_t first, int64_t rows)
     };
 }
 
+static tutti_status_t narrow_dlogits(const pass_t *p, int64_t rows)
+{
+    const int64_t count = rows * p->places * p->classes;
+    if (p->at[DLOGITS] == NULL) {
+        return TUTTI_OK;
+    }
+    const tt_strided_t from = tt_strided_row(tt_tensor_data(p->at[LOGITS]), p->wide, count);
+    const tt_strided_t to = tt_strided_row(tt_tensor_data(p->at[DLOGITS]), p->dtype, count);
+    return tt_map_unary(exec_of(p), TT_UNARY_COPY, (tt_map_params_t){0}, &to, &from);
+}
+
+/* As products take them, from a row of the chunk on. */
+static const void *dlogits_at(const pass_t *p, int64_t row)
+{
+    const tutti_tensor_t *dlogits = p->at[DLOGITS] != NULL ? p->at[DLOGITS] : p->at[LOGITS];
+    return element(dlogits, row * p->places * p->classes);
+}
+
 static tutti_status_t push_x(const pass_t *p, int64_t first, int64_t rows)
 {
     const tutti_tensor_t *w = p->at[WEIGHT];
@@ -308,13 +339,13 @@ static tutti_status_t push_x(const pass_t *p, int64_t first, int64_t rows)
                                      .k = p->places * p->classes,
                                      .dtype = p->dtype,
                                      .out_dtype = p->wide,
-                                     .a = {.data = tt_tensor_data(p->at[LOGITS])},
+                                     .a = {.data = dlogits_at(p, 0)},
                                      .b = {.data = tt_tensor_data(w), .ld = tt_row_stride(w)},
                                      .c = element(p->grads[X], first * p->in),
                                  });
 }
 
-/* A turn's part of dW; dlogits are its rows. */
+/* A turn's part of dW: rows of x from `first` on. */
 static tutti_status_t push_weight(const pass_t *p, const void *dlogits, int64_t first, int64_t rows)
 {
     const tutti_tensor_t *x = p->at[X];
@@ -335,7 +366,7 @@ static tutti_status_t push_weight(const pass_t *p, const void *dlogits, int64_t 
 static tutti_status_t push_bias(const pass_t *p, void *dlogits, int64_t first, int64_t rows)
 {
     const int64_t n = p->places * p->classes;
-    const tt_strided_t in = tt_strided_rows(dlogits, p->dtype, rows, n);
+    const tt_strided_t in = tt_strided_rows(dlogits, p->wide, rows, n);
     const tt_strided_t sum = tt_strided_rows(tt_tensor_data(p->grads[BIAS]), p->wide, 1, n);
     const tt_strided_t part = tt_strided_rows(tt_tensor_data(p->at[PART]), p->wide, 1, n);
     TT_TRY(tt_reduce(exec_of(p), TT_REDUCE_SUM, (tt_reduce_params_t){0}, first > 0 ? &part : &sum,
@@ -351,25 +382,16 @@ static tutti_status_t push_turns(const pass_t *p, int64_t first, int64_t rows)
     int64_t at = 0;
     do {
         const int64_t count = tt_min(TURN, rows - at);
-        void *dlogits = element(p->at[LOGITS], at * p->places * p->classes);
         if (p->grads[WEIGHT] != NULL) {
-            TT_TRY(push_weight(p, dlogits, first + at, count));
+            TT_TRY(push_weight(p, dlogits_at(p, at), first + at, count));
         }
         if (p->grads[BIAS] != NULL) {
-            TT_TRY(push_bias(p, dlogits, first + at, count));
+            TT_TRY(push_bias(p, element(p->at[LOGITS], at * p->places * p->classes), first + at,
+                             count));
         }
         at += TURN;
     } while (at < rows);
     return TUTTI_OK;
-}
-
-static bool wants_gradients(const pass_t *p)
-{
-    bool wants = false;
-    for (int i = 0; i < INPUTS; i++) {
-        wants = wants || p->grads[i] != NULL;
-    }
-    return wants;
 }
 
 static tutti_status_t run_chunk(const pass_t *p, int64_t first, int64_t rows)
@@ -382,6 +404,7 @@ static tutti_status_t run_chunk(const pass_t *p, int64_t first, int64_t rows)
         return TUTTI_OK;
     }
     TT_TRY(tt_cross_entropy_backward(exec_of(p), &ce));
+    TT_TRY(narrow_dlogits(p, rows));
     if (p->grads[X] != NULL) {
         TT_TRY(push_x(p, first, rows));
     }

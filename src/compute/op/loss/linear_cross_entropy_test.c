@@ -3,6 +3,7 @@
 
 #include <tutti/tutti.h>
 
+#include "core/kernel/isa.h"
 #include "core/tensor/device_testing.h"
 
 /* Of each kind of reduction: what a step leaves behind. */
@@ -114,6 +115,36 @@ static void its_bits_are_those_of_linear_and_cross_entropy(void **state)
     close_head(&plain);
 }
 
+/* Weights of classes, and a target that is spread, in f32. */
+static void spread_step(head_t *h, int threads, bool is_probability)
+{
+    open_head(h, TUTTI_F32, 40, threads);
+    tutti_tensor_t *probabilities = tutti_uniform(h->s, TUTTI_F32, TUTTI_SHAPE(40, CLASSES), 0, 1);
+    const tutti_linear_cross_entropy_options_t options = {
+        .bias = h->bias,
+        .loss = {.label_smoothing = 0.1,
+                 .weight = tutti_uniform(h->s, TUTTI_F32, TUTTI_SHAPE(CLASSES), 1, 2)}};
+    h->loss = tutti_linear_cross_entropy(h->s, h->x, h->weight,
+                                         is_probability ? probabilities : h->targets, &options);
+    assert_int_equal(tutti_backward(h->s, h->loss), 0);
+}
+
+static void instruction_sets_change_no_bit(void **state)
+{
+    (void)state;
+    const int best = (int)tt_isa();
+    for (int i = 0; i < 2 * (best + 1); i++) {
+        head_t one, other;
+        spread_step(&one, 1, i % 2 == 1);
+        setenv("TUTTI_ISA", tt_isa_variant_name((tt_variant_t)(i / 2)), 1);
+        spread_step(&other, 3, i % 2 == 1);
+        unsetenv("TUTTI_ISA");
+        expect_same(&one, &other);
+        close_head(&one);
+        close_head(&other);
+    }
+}
+
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 enum { TOKENS = 8192, WIDTH = 768, WORDS = 50257, CHUNK = 256 };
@@ -174,6 +205,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(neither_chunks_nor_threads_change_a_bit),
         cmocka_unit_test(its_bits_are_those_of_linear_and_cross_entropy),
+        cmocka_unit_test(instruction_sets_change_no_bit),
         cmocka_unit_test(logits_are_in_memory_for_a_chunk_of_rows),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

@@ -586,6 +586,27 @@ for dims in (1, 2, 3):
     max_unpool(dims)
 
 
+def fractional(dims):
+    f = getattr(F, 'fractional_max_pool%dd' % dims)
+
+    def make(sample):
+        a = bind(sample, 'kernel_size output_size output_ratio return_indices _random_samples')
+        x, u = sample.input, a['_random_samples']
+        batch = x.shape[0] if x.ndim == dims + 2 else 1
+        if u is None:
+            u = torch.rand(batch, x.shape[-1 - dims], dims)
+        u = u[:batch].to(torch.float32).to(x.dtype)
+        how = {k: listed(a[k], dims) for k in ('output_size', 'output_ratio') if a[k] is not None}
+        return ('fractional_max_pool%dd' % dims, [x, u],
+                lambda x, u: f(x, a['kernel_size'], return_indices=True, _random_samples=u, **how),
+                {'kernel': listed(a['kernel_size'], dims), **how, 'constant': [1]})
+    CALLS['nn.functional.fractional_max_pool%dd' % dims] = make
+
+
+for dims in (2, 3):
+    fractional(dims)
+
+
 @call('nn.functional.interpolate')
 def interpolate(sample):
     a = bind(sample, 'size scale_factor mode align_corners recompute_scale_factor', mode='nearest',
@@ -943,6 +964,36 @@ def class_loss(name, ours):
 
 class_loss('cross_entropy', 'weighted_cross_entropy')
 class_loss('nll_loss', 'weighted_nll_loss')
+
+
+def classes_last(x, more=0):
+    """[V, d..., more] as [d..., V, more]."""
+    return x.movedim(0, x.ndim - 1 - more).contiguous()
+
+
+def classes_first(x, more=0):
+    return x.movedim(x.ndim - 1 - more, 0)
+
+
+@call('nn.functional.linear_cross_entropy')
+def linear_cross_entropy(sample):
+    a = bind(sample, 'linear_weight target', linear_bias=None, weight=None, reduction='mean',
+             ignore_index=None, label_smoothing=0., options=None)
+    options = {k: a[k] for k in ('reduction', 'ignore_index', 'label_smoothing', 'options')}
+    y, bias = a['target'], a['linear_bias']
+    probabilities = y.is_floating_point()
+
+    def run(x, w, b, t, e):
+        return F.linear_cross_entropy(
+            x, classes_first(w, 1), back(t) if probabilities else t,
+            linear_bias=None if b is None else classes_first(b), weight=e, **options)
+    more = {k: a[k] for k in ('reduction', 'label_smoothing')}
+    if a['ignore_index'] is not None:
+        more['ignore_index'] = a['ignore_index']
+    return ('linear_cross_entropy',
+            [sample.input, classes_last(a['linear_weight'], 1),
+             None if bias is None else classes_last(bias), last(y) if probabilities else y,
+             a['weight']], run, {**more, 'constant': [4]})
 
 
 @call('nn.functional.ctc_loss')

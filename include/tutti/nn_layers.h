@@ -93,10 +93,13 @@ TUTTI_API extern const tutti_module_ops_t tutti_conv_transpose3d_layer;
 
 typedef struct tutti_embedding_options {
     int64_t count, width;
-    double std; /**< of the initial values; 0: 1, as in PyTorch */
+    double std;                              /**< of the initial values; 0: 1, as in PyTorch */
+    tutti_embedding_lookup_options_t lookup; /**< as tutti_embedding_with() takes them */
 } tutti_embedding_options_t;
 
-/** Rows of a table: [...] integers below count -> [..., width]; "weight" [count, width].
+/** Rows of a table: [...] integers below count -> [..., width]; "weight" [count, width], in which a
+ *  row of padding begins as zeros. With max_norm ranks and replicas would end with tables of their
+ *  own: tutti_ddp_create() of several shards, DataParallel and tutti_parallelize() refuse it.
  *  @source torch.nn.Embedding */
 TUTTI_API extern const tutti_module_ops_t tutti_embedding_layer;
 

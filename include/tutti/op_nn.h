@@ -38,6 +38,34 @@ extern "C" {
 TUTTI_API tutti_tensor_t *tutti_embedding(tutti_scope_t *s, tutti_tensor_t *indices,
                                           tutti_tensor_t *weight);
 
+typedef struct tutti_embedding_lookup_options {
+    bool has_padding; /**< the row of the index `padding` gets no gradient */
+    int64_t padding;  /**< in [-V, V), counted from the end if negative */
+    double max_norm;  /**< rows that are taken are made as short as this in the table; 0: no bound
+                       */
+    double norm_p;    /**< of which norm, above 0, or INFINITY; 0: 2 */
+    bool scale_by_frequency; /**< a row's gradient is the mean over the places where its index
+                                  stands, not the sum */
+} tutti_embedding_lookup_options_t;
+
+/**
+ * The same with options. With max_norm it writes the weight, in training or not: a row whose norm
+ * is above it is multiplied by max_norm / (norm + 1e-7) before it is taken. So a graph that saved
+ * the weight for its backward before fails there with STATE: compute with a tutti_clone(). Under
+ * tutti_recompute() the first forward alone writes.
+ *
+ * @param options  borrowed; NULL: none
+ * @return         [..., C]; dweight as tutti_embedding's, 0 in the row of padding
+ * @thread         the scope's
+ * @cost           with max_norm the rows are read and written once more; the others cost a pass
+ *                 over dy in backward, scale_by_frequency V counts as well
+ * @errors         as tutti_embedding, and ARG (padding, max_norm, norm_p)
+ * @source         torch.nn.functional.embedding
+ */
+TUTTI_API tutti_tensor_t *tutti_embedding_with(tutti_scope_t *s, tutti_tensor_t *indices,
+                                               tutti_tensor_t *weight,
+                                               const tutti_embedding_lookup_options_t *options);
+
 /** Names a random stream beyond seed, step and shard, which come from the context. */
 typedef struct tutti_random_name {
     uint64_t module; /**< who draws; 0: the context counts its random calls by itself, which suits

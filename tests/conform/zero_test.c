@@ -401,6 +401,8 @@ static const row_t rows[] = {
     RUN("tutti_cosine_similarity_options_t.eps", cosine_eps),
     RUN("tutti_pairwise_distance_options_t.eps", distance_eps),
     REFUSED("tutti_pairwise_distance_options_t.p", distance_norm, "p must be above 0"),
+    RUN("tutti_embedding_lookup_options_t.max_norm", embedding_max_norm),
+    REFUSED("tutti_embedding_lookup_options_t.norm_p", embedding_norm_p, "norm_p must be above 0"),
     RUN("tutti_transformer_options_t.eps", transformer_eps),
     RUN("tutti_masked_attention_options_t.scale", masked_scale),
     RUN("tutti_local_response_options_t.alpha", local_response_alpha),

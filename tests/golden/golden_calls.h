@@ -257,6 +257,20 @@ static tutti_tensor_t *call_kl_div(golden_call_t *c)
 
 /* ---- op_nn.h, op_nn.h ---------------------------------------------------------------------- */
 
+/* The table as it was written is a second output, if there is one. */
+static tutti_tensor_t *call_embedding(golden_call_t *c)
+{
+    const tutti_embedding_lookup_options_t options = {.has_padding = is_given(c, "padding"),
+                                                      .padding = integer(c, "padding"),
+                                                      .max_norm = number(c, "max_norm"),
+                                                      .norm_p = number(c, "norm_p"),
+                                                      .scale_by_frequency =
+                                                          truth(c, "scale_by_frequency")};
+    c->out[0] = tutti_embedding_with(c->s, c->in[0], c->in[1], &options);
+    c->out[1] = c->output_count > 1 ? tutti_detach(c->s, c->in[1]) : NULL;
+    return NULL;
+}
+
 static tutti_tensor_t *call_layer_norm(golden_call_t *c)
 {
     return tutti_layer_norm(c->s, c->in[0], c->in[1], c->in[2], number(c, "eps"));
@@ -442,7 +456,7 @@ static const golden_entry_t golden_table[] = {
     {"rms_norm", .other = call_rms_norm},
     {"batch_norm", .other = call_batch_norm},
     {"group_norm", .other = call_group_norm},
-    {"embedding", .binary = tutti_embedding},
+    {"embedding", .other = call_embedding},
     {"dropout", .other = call_dropout},
     {"attention", .other = call_attention},
     {"attention_qkv", .other = call_attention_qkv},

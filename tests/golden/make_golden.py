@@ -509,9 +509,28 @@ def rotary(x, base, start, interleaved):
     return torch.stack(turned, -1).flatten(-2) if interleaved else torch.cat(turned, -1)
 
 
+def embedding(indices, table, options):
+    """The rows, and the table as it is then."""
+    written = table.detach().clone()
+    rows = F.embedding(indices, written.requires_grad_(True), **options)
+    again = F.embedding(indices, table, **{k: v for k, v in options.items() if 'norm' not in k})
+    return again + (rows - again).detach(), written.detach()
+
+
 def nn_cases():
     c = Cases('ops_nn')
     c.add('embedding', [torch.tensor([[1, 0, 4], [4, 4, 2]]), normal(6, 3)], F.embedding)
+    table = normal(6, 3)
+    for ours, theirs in (({'padding': 4}, {'padding_idx': 4}), ({'padding': -5}, {'padding_idx': -5}),
+                         ({'scale_by_frequency': True}, {'scale_grad_by_freq': True}),
+                         ({'scale_by_frequency': True, 'padding': 0},
+                          {'scale_grad_by_freq': True, 'padding_idx': 0}),
+                         ({'max_norm': 1.}, {'max_norm': 1.}),
+                         ({'max_norm': .5, 'norm_p': 1.}, {'max_norm': .5, 'norm_type': 1.}),
+                         ({'max_norm': 1., 'norm_p': 3., 'padding': 1},
+                          {'max_norm': 1., 'norm_type': 3., 'padding_idx': 1})):
+        c.add('embedding', [torch.tensor([[1, 0, 4], [4, 4, 2]]), table],
+              lambda i, w: embedding(i, w, theirs), wanted=[1], **ours)
     c.add('dropout', [normal(3, 4)], torch.clone, p=0.5, training=False)
     padding = torch.tensor([[False, False, True, False, True], [False, True, False, False, False]])
     everything = torch.tensor([[True] * 5, [False] * 5])

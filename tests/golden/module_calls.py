@@ -13,7 +13,7 @@ import types
 import torch
 from torch.func import functional_call
 
-from sample_calls import CALLS, Skip, listed
+from sample_calls import CALLS, Skip, listed, lookup
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 LAYERS = {}  # by class
@@ -190,9 +190,10 @@ def local_response_norm(a):
 
 @layer('Embedding')
 def embedding(a):
-    if a['padding_idx'] is not None or a['max_norm'] is not None or a['scale_grad_by_freq']:
-        raise Skip('padding_idx, max_norm, scale_grad_by_freq')
-    return 'embedding', {'count': a['num_embeddings'], 'width': a['embedding_dim']}
+    options = lookup(a)
+    options['has_padding'] = 'padding' in options
+    return 'embedding', {'count': a['num_embeddings'], 'width': a['embedding_dim'],
+                         **{'lookup.' + name: value for name, value in options.items()}}
 
 
 # ---- recurrent, attention -----------------------------------------------------------------------

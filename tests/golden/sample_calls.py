@@ -617,16 +617,23 @@ def bilinear(sample):
     return 'bilinear', [sample.input, a['input2'], a['weight'], a['bias']], F.bilinear, {}
 
 
+def lookup(a):
+    """Options of ours for padding_idx, max_norm, norm_type, scale_grad_by_freq."""
+    args = {} if a['padding_idx'] is None else {'padding': a['padding_idx']}
+    if a['max_norm'] is not None:
+        args.update(max_norm=float(a['max_norm']), norm_p=float(a['norm_type']))
+    return {**args, 'scale_by_frequency': a['scale_grad_by_freq']}
+
+
 @call('nn.functional.embedding')
 def embedding(sample):
     a = bind(sample, 'weight padding_idx max_norm norm_type scale_grad_by_freq sparse',
              norm_type=2., scale_grad_by_freq=False, sparse=False)
-    table, index = a['weight'], sample.input
+    table, index = a.pop('weight'), sample.input
     if index.is_floating_point():
         table, index = index, table
-    if a['padding_idx'] is not None or a['max_norm'] is not None or a['scale_grad_by_freq']:
-        raise Skip('padding_idx, max_norm, scale_grad_by_freq')
-    return 'embedding', [index, table], F.embedding, {}
+    a['sparse'] = False
+    return 'embedding', [index, table], lambda i, w: F.embedding(i, w, **a), lookup(a)
 
 
 @call('nn.functional.embedding_bag')
@@ -637,17 +644,11 @@ def embedding_bag(sample):
     table, index = a.pop('weight'), sample.input
     if index.is_floating_point():
         table, index = index, table
-    if a['max_norm'] is not None or a['scale_grad_by_freq'] or a['include_last_offset']:
-        raise Skip('max_norm, scale_grad_by_freq, include_last_offset')
-    if a['offsets'] is not None and a['mode'] == 'max':
-        raise Skip('maxima with offsets')
-    padding = a['padding_idx']
-    args = {'mode': a['mode']}
-    if padding is not None:
-        args['padding'] = padding % table.shape[0]
-    return ('embedding_bag', [index, table, a['offsets'], a['per_sample_weights']],
-            lambda i, w, o, f: F.embedding_bag(i, w, o, mode=a['mode'], per_sample_weights=f,
-                                               padding_idx=padding), args)
+    inputs = [index, table, a.pop('offsets'), a.pop('per_sample_weights')]
+    a['sparse'] = False
+    return ('embedding_bag', inputs,
+            lambda i, w, o, f: F.embedding_bag(i, w, o, per_sample_weights=f, **a),
+            {'mode': a['mode'], 'last': a['include_last_offset'], **lookup(a)})
 
 
 def row_norm(name):

@@ -245,6 +245,27 @@ TUTTI_API tutti_tensor_t *tutti_layer_norm(tutti_scope_t *s, tutti_tensor_t *x,
 TUTTI_API tutti_tensor_t *tutti_rms_norm(tutti_scope_t *s, tutti_tensor_t *x,
                                          tutti_tensor_t *weight, double eps);
 
+typedef struct tutti_row_norm_options {
+    double eps;   /**< as the argument of tutti_layer_norm() and tutti_rms_norm() */
+    int row_dims; /**< how many of x's last dimensions make a row; 0: as many as weight or bias has,
+                       or one */
+} tutti_row_norm_options_t;
+
+/** tutti_layer_norm() with options: rows of several dimensions also without weight and bias.
+ *  @param options borrowed; NULL: none @thread the scope's @cost as tutti_layer_norm
+ *  @errors SHAPE (x has fewer dimensions, or weight has others), DTYPE, ARG (eps)
+ *  @source torch.nn.functional.layer_norm */
+TUTTI_API tutti_tensor_t *tutti_layer_norm_with(tutti_scope_t *s, tutti_tensor_t *x,
+                                                tutti_tensor_t *weight, tutti_tensor_t *bias,
+                                                const tutti_row_norm_options_t *options);
+
+/** tutti_rms_norm() with options. @param options borrowed; NULL: none @thread the scope's
+ *  @cost as tutti_rms_norm @errors as tutti_layer_norm_with()
+ *  @source torch.nn.functional.rms_norm */
+TUTTI_API tutti_tensor_t *tutti_rms_norm_with(tutti_scope_t *s, tutti_tensor_t *x,
+                                              tutti_tensor_t *weight,
+                                              const tutti_row_norm_options_t *options);
+
 typedef struct tutti_batch_norm_options {
     tutti_tensor_t *running_mean; /**< [C], a floating dtype; written while the context trains */
     tutti_tensor_t *running_var;  /**< [C]; both NULL: the batch's statistics, always */

@@ -271,14 +271,22 @@ static tutti_tensor_t *call_embedding(golden_call_t *c)
     return NULL;
 }
 
+static tutti_row_norm_options_t row_norm(const golden_call_t *c)
+{
+    return (tutti_row_norm_options_t){.eps = number(c, "eps"),
+                                      .row_dims = (int)integer(c, "row_dims")};
+}
+
 static tutti_tensor_t *call_layer_norm(golden_call_t *c)
 {
-    return tutti_layer_norm(c->s, c->in[0], c->in[1], c->in[2], number(c, "eps"));
+    const tutti_row_norm_options_t options = row_norm(c);
+    return tutti_layer_norm_with(c->s, c->in[0], c->in[1], c->in[2], &options);
 }
 
 static tutti_tensor_t *call_rms_norm(golden_call_t *c)
 {
-    return tutti_rms_norm(c->s, c->in[0], c->in[1], number(c, "eps"));
+    const tutti_row_norm_options_t options = row_norm(c);
+    return tutti_rms_norm_with(c->s, c->in[0], c->in[1], &options);
 }
 
 static tutti_tensor_t *call_batch_norm(golden_call_t *c)

@@ -26,7 +26,8 @@ typedef enum {
     OPTION_FLOAT,
     OPTION_DOUBLE,
     OPTION_INT64_LIST,
-    OPTION_PADDING
+    OPTION_PADDING,
+    OPTION_SHAPE
 } option_type_t;
 
 typedef struct {
@@ -52,7 +53,8 @@ typedef struct {
         float: OPTION_FLOAT,                                                                       \
         double: OPTION_DOUBLE,                                                                     \
         int64_t *: OPTION_INT64_LIST,                                                              \
-        tutti_padding_t: OPTION_PADDING)
+        tutti_padding_t: OPTION_PADDING,                                                           \
+        tutti_shape_t: OPTION_SHAPE)
 #define FIELD(struct_t, field)                                                                     \
     {                                                                                              \
 #field, offsetof(struct_t, field), OPTION_TYPE(((struct_t *)0)->field)                     \
@@ -115,7 +117,8 @@ static const option_table_t option_tables[] = {
       FIELD(tutti_instance_norm_options_t, affine), FIELD(tutti_instance_norm_options_t, no_bias)}},
     {" layer_norm rms_norm ",
      {FIELD(tutti_norm_options_t, width), FIELD(tutti_norm_options_t, eps),
-      FIELD(tutti_norm_options_t, no_bias)}},
+      FIELD(tutti_norm_options_t, no_bias), FIELD(tutti_norm_options_t, no_affine),
+      FIELD(tutti_norm_options_t, shape)}},
     {" local_response_norm ",
      {FIELD(tutti_local_response_options_t, size), FIELD(tutti_local_response_options_t, alpha),
       FIELD(tutti_local_response_options_t, beta), FIELD(tutti_local_response_options_t, k)}},
@@ -202,6 +205,10 @@ static void set_option(unsigned char *options, const option_field_t *field, cons
     case OPTION_PADDING:
         ((tutti_padding_t *)to)->count = (int)json_array_size(value);
         set_list(((tutti_padding_t *)to)->sizes, value);
+        break;
+    case OPTION_SHAPE:
+        ((tutti_shape_t *)to)->rank = (int)json_array_size(value);
+        set_list(((tutti_shape_t *)to)->dims, value);
         break;
     }
 }

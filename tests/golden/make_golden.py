@@ -293,8 +293,8 @@ def loss_cases():
     c.save()
 
 
-def rms_norm(x, weight, eps):
-    dims = [-1] if weight is None else list(range(-weight.dim(), 0))
+def rms_norm(x, weight, eps, row_dims=1):
+    dims = list(range(-row_dims if weight is None else -weight.dim(), 0))
     y = x * torch.rsqrt(x.square().mean(dims, keepdim=True) + eps)
     return y if weight is None else y * weight
 
@@ -311,6 +311,10 @@ def norm_cases():
               lambda x, w, b: F.layer_norm(x, row, w, None), eps=0)
     c.add('layer_norm', [normal(4, 8), None, None], lambda x, w, b: F.layer_norm(x, [8]), eps=0)
     c.add('rms_norm', [normal(4, 8), None], lambda x, w: rms_norm(x, None, 1.1920929e-7), eps=0)
+    c.add('layer_norm', [normal(3, 2, 4), None, None], lambda x, w, b: F.layer_norm(x, [2, 4]),
+          eps=0, row_dims=2)
+    c.add('rms_norm', [normal(3, 2, 4), None],
+          lambda x, w: rms_norm(x, None, 1.1920929e-7, 2), eps=0, row_dims=2)
     c.save()
 
 

@@ -174,13 +174,9 @@ def instance_norm(a):
 
 @layer('LayerNorm', 'RMSNorm')
 def row_norm(a):
-    shape = listed(a['normalized_shape'], 1)
-    if len(shape) != 1:
-        raise Skip('rows of several dimensions')
-    if not a['elementwise_affine']:
-        raise Skip('no weight')
     kind, more = ('layer_norm', {'no_bias': not a['bias']}) if 'bias' in a else ('rms_norm', {})
-    return kind, {'width': shape[0], 'eps': a['eps'], **more}
+    return kind, {'shape': listed(a['normalized_shape'], 1), 'eps': a['eps'],
+                  'no_affine': not a['elementwise_affine'], **more}
 
 
 @layer('LocalResponseNorm')

@@ -658,15 +658,14 @@ def row_norm(name):
         shape, weight, eps = a['normalized_shape'], a['weight'], a['eps']
         if eps is not None and eps < 0:
             raise Skip('a negative eps')
-        if len(shape) != 1 and weight is None:
-            raise Skip('rows of several dimensions without a weight')
         if name == 'layer_norm':
             eps = 1e-5 if eps is None else eps
             return (name, [sample.input, weight, a['bias']],
-                    lambda x, w, b: F.layer_norm(x, shape, w, b, eps), {'eps': eps})
+                    lambda x, w, b: F.layer_norm(x, shape, w, b, eps),
+                    {'eps': eps, 'row_dims': len(shape)})
         eps = 1.1920929e-7 if eps is None else eps
         return (name, [sample.input, weight], lambda x, w: F.rms_norm(x, shape, w, eps),
-                {'eps': eps})
+                {'eps': eps, 'row_dims': len(shape)})
     CALLS['nn.functional.' + name] = make
 
 

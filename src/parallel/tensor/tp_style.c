@@ -2,6 +2,7 @@
 #include "parallel/tensor/tp_item.h"
 
 #include "compute/nn/layers/embedding_table.h"
+#include "compute/nn/layers/layer_norms.h"
 #include "compute/nn/layers/layer_positions.h"
 #include "compute/nn/layers/layer_self_attention.h"
 
@@ -196,8 +197,14 @@ static tutti_status_t apply_vocabulary(tt_tp_item_t *item)
     return cut_along(item, 0, 0);
 }
 
+/* Rows of a norm are single positions. */
 static tutti_status_t apply_sequence(tt_tp_item_t *item)
 {
+    if (item->m->ops != &tt_positions_layer &&
+        ((const tt_norm_layer_t *)item->m->state)->row.rank > 1) {
+        return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
+                       "parallelize: %s: a norm over several dimensions stays whole", item->name);
+    }
     item->ops = sequence_kind(item->m->ops);
     return TUTTI_OK;
 }

@@ -1,7 +1,7 @@
 /* embedding_with: rows that are bounded in the table before they are taken, and gradients that
  * count more or less.
  *
- *     max_norm    rows taken ─► shortened ─► written back, by indices; equal ones write equal values
+ *     max_norm    rows taken ─► shortened ─► written back, by indices; equal ones are equal
  *     padding, scale_by_frequency
  *                 y = embedding; on the way back dy w, w being 0 for padding and 1 / count else
  *

@@ -323,6 +323,28 @@ TUTTI_API tutti_tensor_t *tutti_group_norm(tutti_scope_t *s, tutti_tensor_t *x, 
                                            tutti_tensor_t *weight, tutti_tensor_t *bias,
                                            double eps);
 
+/**
+ * (x - mean) / √(variance + eps) · weight + bias, where mean and variance are those of a channel of
+ * a sample.
+ *
+ * With running statistics they move while the context trains, as of tutti_batch_norm(), towards the
+ * means over samples of the samples' means and variances, these taken with count - 1. In evaluation
+ * they are used instead of the sample's, and it is tutti_batch_norm().
+ *
+ * @param x        [N, C, ...], two dimensions or more
+ * @param weight   [C], or NULL: ones
+ * @param bias     [C], or NULL: zeros
+ * @param options  borrowed; NULL: no running statistics, eps 1e-5
+ * @return         x's shape and dtype; gradients as tutti_group_norm
+ * @thread         the scope's
+ * @cost           as tutti_group_norm; two more passes where running statistics move
+ * @errors         SHAPE (also one value per channel where they move), DTYPE, ARG (eps, momentum)
+ * @source         torch.nn.functional.instance_norm; Ulyanov et al., "Instance Normalization" (2016)
+ */
+TUTTI_API tutti_tensor_t *tutti_instance_norm(tutti_scope_t *s, tutti_tensor_t *x,
+                                              tutti_tensor_t *weight, tutti_tensor_t *bias,
+                                              const tutti_batch_norm_options_t *options);
+
 /* ---- recurrent layers ------------------------------------------------------------------------ */
 
 /* Recurrent layers over time: all steps of one layer in one direction. The layers with their

@@ -289,7 +289,11 @@ static tutti_tensor_t *call_rms_norm(golden_call_t *c)
     return tutti_rms_norm_with(c->s, c->in[0], c->in[1], &options);
 }
 
-static tutti_tensor_t *call_batch_norm(golden_call_t *c)
+/* Running statistics are further outputs. */
+static tutti_tensor_t *call_running(golden_call_t *c,
+                                    tutti_tensor_t *(*function)(tutti_scope_t *, tutti_tensor_t *,
+                                                                tutti_tensor_t *, tutti_tensor_t *,
+                                                                const tutti_batch_norm_options_t *))
 {
     const tutti_batch_norm_options_t options = {.running_mean = c->in[3],
                                                 .running_var = c->in[4],
@@ -298,7 +302,17 @@ static tutti_tensor_t *call_batch_norm(golden_call_t *c)
     tutti_context_set_training(tutti_scope_context(c->s), truth(c, "training"));
     c->out[1] = c->in[3];
     c->out[2] = c->in[4];
-    return tutti_batch_norm(c->s, c->in[0], c->in[1], c->in[2], &options);
+    return function(c->s, c->in[0], c->in[1], c->in[2], &options);
+}
+
+static tutti_tensor_t *call_batch_norm(golden_call_t *c)
+{
+    return call_running(c, tutti_batch_norm);
+}
+
+static tutti_tensor_t *call_instance_norm(golden_call_t *c)
+{
+    return call_running(c, tutti_instance_norm);
 }
 
 static tutti_tensor_t *call_group_norm(golden_call_t *c)
@@ -464,6 +478,7 @@ static const golden_entry_t golden_table[] = {
     {"rms_norm", .other = call_rms_norm},
     {"batch_norm", .other = call_batch_norm},
     {"group_norm", .other = call_group_norm},
+    {"instance_norm", .other = call_instance_norm},
     {"embedding", .other = call_embedding},
     {"dropout", .other = call_dropout},
     {"attention", .other = call_attention},

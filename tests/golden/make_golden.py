@@ -326,6 +326,11 @@ def batch_norm(x, weight, bias, mean, var, training, momentum, eps):
     return y if mean is None or not training else (y, mean, var)
 
 
+def instance_norm(x, weight, bias, mean, var, training, momentum):
+    mean, var = mean.clone(), var.clone()
+    return F.instance_norm(x, mean, var, weight, bias, training, momentum, 1e-3), mean, var
+
+
 def channel_norm_cases():
     c = Cases('ops_channel')
     for shape in ((6, 3), (2, 3, 5), (2, 3, 4, 5), (3, 2, 5, 7), (1, 2, 3)):
@@ -345,6 +350,12 @@ def channel_norm_cases():
               lambda x, w, b: F.group_norm(x, groups, torch.ones(n).double(), b), groups=groups)
         c.add('group_norm', [x, None, None],
               lambda x, w, b: F.group_norm(x, groups, torch.ones(n).double()), groups=groups)
+    for training, momentum in ((True, 0.1), (True, 0.75), (False, 0.1)):
+        c.add('instance_norm', [normal(2, 3, 4, 2), normal(3), normal(3), normal(3), positive(3)],
+              lambda x, w, b, m, v: instance_norm(x, w, b, m, v, training, momentum),
+              wanted=[0, 1, 2], training=training, momentum=momentum, eps=1e-3)
+    c.add('instance_norm', [normal(2, 3, 4), None, None, None, None],
+          lambda x, w, b, m, v: F.instance_norm(x), training=True)
     c.save()
 
 

@@ -164,12 +164,18 @@ def group_norm(a):
                           'no_affine': not a['affine'], 'no_bias': not a['bias']}
 
 
-@layer('InstanceNorm1d', 'InstanceNorm2d', 'InstanceNorm3d')
-def instance_norm(a):
-    if a['track_running_stats']:
-        raise Skip('running statistics')
-    return 'instance_norm', {'width': a['num_features'], 'eps': a['eps'], 'affine': a['affine'],
-                             'no_bias': not a['bias']}
+def instance_norm(dims):
+    def make(a):
+        momentum = number(a['momentum']) if a['momentum'] is not None else -0.0
+        return 'instance_norm', {
+            'width': a['num_features'], 'eps': a['eps'], 'affine': a['affine'],
+            'no_bias': not a['bias'], 'running': a['track_running_stats'], 'momentum': momentum,
+            'spatial_dims': dims}
+    LAYERS['InstanceNorm%dd' % dims] = make
+
+
+for dims in (1, 2, 3):
+    instance_norm(dims)
 
 
 @layer('LayerNorm', 'RMSNorm')
@@ -270,7 +276,6 @@ INPUTS = {**{'ConvTranspose%dd' % dims: ('input',) for dims in (1, 2, 3)},
                           'src_key_padding_mask', 'tgt_key_padding_mask',
                           'memory_key_padding_mask')}
 FIXED = {'MultiheadAttention': {'need_weights': True, 'average_attn_weights': False}}
-BATCHED = {'InstanceNorm1d': 3, 'InstanceNorm2d': 4, 'InstanceNorm3d': 5}  # dimensions
 
 
 # ---- a sample -----------------------------------------------------------------------------------
@@ -300,8 +305,6 @@ def refill(value, xs):
 
 
 def check_input(name, x, training):
-    if name in BATCHED and x.ndim != BATCHED[name]:
-        raise Skip('without a batch: [N, C] here')
     if name.startswith('BatchNorm') and training and x.shape[0] == 0:
         raise Skip('a batch without samples: not counted here')
 

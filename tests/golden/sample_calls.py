@@ -706,11 +706,19 @@ def batch_norm(sample):
 def instance_norm(sample):
     a = bind(sample, 'running_mean running_var weight bias use_input_stats momentum eps',
              use_input_stats=True, momentum=0.1, eps=1e-5)
-    if not a['use_input_stats'] or not a['eps'] > 0:
-        raise Skip('running statistics, a negative eps')
-    return ('group_norm', [sample.input, a['weight'], a['bias']],
-            lambda x, w, b: F.instance_norm(x, weight=w, bias=b, eps=a['eps']),
-            {'groups': sample.input.shape[1], 'eps': a['eps']})
+    mean, variance = a['running_mean'], a['running_var']
+    if not a['eps'] > 0 or not 0 < a['momentum'] <= 1:
+        raise Skip('a momentum or an eps that is 0 or negative')
+    if (mean is None) != (variance is None):
+        raise Skip('a mean without a variance')
+
+    def run(x, w, b, m, v):
+        m, v = None if m is None else m.clone(), None if v is None else v.clone()
+        y = F.instance_norm(x, m, v, w, b, a['use_input_stats'], a['momentum'], a['eps'])
+        return y if m is None else (y, m, v)
+    return ('instance_norm', [sample.input, a['weight'], a['bias'], mean, variance], run,
+            {'training': a['use_input_stats'], 'momentum': a['momentum'], 'eps': a['eps'],
+             'constant': [3, 4]})
 
 
 @call('nn.functional.normalize')

@@ -384,6 +384,8 @@ typedef struct tutti_rnn_options {
     bool no_bias;                          /**< no "bias_ih_l0" … */
     float dropout;                         /**< of the outputs of all layers but the last */
     tutti_rnn_nonlinearity_t nonlinearity; /**< of tutti_rnn_layer */
+    int64_t projection; /**< P, below hidden, of tutti_lstm_layer: what a state has, torch's
+                             proj_size; 0: hidden */
 } tutti_rnn_options_t;
 
 /** x [T, B, in], h [layers D, B, hidden] -> y [T, B, D hidden], the last h; D directions: 1 or 2.
@@ -392,7 +394,9 @@ typedef struct tutti_rnn_options {
 TUTTI_API extern const tutti_module_ops_t tutti_rnn_layer;
 
 /** x, h, c -> y, the last h, the last c, shapes as tutti_rnn_layer; the parameters' first
- *  dimension is 4 hidden, in the order i f g o. @source torch.nn.LSTM */
+ *  dimension is 4 hidden, in the order i f g o. With a projection states and outputs have P in
+ *  hidden's place, but not cells; "weight_hh_l0" is [4 hidden, P], and there is "weight_hr_l0"
+ *  [P, hidden], behind the biases. @source torch.nn.LSTM */
 TUTTI_API extern const tutti_module_ops_t tutti_lstm_layer;
 
 /** x, h -> y, the last h, shapes as tutti_rnn_layer; the parameters' first dimension is 3 hidden,

@@ -366,12 +366,13 @@ TUTTI_API tutti_tensor_t *tutti_instance_norm(tutti_scope_t *s, tutti_tensor_t *
 
 /** What a scan goes over; G gates: 1 (RNN), 4 (LSTM: i f g o), 3 (GRU: r z n). */
 typedef struct tutti_scan {
-    tutti_tensor_t *x;      /**< [T, B, G H], the products of the inputs, T at least 1 */
-    tutti_tensor_t *weight; /**< W_hh [G H, H] */
-    tutti_tensor_t *bias;   /**< b_hh [G H], or NULL: zeros */
-    tutti_tensor_t *h;      /**< [B, H] the first state, or NULL: zeros */
-    tutti_tensor_t *c;      /**< [B, H] the first cell of an LSTM, or NULL: zeros */
-    bool is_reverse;        /**< from the last step to the first */
+    tutti_tensor_t *x;          /**< [T, B, G H], the products of the inputs, T at least 1 */
+    tutti_tensor_t *weight;     /**< W_hh [G H, H] */
+    tutti_tensor_t *bias;       /**< b_hh [G H], or NULL: zeros */
+    tutti_tensor_t *h;          /**< [B, H] the first state, or NULL: zeros */
+    tutti_tensor_t *c;          /**< [B, H] the first cell of an LSTM, or NULL: zeros */
+    bool is_reverse;            /**< from the last step to the first */
+    tutti_tensor_t *projection; /**< W_hr [P, H] of an LSTM, or NULL */
 } tutti_scan_t;
 
 /** What an RNN makes of its sum. */
@@ -396,16 +397,20 @@ TUTTI_API tutti_tensor_t *tutti_rnn_scan(tutti_scope_t *s, const tutti_scan_t *s
 
 /**
  * With i f g o the parts of x + h W_hhᵀ + b_hh: c' = σ(f) c + σ(i) tanh(g), h' = σ(o) tanh(c'),
- * step by step.
+ * step by step. With a projection the state is h' W_hrᵀ instead: the weight is [4 H, P], h [B, P].
  *
  * @param scan    borrowed
  * @param last_c  out, [B, H], the cell after the last step; may be NULL
- * @return        [T, B, H], the states after each step; gradients as tutti_rnn_scan's, through the
- *                gates: dc = dc' + dh σ(o) (1 - tanh²(c')), and σ(f) dc to the cell before
+ * @return        [T, B, H], or [T, B, P], the states after each step; gradients as
+ *                tutti_rnn_scan's, through the gates: dc = dc' + dh σ(o) (1 - tanh²(c')), and
+ *                σ(f) dc to the cell before; with a projection dh = dstate W_hr,
+ *                dW_hr = Σ dstateᵀ h'
  * @thread        the scope's
  * @cost          T products [B, H] × [H, 4 H]; keeps gates, cells and states
  * @errors        SHAPE, DTYPE
- * @source        torch.nn.LSTM; Hochreiter and Schmidhuber (1997), Gers et al. (2000)
+ * @source        torch.nn.LSTM; Hochreiter and Schmidhuber (1997), Gers et al. (2000); Sak et al.,
+ *                "Long Short-Term Memory Based Recurrent Neural Network Architectures" (2014) for
+ *                the projection
  */
 TUTTI_API tutti_tensor_t *tutti_lstm_scan(tutti_scope_t *s, const tutti_scan_t *scan,
                                           tutti_tensor_t **last_c);

@@ -328,6 +328,7 @@ static tutti_scan_t scan_of(const golden_call_t *c)
                           .bias = c->in[2],
                           .h = c->in[3],
                           .c = c->input_count > 4 ? c->in[4] : NULL,
+                          .projection = c->input_count > 5 ? c->in[5] : NULL,
                           .is_reverse = truth(c, "reverse")};
 }
 

@@ -467,6 +467,17 @@ def interpolate_cases():
     c.save()
 
 
+def projected(x, w, b, h, c, r, reverse):
+    """An LSTM's steps with a projection r."""
+    steps = []
+    for a in x.flip(0) if reverse else x:
+        i, f, g, o = (a + F.linear(h, w, b)).chunk(4, -1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        h = F.linear(o.sigmoid() * c.tanh(), r)
+        steps.append(h)
+    return torch.stack(steps[::-1] if reverse else steps), c
+
+
 def scan(kind, x, w, b, h, c, reverse):
     """A recurrent layer's steps by PyTorch's cells, the products of the inputs being x."""
     eye, none = torch.eye(x.shape[2]).double(), torch.zeros(x.shape[2]).double()
@@ -500,6 +511,10 @@ def scan_cases():
             c.add('rnn_scan' if kind == 'relu' else kind, inputs,
                   lambda x, w, b, h, c=None: scan(kind, x, w, b, h, c, reverse),
                   reverse=reverse, relu=kind == 'relu')
+    for t, b, n, p, reverse in ((4, 3, 5, 2, False), (3, 2, 4, 3, True)):
+        c.add('lstm_scan', [normal(t, b, 4 * n), grid((4 * n, p), -1, 1), normal(4 * n),
+                            normal(b, p), normal(b, n), grid((p, n), -1, 1)],
+              lambda x, w, b, h, c, r: projected(x, w, b, h, c, r, reverse), reverse=reverse)
     c.save()
 
 

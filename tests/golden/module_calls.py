@@ -202,13 +202,12 @@ def embedding(a):
 
 def recurrent(theirs):
     def make(a):
-        if a.get('proj_size'):
-            raise Skip('proj_size')
         return theirs.lower(), {
             'in': a['input_size'], 'hidden': a['hidden_size'], 'layers': a['num_layers'],
             'bidirectional': a['bidirectional'], 'batch_first': a['batch_first'],
             'no_bias': not a['bias'], 'dropout': a['dropout'],
-            'nonlinearity': int(a.get('nonlinearity') == 'relu')}
+            'nonlinearity': int(a.get('nonlinearity') == 'relu'),
+            'projection': a.get('proj_size', 0)}
     LAYERS[theirs] = make
     LAYERS[theirs + 'Cell'] = lambda a: (theirs.lower() + '_cell', {
         'in': a['input_size'], 'hidden': a['hidden_size'], 'no_bias': not a['bias'],
@@ -304,11 +303,6 @@ def refill(value, xs):
     return tuple(refill(v, xs) for v in value) if isinstance(value, (tuple, list)) else next(xs)
 
 
-def check_input(name, x, training):
-    if name.startswith('BatchNorm') and training and x.shape[0] == 0:
-        raise Skip('a batch without samples: not counted here')
-
-
 def random_state(m, dtype):
     """The state of m as tensors of a dtype, none of them 0 or 1 everywhere."""
     for p in m.parameters():
@@ -316,6 +310,11 @@ def random_state(m, dtype):
     for b in m.buffers():
         b.copy_(torch.rand_like(b) + .5 if b.is_floating_point() else torch.full_like(b, 3))
     return [x.to(dtype) if x.is_floating_point() else x for x in m.state_dict().values()]
+
+
+def is_uncounted(name, x, training):
+    """A batch without values counts as one for PyTorch's batch norm, and as none here."""
+    return name.startswith('BatchNorm') and training and x.numel() == 0
 
 
 def call_of_module(name, m, forward, names):
@@ -329,6 +328,8 @@ def call_of_module(name, m, forward, names):
         given = {n: refill(forward[n], it) for n in order}
         state = {n: x.clone() if n in buffers else x for n, x in zip(names, it)}
         y = functional_call(m.double(), state, (), {**more, **given})
+        if is_uncounted(name, xs[0], m.training) and 'num_batches_tracked' in state:
+            state['num_batches_tracked'] -= 1
         return flat([y]) + [state[n] for n in buffers]
     return run, flat([forward[n] for n in order]), buffers
 
@@ -343,7 +344,6 @@ def from_module(cls, sample, dtype, training):
     m = cls(*copy.deepcopy(given.args), **copy.deepcopy(given.kwargs)).train(training)
     state, names = random_state(m, dtype), list(m.state_dict())
     run, xs, buffers = call_of_module(name, m, bound(m.forward, sample.forward_input), names)
-    check_input(name, xs[0], training)
     constant = [len(xs) + names.index(n) for n in buffers]
     more = {}
     if name.startswith('Transformer') and dtype == torch.bfloat16:

@@ -806,9 +806,17 @@ pair_loss('mse_loss', 'size_average reduce')
 pair_loss('l1_loss', 'size_average reduce')
 pair_loss('smooth_l1_loss', 'size_average reduce', beta=1.0)
 pair_loss('huber_loss', delta=1.0)
-pair_loss('binary_cross_entropy', 'weight size_average reduce', 'bce_loss')
 pair_loss('soft_margin_loss', 'size_average reduce')
 pair_loss('hinge_embedding_loss', 'margin size_average reduce', margin=1.0)
+
+
+@call('nn.functional.binary_cross_entropy')
+def bce(sample):
+    a = bind(sample, 'target weight size_average reduce reduction', reduction='mean')
+    r = reduction_of(a)
+    return ('bce_loss', [sample.input, a['target'], a['weight']],
+            lambda x, y, w: F.binary_cross_entropy(x, y, w, reduction=r),
+            {'reduction': r, 'constant': [2]})
 
 
 @call('nn.functional.binary_cross_entropy_with_logits')
@@ -854,8 +862,6 @@ def gaussian(sample):
     a = bind(sample, 'target var full eps reduction', full=False, eps=1e-6, reduction='mean')
     if sample.input.shape != a['target'].shape or not torch.is_tensor(a['var']):
         raise Skip('unlike shapes')
-    if a['var'].ndim == sample.input.ndim and a['var'].shape[:-1] != sample.input.shape[:-1]:
-        raise Skip('one variance of several rows')
     return ('gaussian_nll_loss', [sample.input, a['target'], a['var']],
             lambda x, y, v: F.gaussian_nll_loss(x, y, v, full=a['full'], eps=a['eps'],
                                                 reduction=a['reduction']),

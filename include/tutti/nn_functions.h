@@ -172,9 +172,12 @@ typedef struct tutti_embedding_bag_layer_options {
     tutti_bag_mode_t mode;
     bool has_last_offset, has_padding;
     int64_t padding; /**< these as in tutti_embedding_bag_options_t */
+    double max_norm, norm_p;
+    bool scale_by_frequency; /**< and these */
 } tutti_embedding_bag_layer_options_t;
 
-/** tutti_embedding_bag() of "weight" [count, width], which begins as N(0, 1).
+/** tutti_embedding_bag() of "weight" [count, width], which begins as N(0, 1), a row of padding as
+ *  zeros; max_norm as of tutti_embedding_layer.
  *  Inputs: indices; offsets, or NULL; weights, or NULL. Those behind the first may be left
  *  out. @source torch.nn.EmbeddingBag */
 TUTTI_API extern const tutti_module_ops_t tutti_embedding_bag_layer;

@@ -50,6 +50,23 @@ static tutti_status_t distance_norm(trial_t *t)
                 &(tutti_pairwise_distance_options_t){.p = t->value});
 }
 
+static tutti_status_t embedding_lookup(trial_t *t, tutti_embedding_lookup_options_t o)
+{
+    tutti_tensor_t *indices = tutti_from_data(t->s, TUTTI_U8, TUTTI_SHAPE(3), (uint8_t[]){1, 4, 0});
+    return keep_result(t,
+                       tutti_embedding_with(t->s, indices, numbers(t->s, TUTTI_SHAPE(6, 4)), &o));
+}
+
+static tutti_status_t embedding_max_norm(trial_t *t)
+{
+    return embedding_lookup(t, (tutti_embedding_lookup_options_t){.max_norm = t->value});
+}
+
+static tutti_status_t embedding_norm_p(trial_t *t)
+{
+    return embedding_lookup(t, (tutti_embedding_lookup_options_t){.norm_p = t->value});
+}
+
 static tutti_status_t local_response(trial_t *t, tutti_local_response_options_t o)
 {
     o.size = 3;

@@ -383,10 +383,11 @@ static tutti_tensor_t *bilinear_of_other_rows(tutti_scope_t *s, tutti_tensor_t *
                           tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(5, 4, 4)), NULL);
 }
 
-static tutti_tensor_t *maxima_of_bags_in_a_row(tutti_scope_t *s, tutti_tensor_t *x)
+static tutti_tensor_t *maxima_by_frequency(tutti_scope_t *s, tutti_tensor_t *x)
 {
     tutti_tensor_t *row = tutti_zeros(s, TUTTI_I64, TUTTI_SHAPE(3));
-    const tutti_embedding_bag_options_t o = {.mode = TUTTI_BAG_MAX, .offsets = row};
+    const tutti_embedding_bag_options_t o = {
+        .mode = TUTTI_BAG_MAX, .offsets = row, .scale_by_frequency = true};
     (void)x;
     return tutti_embedding_bag(s, row, tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(2, 2)), &o);
 }
@@ -491,8 +492,8 @@ static void what_is_wrong_is_said(void **state)
     expect_failure(f, bilinear_of_other_rows,
                    "bilinear: x must be [..., I], y [..., J], weight [O, I, J]: f32[2, 3, 4], "
                    "f32[2, 2, 4] and f32[5, 4, 4]");
-    expect_failure(f, maxima_of_bags_in_a_row,
-                   "embedding_bag: maxima are of indices [B, L], not of offsets");
+    expect_failure(f, maxima_by_frequency,
+                   "embedding_bag: scale_by_frequency goes not with maxima");
     expect_failure(f, pool_planes_as_volumes,
                    "max_pool3d: x must be [N, C, D, H, W] or [C, D, H, W]: f32[2, 3, 4]");
     expect_failure(f, pool_by_no_power, "lp_pool1d: p must not be 0");

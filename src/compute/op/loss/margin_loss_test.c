@@ -230,8 +230,7 @@ static void what_is_wrong_is_said(void **state)
                    "cross_entropy: targets of a floating dtype are probabilities (classes are i64, "
                    "i32 or u8), and must have the shape [2, 3], of an input of [2, 3]: [2]");
     expect_failure(f, variance_of_other_rows,
-                   "gaussian_nll_loss: the variance must have the shape [2], of an input of [2, "
-                   "3]: [3, 2]");
+                   "gaussian_nll_loss: the variance must be broadcast to [2, 3]: [3, 2]");
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)

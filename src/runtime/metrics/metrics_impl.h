@@ -40,8 +40,8 @@ typedef struct {
 tutti_status_t tt_metric_spread_take(const tutti_tensor_t *x, tt_metric_spread_t *out);
 tutti_status_t tt_picture_take(const tutti_tensor_t *x, tt_picture_t *out);
 
-/* metric_events.c: a record each. */
-void tt_event_begin(tt_byte_row_t *records, double time); /* of a file */
+/* metric_events.c: what a file begins with, whose events are of `step` and later; a record each. */
+void tt_event_begin(tt_byte_row_t *records, double time, int64_t step);
 void tt_event_scalar(tt_byte_row_t *records, const tt_metric_t *metric, double value);
 void tt_event_spread(tt_byte_row_t *records, const tt_metric_t *metric,
                      const tt_metric_spread_t *spread);

@@ -138,7 +138,7 @@ class Programs(unittest.TestCase):
                 run = self.run_program(TUTTI, "profile", option, path, "--", *self.gpt())
                 self.assertEqual(run.returncode, 1, run.stderr)
                 self.assertIn(f"tutti profile: {path}: ", run.stderr)
-                kept = re.search(r"nothing is lost: tutti profile (/tmp/tutti-profile-.*)/profile\*",
+                kept = re.search(r"lost: tutti profile (/tmp/tutti-profile-.*)/profile\*\n",
                                  run.stderr).group(1)
                 self.addCleanup(shutil.rmtree, kept)
                 run = self.run_program(TUTTI, "profile", "--json", "again",

@@ -126,15 +126,13 @@ static void lists_that_are_missing_are_told(void **state)
     static const tutti_csv_field_t no_class = {
         .columns = one, .column_count = 1, .dtype = TUTTI_I64, .classes = none, .class_count = 1};
     tutti_dataset_t *rows = make_rows(*state, 0, 3);
-    tutti_csv_options_t csv = {
-        .data = {"/tmp\n1\n", 7}, .fields = &no_column, .field_count = 1};
+    tutti_csv_options_t csv = {.data = {"/tmp\n1\n", 7}, .fields = &no_column, .field_count = 1};
     expect_refused(&tutti_npy_dataset, &(tutti_npy_options_t){.path_count = 1}, TUTTI_ERR_ARG,
                    "npy: path 0 of 1 is missing");
     expect_refused(&tutti_line_dataset, &(tutti_line_options_t){one, 2}, TUTTI_ERR_ARG,
                    "line: path 1 of 2 is missing");
-    expect_refused(&tutti_token_dataset,
-                   &(tutti_token_options_t){.path_count = 1, .length = 4}, TUTTI_ERR_ARG,
-                   "token: path 0 of 1 is missing");
+    expect_refused(&tutti_token_dataset, &(tutti_token_options_t){.path_count = 1, .length = 4},
+                   TUTTI_ERR_ARG, "token: path 0 of 1 is missing");
     expect_refused(&tutti_concat_dataset, &(tutti_concat_options_t){.count = 1}, TUTTI_ERR_ARG,
                    "concat: part 0 is missing");
     expect_refused(&tutti_subset_dataset, &(tutti_subset_options_t){.dataset = rows, .count = 1},

@@ -110,7 +110,8 @@ TUTTI_API tutti_status_t tutti_metrics_scalar(tutti_metrics_t *metrics, const ch
 TUTTI_API tutti_status_t tutti_metrics_histogram(tutti_metrics_t *metrics, const char *name,
                                                  int64_t step, const tutti_tensor_t *x);
 
-/** Tell a text, which TensorBoard takes for Markdown. @thread any @errors as tutti_metrics_scalar
+/** Tell a text, which TensorBoard takes for Markdown; what is not UTF-8 in it becomes U+FFFD.
+ * @thread any @errors as tutti_metrics_scalar
  *  @source SummaryWriter.add_text */
 TUTTI_API tutti_status_t tutti_metrics_text(tutti_metrics_t *metrics, const char *name,
                                             int64_t step, const char *text);

@@ -84,17 +84,20 @@ void tt_event_spread(tt_byte_row_t *records, const tt_metric_t *metric,
 void tt_event_text(tt_byte_row_t *records, const tt_metric_t *metric, const char *text)
 {
     tt_byte_row_t dim = {0}, shape = {0}, tensor = {0}, plugin = {0}, metadata = {0}, message = {0};
+    tt_byte_row_t repaired = {
+        0}; /* TensorBoard shows no text that is not UTF-8, nor those beside it */
+    tt_utf8_repair(&repaired, text);
     tt_row_number(&dim, DIM_SIZE, 1);
     tt_row_message(&shape, SHAPE_DIM, &dim);
     tt_row_number(&tensor, TENSOR_DTYPE, DTYPE_STRING);
     tt_row_message(&tensor, TENSOR_SHAPE, &shape);
-    tt_row_text(&tensor, TENSOR_STRINGS, text);
+    tt_row_message(&tensor, TENSOR_STRINGS, &repaired);
     tt_row_text(&plugin, PLUGIN_NAME, "text");
     tt_row_message(&metadata, METADATA_PLUGIN, &plugin);
     tt_row_message(&message, VALUE_TENSOR, &tensor);
     tt_row_message(&message, VALUE_METADATA, &metadata);
     add_event(records, metric, &message);
-    tt_byte_row_t *const rows[] = {&dim, &shape, &tensor, &plugin, &metadata};
+    tt_byte_row_t *const rows[] = {&dim, &shape, &tensor, &plugin, &metadata, &repaired};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tt_row_free(rows[i]);
     }

@@ -377,6 +377,35 @@ static void values_fall_into_the_bucket_that_they_are_below(void **state)
     assert_true(all == 7);
 }
 
+static void a_deviation_is_that_of_numbers_far_from_zero_too(void **state)
+{
+    (void)state;
+    const double values[] = {1e9, 1e9 + 1, 1e9 + 2};
+    tutti_tensor_t *x = tensor_of(TUTTI_F64, TUTTI_SHAPE(3), values);
+    tutti_metrics_t *metrics = opened(NULL);
+    assert_int_equal(tutti_metrics_histogram(metrics, "w", 1, x), TUTTI_OK);
+    assert_int_equal(tutti_metrics_close(metrics), TUTTI_OK);
+    expect_in(text_of("metrics.jsonl"), "\"mean\":1000000001,\"std\":0.816496580927726}\n");
+    tutti_tensor_release(x);
+}
+
+/* TensorBoard (2.21) answers with an error otherwise. */
+static void events_have_texts_of_utf8(void **state)
+{
+    (void)state;
+    char path[256], data[1024];
+    tutti_metrics_t *metrics = opened(NULL);
+    assert_int_equal(tutti_metrics_text(metrics, "note", 3, "caf\xe9 \xe2\x82\xac"), TUTTI_OK);
+    assert_int_equal(tutti_metrics_close(metrics), TUTTI_OK);
+    events_path(0, 1, path);
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    const size_t bytes = fread(data, 1, sizeof data, file);
+    fclose(file);
+    static const char repaired[] = "caf\xef\xbf\xbd \xe2\x82\xac";
+    assert_non_null(memmem(data, bytes, repaired, sizeof repaired - 1));
+}
+
 static void a_spread_of_nothing_finite_is_told(void **state)
 {
     (void)state;
@@ -510,6 +539,8 @@ int main(void)
         TEST(a_file_that_is_no_events_is_not_written_over),
         TEST(bad_arguments_are_named),
         TEST(values_fall_into_the_bucket_that_they_are_below),
+        TEST(a_deviation_is_that_of_numbers_far_from_zero_too),
+        TEST(events_have_texts_of_utf8),
         TEST(a_spread_of_nothing_finite_is_told),
         TEST(pictures_that_are_none_are_refused),
         TEST(threads_tell_side_by_side),

@@ -28,8 +28,8 @@ enum { TT_SPREAD_SIDE = 774, TT_SPREAD_BUCKETS = 2 * TT_SPREAD_SIDE + 1 };
 typedef struct {
     int64_t count, not_finite; /* count: finite ones */
     double smallest, largest, sum, squares;
-    double mean,
-        deviations; /* of the finite ones; the sum of the squares of what they differ from it */
+    double mean;       /* of the finite ones */
+    double deviations; /* the sum of the squares of what they differ from it */
     double limits[TT_SPREAD_BUCKETS], counts[TT_SPREAD_BUCKETS];
 } tt_metric_spread_t;
 

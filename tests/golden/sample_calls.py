@@ -918,7 +918,7 @@ def triplet_with_distance(sample):
     r = reduction_of(a)
     if not sample.input.shape == a['positive'].shape == a['negative'].shape:
         raise Skip('unlike shapes')
-    if a['distance_function'] is not None:
+    if not isinstance(a['distance_function'], (type(None), torch.nn.PairwiseDistance)):
         raise Skip("a distance of one's own")
     return ('triplet_margin_with_distance_loss', [sample.input, a['positive'], a['negative']],
             lambda x, y, z: F.triplet_margin_with_distance_loss(

@@ -1,10 +1,11 @@
 /* Distances of tiles, against their formulas, in f32 and f64: coincident rows, several matrices,
- * every rest of a group and of a vector; and their bits over threads. */
+ * every rest of a group and of a vector; and their bits over threads and instruction sets. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -199,6 +200,32 @@ static void threads_change_no_bit(void **state)
     tt_threads_release(threads);
 }
 
+/* Of each norm, with a rest of a group and of a vector. */
+static void instruction_sets_change_no_bit(void **state)
+{
+    static const char *const names[] = {"baseline", "avx2", "avx512"};
+    static numbers_t first;
+    (void)state;
+    for (size_t k = 0; k < 2 * sizeof norms / sizeof *norms; k++) {
+        const tt_distances_t job = {.is_wide = k % 2 == 1,
+                                    .p = norms[k / 2],
+                                    .batch = BATCH,
+                                    .rows = 7,
+                                    .others = 6,
+                                    .n = 45};
+        fill(&job);
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+            setenv("TUTTI_ISA", names[i], 1);
+            if (tt_isa_check() >= 0) {
+                run(NULL, job);
+                first = i == 0 ? got : first;
+                assert_memory_equal(&first, &got, sizeof got);
+            }
+        }
+    }
+    unsetenv("TUTTI_ISA");
+}
+
 static void a_difference_that_is_no_number_shows(void **state)
 {
     (void)state;
@@ -217,6 +244,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(distances_have_the_values_of_their_formulas),
         cmocka_unit_test(threads_change_no_bit),
+        cmocka_unit_test(instruction_sets_change_no_bit),
         cmocka_unit_test(a_difference_that_is_no_number_shows),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

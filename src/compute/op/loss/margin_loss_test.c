@@ -140,7 +140,9 @@ static void coincident_rows_have_gradients_of_0(void **state)
         assert_int_equal(tutti_grad(s, d, &record, &x, 1, &first), 0);
         second = NULL;
         if (first != NULL && tutti_tensor_requires_grad(first)) {
-            tutti_tensor_t *sum = tutti_sum(s, tutti_square(s, first));
+            tutti_tensor_t *weights = tutti_arange(s, TUTTI_F64, 1, 1, 12);
+            weights = tutti_reshape(s, weights, TUTTI_SHAPE(3, 4));
+            tutti_tensor_t *sum = tutti_sum(s, tutti_mul(s, first, weights));
             assert_int_equal(tutti_grad(s, sum, NULL, &x, 1, &second), 0);
         }
         for (int64_t i = 0; i < 12; i++) {

@@ -27,6 +27,7 @@
 #include "core/base/fork.h"
 #include "core/base/log.h"
 #include "core/base/profile_impl.h"
+#include "core/base/reals.h"
 
 enum { PATH_BYTES = 4096, LINE_BYTES = 512, TEXT_BYTES = 256 };
 
@@ -131,7 +132,7 @@ __attribute__((format(printf, 2, 3))) static void put(out_t *out, const char *fo
     }
     va_list arguments;
     va_start(arguments, format);
-    out->used += (size_t)vsnprintf(out->text + out->used, LINE_BYTES, format, arguments);
+    out->used += (size_t)tt_format_list(out->text + out->used, LINE_BYTES, format, arguments);
     va_end(arguments);
 }
 

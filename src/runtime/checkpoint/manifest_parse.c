@@ -15,6 +15,7 @@
 #include "core/base/dtype_names.h"
 #include "core/base/file.h"
 #include "core/base/json_walk.h"
+#include "core/base/reals.h"
 #include "core/tensor/tensor_impl.h"
 #include "runtime/checkpoint/manifest.h"
 #include "runtime/checkpoint/manifest_format.h"
@@ -44,7 +45,7 @@ fail_parse(const parser_t *parser, tutti_status_t status, const char *format, ..
     tt_bytes_print(tutti_text(parser->tensor == NULL ? "" : parser->tensor), name, sizeof name);
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    tt_format_list(text, sizeof text, format, args);
     va_end(args);
     return parser->tensor == NULL
                ? TT_FAIL(status, "%s: %s", parser->what, text)

@@ -19,6 +19,7 @@
 #include "core/base/clock.h"
 #include "core/base/config.h"
 #include "core/base/file.h"
+#include "core/base/reals.h"
 #include "core/base/units.h"
 
 enum { TEXT_BYTES = 512 };
@@ -113,7 +114,7 @@ static void describe_rest(double seconds_left, char *text, size_t bytes)
     const uint64_t memory = memory_now();
     const double most = 1e9;
     const bool is_known = seconds_left >= 0 && seconds_left < most;
-    const int n = is_known ? snprintf(text, bytes, "  %.0f s left", seconds_left) : (text[0] = 0);
+    const int n = is_known ? tt_format(text, bytes, "  %.0f s left", seconds_left) : (text[0] = 0);
     if (memory > 0) {
         snprintf(text + n, bytes - (size_t)n, "  %s", tt_units_bytes(memory, size));
     }
@@ -179,7 +180,7 @@ void tutti_progress_show(tutti_progress_t *progress, double seconds_left, const 
     }
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    tt_format_list(text, sizeof text, format, arguments);
     va_end(arguments);
     describe_rest(seconds_left, rest, sizeof rest);
     progress->shown_ns = now;
@@ -195,7 +196,7 @@ void tutti_progress_print(tutti_progress_t *progress, const char *format, ...)
     }
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    tt_format_list(text, sizeof text, format, arguments);
     va_end(arguments);
     put(progress, progress->is_open && progress->place == TERMINAL ? "\r" : "");
     put(progress, text);

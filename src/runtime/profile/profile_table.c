@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/reals.h"
 #include "core/base/units.h"
 #include "runtime/profile/profile_parts.h"
 #include "runtime/profile/profile_text.h"
@@ -50,7 +51,7 @@ static cell_t rate_cell(double rate)
 {
     cell_t cell = {"-"};
     if (rate > 0) {
-        snprintf(cell.text, sizeof cell.text, rate < 10 ? "%.2f" : "%.1f", rate);
+        tt_format(cell.text, sizeof cell.text, rate < 10 ? "%.2f" : "%.1f", rate);
     }
     return cell;
 }

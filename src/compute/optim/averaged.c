@@ -136,6 +136,7 @@ static tutti_status_t add_all(tutti_averaged_t *a, tutti_module_t *module)
 {
     TT_TRY(tutti_optim_create(a->ctx, &tutti_sgd, NULL, &a->list));
     TT_TRY(tutti_optim_add_module(a->list, module, NULL, NULL));
+    a->list->writes_all = true;
     TT_TRY(tutti_tensor_create(TUTTI_I64, TUTTI_SCALAR, &a->updates));
     TT_TRY(tutti_module_each_parameter(module, add_parameter, a));
     return tutti_module_each_buffer(module, add_buffer, a);

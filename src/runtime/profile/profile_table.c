@@ -250,10 +250,11 @@ static void print_memory(tt_byte_row_t *out, const tutti_profile_t *profile)
 static void print_head(tt_byte_row_t *out, const tutti_profile_t *profile)
 {
     const tt_told_process_t *first = &profile->processes[0];
+    const int shown = tt_profile_ranks_shown(profile);
     tt_row_print(out, "%s: %d rank%s of %d, %s; %d thread%s each, one core at best %.1f GFLOP/s\n",
-                 first->program, profile->count, profile->count == 1 ? "" : "s",
-                 tt_profile_ranks(profile), time_cell(tt_profile_length(profile)).text,
-                 first->threads, first->threads == 1 ? "" : "s", first->peak_gflops);
+                 first->program, shown, shown == 1 ? "" : "s", tt_profile_ranks(profile),
+                 time_cell(tt_profile_length(profile)).text, first->threads,
+                 first->threads == 1 ? "" : "s", first->peak_gflops);
     if (profile->host_count > 1 && profile->doubt_ns >= 0) {
         tt_row_print(out, "%d hosts, whose clocks agree to %s\n", profile->host_count,
                      time_cell(profile->doubt_ns).text);

@@ -1,9 +1,6 @@
 /* Several profiles of one process, and what outlives one of them: graphs that name its modules,
  * calls that were begun before it; and messages of anybody, groups with long names. */
-#include "core/base/testing.h"
-
-#include <stdlib.h>
-#include <unistd.h>
+#include "core/base/place_testing.h"
 
 #include <jansson.h>
 
@@ -15,23 +12,21 @@
 #include "core/base/profiler.h"
 #include "runtime/profile/profile_parts.h"
 
-static char folder[] = "/tmp/tutti_profile_runs_XXXXXX";
-static char path[64];
+static char place[TT_PLACE_BYTES], path[TT_PLACE_BYTES + 2];
 
 static int setup(void **state)
 {
     (void)state;
-    memcpy(folder + sizeof folder - 7, "XXXXXX", 7);
-    assert_non_null(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/p", folder);
+    tt_place_make(place);
+    snprintf(path, sizeof path, "%s/p", place);
     return 0;
 }
 
 static int teardown(void **state)
 {
     (void)state;
-    (void)unlink(path);
-    return rmdir(folder);
+    tt_place_remove(place);
+    return 0;
 }
 
 static void start(void)

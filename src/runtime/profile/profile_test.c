@@ -1,11 +1,10 @@
 /* Profiles: what is recorded, by a clock that the test moves, is what the table, the JSON and the
  * timeline say; clocks of hosts are brought together; files that are damaged are refused. */
-#include "core/base/testing.h"
+#include "core/base/place_testing.h"
 
 #include <math.h>
 #include <pthread.h>
 #include <semaphore.h>
-#include <stdlib.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -28,15 +27,13 @@ static int64_t read_clock(void *user)
     return now_ns;
 }
 
-static char folder[] = "/tmp/tutti_profile_XXXXXX";
-static char path[64];
+static char place[TT_PLACE_BYTES], path[TT_PLACE_BYTES + 2];
 
 static int setup(void **state)
 {
     (void)state;
-    memcpy(folder + sizeof folder - 7, "XXXXXX", 7);
-    assert_non_null(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/p", folder);
+    tt_place_make(place);
+    snprintf(path, sizeof path, "%s/p", place);
     now_ns = 1000;
     tt_clock_set_source(read_clock, NULL);
     return 0;
@@ -45,14 +42,9 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    char other[80];
     tt_clock_set_source(NULL, NULL);
-    (void)unlink(path);
-    for (int i = 1; i < 4; i++) {
-        snprintf(other, sizeof other, "%s.%d", path, i);
-        (void)unlink(other);
-    }
-    return rmdir(folder);
+    tt_place_remove(place);
+    return 0;
 }
 
 static void begin(tt_profile_kind_t kind, const char *name, uint32_t module, int64_t at)
@@ -223,7 +215,7 @@ static void nothing_is_recorded_when_it_is_off(void **state)
     assert_int_equal(tutti_profile_stop(), TUTTI_ERR_STATE);
     assert_int_equal(tutti_profile_start("/nowhere/at/all"), TUTTI_ERR_IO);
     tt_expect_error("/nowhere/at/all");
-    assert_int_equal(tutti_profile_start(folder), TUTTI_ERR_IO); /* what ends with it would fail */
+    assert_int_equal(tutti_profile_start(place), TUTTI_ERR_IO); /* what ends with it would fail */
     tt_expect_error("Is a directory");
     assert_int_equal(tutti_profile_start(""), TUTTI_ERR_IO);
     tt_expect_error("No such file");

@@ -48,8 +48,7 @@ const char *tt_profile_kind_name(tt_profile_kind_t kind)
     return kinds[kind];
 }
 
-/* ---- the lock ---------------------------------------------------------------------------------
- */
+/* ---- the lock -------------------------------------------------------------------------------- */
 
 static void before_fork(void)
 {

@@ -195,8 +195,7 @@ static void a_receive_in_vain_can_be_read(void **state)
     tutti_profile_release(profile);
 }
 
-/* ---- ranks that are threads -------------------------------------------------------------------
- */
+/* ---- ranks that are threads ------------------------------------------------------------------ */
 
 static void begin_in_turn(tt_member_t *m)
 {

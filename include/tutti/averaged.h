@@ -70,7 +70,8 @@ TUTTI_API void tutti_averaged_release(tutti_averaged_t *average);
  * @thread  the context's, behind an optimizer's step; no other rank waits
  * @cost    one pass over the weights that this rank steps
  * @errors  STATE (the averages are swapped in; ranks step other slices than before); those of the
- *          weights' device, after which some averages have moved and others have not
+ *          weights' device, after which some averages have moved: called again, before a step, it
+ *          goes on with the others
  * @source  torch.optim.swa_utils.AveragedModel.update_parameters
  */
 TUTTI_API tutti_status_t tutti_averaged_update(tutti_averaged_t *average);
@@ -86,7 +87,9 @@ TUTTI_API int64_t tutti_averaged_count(const tutti_averaged_t *average);
  * @cost    a copy of the weights that this rank steps; where they are dealt out, what an
  *          optimizer's step sends
  * @errors  on every rank of those that weights are dealt out to, and nothing is changed: STATE (no
- *          update yet, or they are in), NOMEM; as a step: those of the groups
+ *          update yet, or they are in), NOMEM, those of devices. Writing, those of groups and of
+ *          devices: the module's own weights are put back; where that fails, the text says so, and
+ *          tutti_averaged_swap_out() puts them back
  */
 TUTTI_API tutti_status_t tutti_averaged_swap_in(tutti_averaged_t *average);
 
@@ -96,8 +99,9 @@ TUTTI_API tutti_status_t tutti_averaged_swap_in(tutti_averaged_t *average);
  * it would have had.
  *
  * @thread  as tutti_averaged_swap_in
- * @errors  STATE (they are not in; a weight was written meanwhile, and stays); as
- *          tutti_averaged_swap_in
+ * @errors  STATE (they are not in; a weight was written meanwhile, and stays); those of groups and
+ *          of devices: the module may have averages still, and called again it puts the own weights
+ *          back
  */
 TUTTI_API tutti_status_t tutti_averaged_swap_out(tutti_averaged_t *average);
 
@@ -140,7 +144,8 @@ TUTTI_API double tutti_swa_lr(const tutti_swa_schedule_t *schedule, int64_t step
  * @param m  a module with batch norms below it, or none
  * @thread   the context's; each rank sees its own batches: give all ranks the same ones, or
  *           synchronised norms
- * @errors   STATE (begun already); those of a device
+ * @errors   STATE (begun already); those of a device: they have not begun, but some statistics are
+ *           forgotten; begin again
  * @source   torch.optim.swa_utils.update_bn
  */
 TUTTI_API tutti_status_t tutti_norm_statistics_begin(tutti_module_t *m);

@@ -50,6 +50,7 @@ class Owners(unittest.TestCase):
             if name.endswith('.h'):
                 declared |= set(re.findall(r'TUTTI_API (tutti_\w+_t) \*tutti_\w+_retain\(',
                                            read(name)))
+        self.assertIn('tutti_group_t', declared)
         self.assertEqual(set(re.findall(r'> retain\((tutti_\w+_t) \*x\)', read('tutti.hpp'))),
                          declared)
 

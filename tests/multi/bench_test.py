@@ -50,7 +50,9 @@ class Measure(unittest.TestCase):
         factors = {"all_reduce": 4 / 3, "reduce_scatter": 2 / 3, "all_gather": 2 / 3,
                    "all_to_all": 2 / 3, "gather": 2 / 3, "scatter": 2 / 3, "broadcast": 1,
                    "reduce": 1, "scan": 1, "exscan": 1, "send_recv": 1, "barrier": 0}
-        for name in [line.split()[0] for line in names.splitlines()]:
+        names = [line.split()[0] for line in names.splitlines()]
+        self.assertEqual(sorted(names), sorted(factors))
+        for name in names:
             for extra in [[], ["--foreign", "--out-of-place"], ["--barrier"]]:
                 for row in rows(name, "-n", "3", "--bytes", "3:300k:x100", *extra):
                     self.assertEqual(row["wrong"], 0, row)

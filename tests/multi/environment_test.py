@@ -58,11 +58,14 @@ class Table(unittest.TestCase):
     def test_programs_ask_for_known_variables_only(self):
         known = set(table())
         literal = re.compile(r'"(TUTTI_[A-Z0-9_]+)(?:=[^"]*)?"')
+        found = set()
         for path in files(["src", "examples", "bench"], (".c", ".h", ".def")):
             if path.endswith(("_test.c", "_testing.h")):
                 continue
             for name in literal.findall(read(path)):
                 self.assertIn(name, known, path)
+                found.add(name)
+        self.assertGreater(len(found), 5)
 
     def test_what_is_written_of_a_variable_exists(self):
         known = set(table()) | public_names() | NOT_READ_BY_TUTTI

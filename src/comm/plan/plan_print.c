@@ -2,16 +2,16 @@
 #include "comm/plan/plan.h"
 
 #include <stdarg.h>
-#include <stdio.h>
 
 #include "comm/plan/plan_text.h"
+#include "core/base/reals.h"
 
 void tt_plan_put(tt_plan_text_t *text, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
     const size_t left = text->length < text->capacity ? text->capacity - text->length : 0;
-    const int n = vsnprintf(left > 0 ? text->text + text->length : NULL, left, format, args);
+    const int n = tt_format_list(left > 0 ? text->text + text->length : NULL, left, format, args);
     va_end(args);
     text->length += n > 0 ? (size_t)n : 0;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/base/alloc.h"
+#include "core/base/reals.h"
 #include "core/kernel/reduce/reduce.h"
 
 enum { MODULE_BYTES = 256, TEXT_BYTES = 640, TENSORS_TOLD = 3 };
@@ -73,11 +74,11 @@ static void add(account_t *a, const char *name, const tutti_tensor_t *x, range_t
     }
     const char *between = a->used == 0 ? ": " : "; ";
     tutti_tensor_describe(x, what, sizeof what);
-    a->used += (size_t)(has_nan(range) ? snprintf(a->text + a->used, sizeof a->text - a->used,
-                                                  "%s%s, %s, holds NaN", between, name, what)
-                                       : snprintf(a->text + a->used, sizeof a->text - a->used,
-                                                  "%s%s, %s, from %g to %g", between, name, what,
-                                                  range.low, range.high));
+    a->used += (size_t)(has_nan(range) ? tt_format(a->text + a->used, sizeof a->text - a->used,
+                                                   "%s%s, %s, holds NaN", between, name, what)
+                                       : tt_format(a->text + a->used, sizeof a->text - a->used,
+                                                   "%s%s, %s, from %g to %g", between, name, what,
+                                                   range.low, range.high));
 }
 
 /* Several tensors, `name` with their place; whether one holds a NaN, and whether one an infinity.

@@ -8,6 +8,7 @@
 #include "compute/autograd/node.h"
 #include "compute/autograd/profiled.h"
 #include "core/base/alloc.h"
+#include "core/base/reals.h"
 
 bool tutti_op_needs_grad(const tutti_op_call_t *call, int input)
 {
@@ -462,7 +463,7 @@ tutti_status_t tutti_op_fail(const tutti_op_call_t *call, tutti_status_t status,
     char reason[512], inputs[512];
     va_list args;
     va_start(args, format);
-    vsnprintf(reason, sizeof reason, format, args);
+    tt_format_list(reason, sizeof reason, format, args);
     va_end(args);
     describe_inputs(call, inputs, sizeof inputs);
     return TT_FAIL(status, "%s: %s%s%s", call->op->name, reason, call->input_count > 0 ? ": " : "",

@@ -7,6 +7,7 @@
 #include <tutti/pictures.h>
 
 #include "compute/data/byte_sink.h"
+#include "core/base/comma_testing.h"
 #include "core/base/folder.h"
 #include "core/tensor/scope_testing.h"
 
@@ -365,22 +366,6 @@ static void malformed_lines_are_named(void **state)
     }
 }
 
-/* The C library's, while it reads as in a locale with a comma. */
-static bool has_comma;
-
-double strtod(const char *restrict text, char **restrict end)
-{
-    const char *point = strchr(text, '.');
-    char head[32];
-    if (!has_comma || point == NULL) {
-        return (double)strtold(text, end);
-    }
-    snprintf(head, sizeof head, "%.*s", (int)(point - text), text);
-    const double value = (double)strtoll(head, NULL, 10);
-    *end = (char *)(uintptr_t)point;
-    return value;
-}
-
 static void numbers_have_a_point_in_every_locale(void **state)
 {
     (void)state;
@@ -393,9 +378,9 @@ static void numbers_have_a_point_in_every_locale(void **state)
     double number;
     tutti_dataset_t *d;
     tutti_sample_t sample = {.data = {&number}};
-    has_comma = true;
+    tt_comma_begin();
     const tutti_status_t status = tutti_dataset_create(&tutti_csv_dataset, &o, &d);
-    has_comma = false;
+    tt_comma_end();
     assert_int_equal(status, 0);
     static const double want[] = {0.1, -2500, NAN, -INFINITY};
     for (int i = 0; i < 4; i++) {

@@ -10,6 +10,7 @@
 
 #include "compute/nn/module_impl.h"
 #include "core/base/buffer.h"
+#include "core/base/reals.h"
 #include "core/tensor/tensor_impl.h"
 #include "core/tensor/tensor_list.h"
 
@@ -67,7 +68,7 @@ __attribute__((format(printf, 2, 3))) static void add_misfit(misfit_t *misfit, c
             snprintf(misfit->text + used, room, ", ");
         }
         const size_t start = strlen(misfit->text);
-        vsnprintf(misfit->text + start, sizeof misfit->text - start, format, args);
+        tt_format_list(misfit->text + start, sizeof misfit->text - start, format, args);
         va_end(args);
     } else if (misfit->count == NAMES_LISTED) {
         snprintf(misfit->text + used, room, ", …");

@@ -19,6 +19,7 @@
 #include "core/base/alloc.h"
 #include "core/base/buffer.h"
 #include "core/base/profiler.h"
+#include "core/base/reals.h"
 #include "core/base/units.h"
 
 enum { TITLE_COLUMNS = 36, OUTPUT_COLUMNS = 24 };
@@ -159,8 +160,8 @@ __attribute__((format(printf, 2, 3))) static void print(summary_t *summary, cons
     va_list arguments;
     va_start(arguments, format);
     const size_t used = summary->length < summary->bytes ? summary->length : summary->bytes;
-    summary->length += (size_t)vsnprintf(summary->text == NULL ? NULL : summary->text + used,
-                                         summary->bytes - used, format, arguments);
+    summary->length += (size_t)tt_format_list(summary->text == NULL ? NULL : summary->text + used,
+                                              summary->bytes - used, format, arguments);
     va_end(arguments);
 }
 
@@ -172,11 +173,11 @@ static const char *count_text(double count, char text[TT_UNITS_TEXT_BYTES])
     for (; count >= 999.5 && unit + 2 < sizeof units; unit++) {
         count /= 1000;
     }
-    snprintf(text, TT_UNITS_TEXT_BYTES,
-             unit == 0      ? "%.0f"
-             : count < 9.95 ? "%.1f %c"
-                            : "%.0f %c",
-             count, units[unit]);
+    tt_format(text, TT_UNITS_TEXT_BYTES,
+              unit == 0      ? "%.0f"
+              : count < 9.95 ? "%.1f %c"
+                             : "%.0f %c",
+              count, units[unit]);
     return text;
 }
 

@@ -26,19 +26,30 @@ static tutti_status_t check(void *begins, const char *name, tutti_module_t *m)
                          norm->is_renewed ? "being made already" : "not being made");
 }
 
+static tutti_status_t forget(void *user, const char *name, tutti_module_t *m)
+{
+    const tt_channel_norm_t *norm = norm_of(m);
+    (void)user, (void)name;
+    if (norm == NULL) {
+        return TUTTI_OK;
+    }
+    const tt_event_t before = tt_device_event(norm->running_mean->storage->device);
+    TT_TRY(tutti_tensor_fill(norm->running_mean, 0));
+    TT_TRY(tutti_tensor_fill(norm->running_var, 1));
+    TT_TRY(tutti_tensor_fill(norm->batches, 0));
+    return tt_device_check_since(before);
+}
+
 static tutti_status_t begin(void *user, const char *name, tutti_module_t *m)
 {
     tt_channel_norm_t *norm = norm_of(m);
     (void)user, (void)name;
-    if (norm == NULL || norm->is_renewed) { /* none, or one that stands in two places */
-        return TUTTI_OK;
+    if (norm != NULL && !norm->is_renewed) { /* it may stand in two places */
+        norm->is_renewed = true;
+        norm->was_cumulative = norm->is_cumulative;
+        norm->is_cumulative = true;
     }
-    norm->is_renewed = true;
-    norm->was_cumulative = norm->is_cumulative;
-    norm->is_cumulative = true;
-    TT_TRY(tutti_tensor_fill(norm->running_mean, 0));
-    TT_TRY(tutti_tensor_fill(norm->running_var, 1));
-    return tutti_tensor_fill(norm->batches, 0);
+    return TUTTI_OK;
 }
 
 static tutti_status_t end(void *user, const char *name, tutti_module_t *m)
@@ -57,6 +68,7 @@ tutti_status_t tutti_norm_statistics_begin(tutti_module_t *m)
     bool begins = true;
     TT_WANT("norm_statistics_begin", m);
     TT_TRY(tutti_module_apply(m, check, &begins));
+    TT_TRY(tutti_module_apply(m, forget, NULL)); /* what fails has not begun */
     return tutti_module_apply(m, begin, NULL);
 }
 

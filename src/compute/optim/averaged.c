@@ -5,10 +5,12 @@
  *     slice->values    their slice   as the slice lies     stages 1 to 3, pipelines
  *
  * Swapping is a step of all parameters: slices are written, and who deals them out tells the other
- * ranks. An optimizer's f32 masters of 16-bit weights stay, for these have the bits again that the
- * masters round to. Source: averaged.h. */
+ * ranks. What fails half way there leaves the module's own weights to be put back, at once or by
+ * the next tutti_averaged_swap_out(). An optimizer's f32 masters of 16-bit weights stay, for these
+ * have the bits again that the masters round to. Source: averaged.h. */
 #include <tutti/averaged.h>
 
+#include <stdio.h>
 #include <string.h>
 
 #include "compute/optim/optimizer.h"
@@ -21,9 +23,13 @@ typedef struct {
     tutti_tensor_t *average; /* as the part that this rank steps; f32 where it is averaged */
     tutti_tensor_t *own;     /* the module's values while the averages are in it */
     bool is_parameter;
-    bool is_averaged; /* else a copy of the last update's */
-    uint32_t within;  /* its version while they are in */
+    bool is_averaged;  /* else a copy of the last update's */
+    uint32_t within;   /* its version while they are in */
+    tt_event_t before; /* what is being copied */
 } entry_t;
+
+/* What the module has; MIXED: perhaps averages in part, and its own weights are kept. */
+typedef enum { OWN, AVERAGES, MIXED } inside_t;
 
 struct tutti_averaged {
     tutti_context_t *ctx;
@@ -32,7 +38,8 @@ struct tutti_averaged {
     entry_t *entries;
     size_t count, room;
     tutti_tensor_t *updates; /* an i64 scalar of the host */
-    bool is_in;
+    size_t moved;            /* entries, of an update that has failed */
+    inside_t inside;
 };
 
 #define UPDATES_NAME "updates"
@@ -129,6 +136,7 @@ static tutti_status_t add_all(tutti_averaged_t *a, tutti_module_t *module)
 {
     TT_TRY(tutti_optim_create(a->ctx, &tutti_sgd, NULL, &a->list));
     TT_TRY(tutti_optim_add_module(a->list, module, NULL, NULL));
+    a->list->writes_all = true;
     TT_TRY(tutti_tensor_create(TUTTI_I64, TUTTI_SCALAR, &a->updates));
     TT_TRY(tutti_module_each_parameter(module, add_parameter, a));
     return tutti_module_each_buffer(module, add_buffer, a);
@@ -221,11 +229,22 @@ static tutti_status_t check_places(const tutti_averaged_t *a)
 
 static tutti_status_t check_out(const tutti_averaged_t *a, const char *call)
 {
-    return !a->is_in ? TUTTI_OK
-                     : TT_FAIL(TUTTI_ERR_STATE,
-                               "%s: the averages are in the module: tutti_averaged_swap_out() "
-                               "comes first",
-                               call);
+    return a->inside == OWN ? TUTTI_OK
+                            : TT_FAIL(TUTTI_ERR_STATE,
+                                      "%s: the averages are in the module: "
+                                      "tutti_averaged_swap_out() comes first",
+                                      call);
+}
+
+/* Averages of one number of updates. */
+static tutti_status_t check_whole(const tutti_averaged_t *a, const char *call)
+{
+    TT_TRY(check_out(a, call));
+    return a->moved == 0 ? TUTTI_OK
+                         : TT_FAIL(TUTTI_ERR_STATE,
+                                   "%s: an update has failed half way: tutti_averaged_update() "
+                                   "goes on with it",
+                                   call);
 }
 
 /* Both have this shape; between devices of one kind. */
@@ -259,9 +278,10 @@ tutti_status_t tutti_averaged_update(tutti_averaged_t *a)
     const double share = count == 0                       ? 1
                          : !tt_is_given(a->options.decay) ? 1 / ((double)count + 1)
                                                           : 1 - a->options.decay;
-    for (size_t i = 0; i < a->count; i++) {
-        TT_TRY(update_entry(a, &a->entries[i], share));
+    for (; a->moved < a->count; a->moved++) {
+        TT_TRY(update_entry(a, &a->entries[a->moved], share));
     }
+    a->moved = 0;
     *updates_of(a) = count + 1;
     return TUTTI_OK;
 }
@@ -273,20 +293,38 @@ int64_t tutti_averaged_count(const tutti_averaged_t *a)
 
 /* ---- swapping -------------------------------------------------------------------------------- */
 
+/* A device copies later, and nothing behind a failure. */
+static tutti_status_t start_copy(entry_t *e, tutti_tensor_t *to, const tutti_tensor_t *from)
+{
+    e->before = tt_device_event(to->storage->device);
+    return copy(to, from);
+}
+
+static tutti_status_t finish_copies(const tutti_averaged_t *a)
+{
+    tutti_status_t status = TUTTI_OK;
+    for (size_t i = 0; i < a->count; i++) {
+        entry_t *e = &a->entries[i];
+        status = status < 0 ? status : tt_device_check_since(e->before);
+        e->before = (tt_event_t){0};
+    }
+    return status;
+}
+
 static tutti_status_t keep_own(tutti_averaged_t *a)
 {
     for (size_t i = 0; i < a->count; i++) {
         entry_t *e = &a->entries[i];
         const tutti_tensor_t *x = values_of(e);
         TT_TRY(new_like(x, x->dtype, &e->own));
-        TT_TRY(copy(e->own, x));
+        TT_TRY(start_copy(e, e->own, x));
     }
-    return TUTTI_OK;
+    return finish_copies(a);
 }
 
 static tutti_status_t prepare_in(tutti_averaged_t *a)
 {
-    TT_TRY(check_out(a, "averaged_swap_in"));
+    TT_TRY(check_whole(a, "averaged_swap_in"));
     TT_TRY(*updates_of(a) > 0
                ? TUTTI_OK
                : TT_FAIL(TUTTI_ERR_STATE, "averaged_swap_in: there is no average yet: "
@@ -295,57 +333,80 @@ static tutti_status_t prepare_in(tutti_averaged_t *a)
     return keep_own(a);
 }
 
-static tutti_status_t write_all(const tutti_averaged_t *a)
+static tutti_status_t write_all(const tutti_averaged_t *a, inside_t what)
 {
-    tutti_status_t status = TUTTI_OK;
-    for (size_t i = 0; i < a->count && status >= 0; i++) {
-        const entry_t *e = &a->entries[i];
-        status = copy(values_of(e), a->is_in ? e->own : e->average);
+    for (size_t i = 0; i < a->count; i++) {
+        entry_t *e = &a->entries[i];
+        TT_TRY(start_copy(e, values_of(e), what == OWN ? e->own : e->average));
     }
-    return status;
+    return finish_copies(a);
 }
 
 /* As a step does it: nobody reads what is written, and all are told. */
-static tutti_status_t step(const tutti_averaged_t *a)
+static tutti_status_t step(tutti_averaged_t *a, inside_t what)
 {
-    const tutti_status_t status = tt_optim_begin_step(a->list);
-    return tt_optim_end_step(a->list, status < 0 ? status : write_all(a));
+    a->inside = MIXED;
+    tutti_status_t status = tt_optim_begin_step(a->list);
+    status = tt_optim_end_step(a->list, status < 0 ? status : write_all(a, what));
+    TT_TRY(tt_optim_agree(a->list, status));
+    a->inside = what;
+    return TUTTI_OK;
+}
+
+static tutti_status_t put_back(tutti_averaged_t *a)
+{
+    const tutti_status_t status = step(a, OWN);
+    if (status < 0) {
+        return TT_FAIL(status,
+                       "%s; the module may have averages still: tutti_averaged_swap_out() puts its "
+                       "own weights back",
+                       tutti_last_error());
+    }
+    forget_own(a);
+    return TUTTI_OK;
 }
 
 tutti_status_t tutti_averaged_swap_in(tutti_averaged_t *a)
 {
     TT_WANT("averaged_swap_in", a);
-    const bool was_in = a->is_in;
     tutti_status_t status = tt_optim_agree(a->list, prepare_in(a));
     if (status < 0) {
-        if (!was_in) {
+        if (a->inside == OWN) {
             forget_own(a);
         }
         return status;
     }
-    status = step(a);
-    a->is_in = true;
+    status = step(a, AVERAGES);
+    if (status < 0) {
+        char text[TT_ERROR_TEXT_BYTES];
+        snprintf(text, sizeof text, "%s", tutti_last_error());
+        return put_back(a) < 0 ? status : tt_fail_again(status, text);
+    }
     for (size_t i = 0; i < a->count; i++) {
         a->entries[i].within = values_of(&a->entries[i])->storage->version;
     }
-    return status;
+    return TUTTI_OK;
 }
 
 /* Buffers may change: they are the average's. */
 static tutti_status_t take_buffers(const tutti_averaged_t *a)
 {
     for (size_t i = 0; i < a->count; i++) {
-        const entry_t *e = &a->entries[i];
-        TT_TRY(e->is_parameter ? TUTTI_OK : copy(e->average, values_of(e)));
+        entry_t *e = &a->entries[i];
+        TT_TRY(e->is_parameter ? TUTTI_OK : start_copy(e, e->average, values_of(e)));
     }
-    return TUTTI_OK;
+    return finish_copies(a);
 }
 
 static tutti_status_t prepare_out(const tutti_averaged_t *a)
 {
-    if (!a->is_in) {
+    if (a->inside == OWN) {
         return TT_FAIL(TUTTI_ERR_STATE, "averaged_swap_out: the averages are not in the module: "
                                         "tutti_averaged_swap_in() comes first");
+    }
+    TT_TRY(check_places(a));
+    if (a->inside == MIXED) { /* what is there now is nobody's */
+        return TUTTI_OK;
     }
     for (size_t i = 0; i < a->count; i++) {
         const entry_t *e = &a->entries[i];
@@ -356,7 +417,6 @@ static tutti_status_t prepare_out(const tutti_averaged_t *a)
                            e->name);
         }
     }
-    TT_TRY(check_places(a));
     return take_buffers(a);
 }
 
@@ -364,10 +424,7 @@ tutti_status_t tutti_averaged_swap_out(tutti_averaged_t *a)
 {
     TT_WANT("averaged_swap_out", a);
     TT_TRY(tt_optim_agree(a->list, prepare_out(a)));
-    TT_TRY(step(a));
-    forget_own(a);
-    a->is_in = false;
-    return TUTTI_OK;
+    return put_back(a);
 }
 
 /* ---- state ----------------------------------------------------------------------------------- */
@@ -376,7 +433,7 @@ tutti_status_t tutti_averaged_each_state(tutti_averaged_t *a, tutti_tensor_visit
                                          void *user)
 {
     TT_WANT("averaged_each_state", a);
-    TT_TRY(check_out(a, "averaged_each_state"));
+    TT_TRY(check_whole(a, "averaged_each_state"));
     for (size_t i = 0; i < a->count; i++) {
         TT_TRY(visit(user, a->entries[i].name, a->entries[i].average));
     }

@@ -368,6 +368,180 @@ static void any_allocation_may_fail(void **state)
     tutti_module_release(net);
 }
 
+/* ---- what fails half way --------------------------------------------------------------------- */
+
+/* Deals out 0.weight to this rank alone. Of its calls that are told of a step, some fail. */
+typedef struct {
+    tt_slicer_t base;
+    tt_tensor_slice_t slice;
+    int calls, first, last; /* from the first to the last one, from 1 on; 0: none */
+} dealer_t;
+
+static tutti_status_t agree(tt_slicer_t *slicer, tutti_status_t status)
+{
+    (void)slicer;
+    return status;
+}
+
+static tutti_status_t stepped(tt_slicer_t *slicer, tutti_status_t status)
+{
+    dealer_t *dealer = (dealer_t *)(void *)slicer;
+    dealer->calls++;
+    return dealer->calls >= dealer->first && dealer->calls <= dealer->last
+               ? TT_FAIL(TUTTI_ERR_PEER, "rank 1 closed")
+               : status;
+}
+
+static tutti_status_t begin(tt_slicer_t *slicer)
+{
+    return stepped(slicer, TUTTI_OK);
+}
+
+static void deal(fixture_t *f, tutti_module_t *net, dealer_t *dealer)
+{
+    tutti_tensor_t *x = tutti_module_find(net, "0.weight"), *values;
+    assert_int_equal(tt_test_tensor(TUTTI_F32, TUTTI_SHAPE(WIDTH * WIDTH), &values), 0);
+    assert_int_equal(tt_tensor_set_part(values, tutti_tensor_shape(x), 0), 0);
+    assert_int_equal(
+        tutti_tensor_copy(values, waves(f->s, TUTTI_F32, TUTTI_SHAPE(WIDTH * WIDTH), 1)), 0);
+    *dealer = (dealer_t){.base = {.agree = agree, .begin = begin, .stepped = stepped},
+                         .slice.values = values};
+    assert_int_equal(tt_slice_hang(x, &dealer->slice, &dealer->base), 0);
+}
+
+/* Of the slice, and of what is whole. */
+static uint64_t see_all(tutti_module_t *net, const dealer_t *dealer)
+{
+    seen_t seen = see_parameters(net);
+    assert_int_equal(tutti_module_each_buffer(net, see, &seen), 0);
+    assert_int_equal(see(&seen, "slice", dealer->slice.values), 0);
+    return seen.hash;
+}
+
+/* Calls from the first to the last one fail: 1 and 2 are the swap's in; 3 and 4 put back what it
+ * wrote, or are the swap's out. */
+static void swap(tutti_module_t *net, tutti_averaged_t *average, dealer_t *dealer, int first,
+                 int last)
+{
+    static const char text[] = "rank 1 closed; the module may have averages still: "
+                               "tutti_averaged_swap_out() puts its own weights back";
+    const uint64_t own = see_all(net, dealer), averages = see_state(average).hash;
+    dealer->calls = 0;
+    dealer->first = first;
+    dealer->last = last;
+    assert_int_equal(tutti_averaged_swap_in(average), first <= 2 ? TUTTI_ERR_PEER : 0);
+    if (last <= 2) {
+        assert_string_equal(tutti_last_error(), "rank 1 closed");
+    } else {
+        if (first > 2) {
+            assert_true(see_all(net, dealer) != own);
+            assert_int_equal(tutti_averaged_swap_out(average), TUTTI_ERR_PEER);
+        }
+        assert_string_equal(tutti_last_error(), text);
+        assert_int_equal(tutti_averaged_swap_in(average), TUTTI_ERR_STATE);
+        assert_int_equal(tutti_averaged_swap_out(average), 0);
+    }
+    assert_true(see_all(net, dealer) == own);
+    assert_true(see_state(average).hash == averages);
+}
+
+static void a_swap_is_whole_or_put_right(void **state)
+{
+    fixture_t *f = *state;
+    static const int calls[][2] = {{1, 1}, {2, 2}, {2, 3}, {3, 3}, {4, 4}};
+    dealer_t dealer;
+    tutti_module_t *net = new_net(f);
+    deal(f, net, &dealer);
+    tutti_averaged_t *average = new_average(f, net, 0.5, false);
+    assert_int_equal(tutti_averaged_update(average), 0);
+    assert_int_equal(tutti_tensor_fill(dealer.slice.values, 4), 0);
+    assert_int_equal(tutti_tensor_fill(tutti_module_find(net, "0.bias"), 5), 0);
+    assert_int_equal(tutti_tensor_fill(tutti_module_find(net, "1.running_mean"), 6), 0);
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        swap(net, average, &dealer, calls[i][0], calls[i][1]);
+    }
+    tutti_averaged_release(average);
+    tt_slice_take(tutti_module_find(net, "0.weight"), &dealer.slice);
+    tutti_tensor_release(dealer.slice.values);
+    tutti_module_release(net);
+}
+
+/* Behind a failure a device copies nothing: there would be no weights to come back. */
+static void behind_a_failure_nothing_is_swapped(void **state)
+{
+    fixture_t *f = *state;
+    tutti_device_t *device = tutti_context_device(f->ctx);
+    if (device == NULL) {
+        print_message("the host fails at once\n");
+        skip();
+    }
+    tutti_module_t *net = new_net(f);
+    tutti_averaged_t *average = new_average(f, net, 0.5, false);
+    assert_int_equal(tutti_averaged_update(average), 0);
+    write_weight(f, net, 1);
+    const uint64_t own = see_parameters(net).hash;
+    tt_test_fail_on(device);
+    assert_int_equal(tutti_averaged_swap_in(average), TUTTI_ERR_ARG);
+    tt_expect_error("it fails");
+    assert_int_equal(tt_test_wait(f->ctx), TUTTI_ERR_ARG);
+    assert_true(see_parameters(net).hash == own);
+    assert_int_equal(tutti_averaged_swap_in(average), 0);
+    tt_test_fail_on(device);
+    assert_int_equal(tutti_averaged_swap_out(average), TUTTI_ERR_ARG);
+    assert_int_equal(tt_test_wait(f->ctx), TUTTI_ERR_ARG);
+    assert_int_equal(tutti_averaged_swap_out(average), 0);
+    assert_true(see_parameters(net).hash == own);
+    tt_test_fail_on(device);
+    assert_int_equal(tutti_norm_statistics_begin(net), TUTTI_ERR_ARG);
+    assert_int_equal(tt_test_wait(f->ctx), TUTTI_ERR_ARG);
+    assert_int_equal(tutti_norm_statistics_end(net), TUTTI_ERR_STATE);
+    assert_int_equal(tutti_norm_statistics_begin(net), 0);
+    assert_int_equal(tutti_norm_statistics_end(net), 0);
+    tutti_averaged_release(average);
+    tutti_module_release(net);
+}
+
+static int launches_left; /* until one fails; 0: none does */
+
+static tutti_status_t launch_or_fail(tt_exec_t *exec, const tt_kernel_t *kernel,
+                                     const void *arguments)
+{
+    if (launches_left > 0 && --launches_left == 0) {
+        return TT_FAIL(TUTTI_ERR_IO, "%s: it cannot be launched", kernel->name);
+    }
+    return kernel->run(exec->threads, arguments);
+}
+
+/* The parameters of before the failure are not counted twice. */
+static void an_update_goes_on_where_it_failed(void **state)
+{
+    fixture_t *f = *state;
+    tt_test_host_only();
+    tutti_module_t *net = new_net(f);
+    tutti_averaged_t *average = new_average(f, net, 0.5, false),
+                     *other = new_average(f, net, 0.5, false);
+    tutti_status_t (*launch)(tt_exec_t *, const tt_kernel_t *, const void *) = f->ctx->exec.launch;
+    for (int i = 0; i < 3; i++) {
+        write_weight(f, net, i);
+        assert_int_equal(tutti_averaged_update(other), 0);
+        f->ctx->exec.launch = launch_or_fail;
+        launches_left = 1 + i;
+        assert_int_equal(tutti_averaged_update(average), TUTTI_ERR_IO);
+        assert_int_equal(tutti_averaged_count(average), i);
+        if (i > 0) {
+            expect(tutti_averaged_each_state(average, see, NULL), TUTTI_ERR_STATE,
+                   "averaged_each_state: an update has failed half way: tutti_averaged_update() "
+                   "goes on with it");
+        }
+        assert_int_equal(tutti_averaged_update(average), 0);
+        f->ctx->exec.launch = launch;
+    }
+    assert_true(see_state(average).hash == see_state(other).hash);
+    tutti_averaged_release(other);
+    tutti_averaged_release(average);
+    tutti_module_release(net);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -377,6 +551,8 @@ int main(void)
         TEST(buffers_are_the_last_ones_or_averages), TEST(statistics_are_made_again),
         TEST(rates_go_over_to_a_constant_one),       TEST(what_is_wrong_is_said),
         TEST(shared_norms_are_begun_once),           TEST(any_allocation_may_fail),
+        TEST(a_swap_is_whole_or_put_right),          TEST(behind_a_failure_nothing_is_swapped),
+        TEST(an_update_goes_on_where_it_failed),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -296,7 +296,7 @@ static bool is_stepped(const tutti_optim_t *opt, const tt_slicer_t *slicer)
     while (i < opt->slot_count && !takes_part(opt, i, slicer)) {
         i++;
     }
-    return i < opt->slot_count;
+    return opt->writes_all || i < opt->slot_count;
 }
 
 /* What one fails of, ranks hear of at the step's end. */

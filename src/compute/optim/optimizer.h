@@ -88,6 +88,7 @@ struct tutti_optim {
     const char *decides; /* the call by which the driver, which can undo steps in memory, says
                             what becomes of one, a literal; NULL: steps stay */
     bool is_undecided;   /* the last step may be undone yet */
+    bool writes_all;     /* parameters are written without gradients, too (averaged.c) */
 };
 
 /* What is stepped of a parameter, and its gradient: all of it, or this rank's slice. */

@@ -334,6 +334,11 @@ void tt_alloc_watch(bool watched)
     }
 }
 
+void tt_alloc_unwatch(void)
+{
+    atomic_store(&peak.is_watched, false);
+}
+
 size_t tt_alloc_live(void)
 {
     return atomic_load_explicit(&peak.live, memory_order_relaxed);

@@ -68,6 +68,9 @@ enum { TT_ALLOC_NAMES_MAX = 513 };
  * atomic addition per call, and a copy of the counts when the sum falls from a new height. */
 void tt_alloc_watch(bool is_watched);
 
+/* Not any more, in a forked child: what was kept stays as it is. */
+void tt_alloc_unwatch(void);
+
 /* What lives, while it is watched. */
 size_t tt_alloc_live(void);
 

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/reals.h"
+
 static _Thread_local char last_error[TT_ERROR_TEXT_BYTES];
 
 const char *tutti_status_name(tutti_status_t status)
@@ -43,7 +45,7 @@ __attribute__((format(printf, 2, 0))) static void record(const char *suffix, con
                                                          va_list args)
 {
     char text[TT_ERROR_TEXT_BYTES];
-    const int written = vsnprintf(text, sizeof text, format, args);
+    const int written = tt_format_list(text, sizeof text, format, args);
     const size_t length = written < 0 ? 0 : (size_t)written;
     if (length < sizeof text - 1) {
         snprintf(text + length, sizeof text - length, "%s%s", *suffix ? ": " : "", suffix);

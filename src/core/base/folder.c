@@ -22,6 +22,26 @@ static bool is_folder(const char *path)
     return S_ISDIR(what.st_mode);
 }
 
+/* The name of a new folder is in the one above it. */
+static tutti_status_t flush_above(const char *path)
+{
+    char above[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    const int length = slash == NULL || slash == path ? 1 : (int)(slash - path);
+    snprintf(above, sizeof above, "%.*s", length, slash == NULL ? "." : path);
+    return tt_folder_flush(above);
+}
+
+static tutti_status_t make_one(const char *path)
+{
+    if (mkdir(path, 0777) == 0) {
+        return flush_above(path);
+    }
+    return errno == EEXIST && is_folder(path)
+               ? TUTTI_OK
+               : TT_FAIL_ERRNO(TUTTI_ERR_IO, "cannot make the folder %s", path);
+}
+
 tutti_status_t tt_folder_make(const char *path)
 {
     char part[PATH_MAX];
@@ -33,8 +53,8 @@ tutti_status_t tt_folder_make(const char *path)
         if (slash != NULL) {
             *slash = 0;
         }
-        if (mkdir(part, 0777) != 0 && (errno != EEXIST || !is_folder(part))) {
-            return TT_FAIL_ERRNO(TUTTI_ERR_IO, "cannot make the folder %s", part);
+        if (part[strlen(part) - 1] != '/') { /* "a//b", "a/" */
+            TT_TRY(make_one(part));
         }
         if (slash == NULL) {
             return TUTTI_OK;

@@ -52,6 +52,38 @@ static void a_folder_is_made_with_all_above_it(void **state)
     assert_int_equal(tt_folder_make(""), TUTTI_ERR_ARG);
 }
 
+/* The C library's, which notes what it flushes. */
+static char flushed[4][128];
+static int flushes;
+
+int fsync(int fd)
+{
+    char link[40];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    const ssize_t bytes = readlink(link, flushed[flushes % 4], sizeof flushed[0] - 1);
+    flushed[flushes++ % 4][bytes < 0 ? 0 : bytes] = 0;
+    return 0;
+}
+
+/* A crash may lose a name that its folder has not been flushed with. */
+static void the_names_of_new_folders_are_flushed(void **state)
+{
+    (void)state;
+    char path[128], a[128], b[128];
+    make(a, "a");
+    flushes = 0;
+    make(path, "a//b/c/");
+    make(b, "a/b");
+    make(path, "a/b/c");
+    assert_int_equal(flushes, 2);
+    assert_string_equal(flushed[0], a);
+    assert_string_equal(flushed[1], b);
+    assert_int_equal(chdir(place), 0);
+    assert_int_equal(tt_folder_make("here"), TUTTI_OK);
+    assert_string_equal(flushed[2], place);
+    assert_int_equal(chdir("/"), 0);
+}
+
 static void a_folder_in_it_is_not_removed(void **state)
 {
     (void)state;
@@ -99,6 +131,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_folder_is_made_with_all_above_it, begin, end),
+        cmocka_unit_test_setup_teardown(the_names_of_new_folders_are_flushed, begin, end),
         cmocka_unit_test_setup_teardown(a_folder_in_it_is_not_removed, begin, end),
         cmocka_unit_test_setup_teardown(several_may_remove_it_at_once, begin, end),
     };

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "core/base/config.h"
+#include "core/base/reals.h"
 
 static tt_log_sink_t log_sink;
 static void *log_sink_user;
@@ -45,7 +46,7 @@ void tt_log(tt_log_level_t level, const char *format, ...)
     char line[1024];
     va_list args;
     va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
+    tt_format_list(line, sizeof line, format, args);
     va_end(args);
     if (log_sink != NULL) {
         log_sink(level, line, log_sink_user);

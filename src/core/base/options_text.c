@@ -11,8 +11,9 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
+
+#include "core/base/reals.h"
 
 enum { HEAD_BYTES = 256, HEAD_BYTES_MAX = 34 };
 
@@ -27,7 +28,7 @@ __attribute__((format(printf, 2, 3))) static void put(writer_t *to, const char *
     const size_t left = to->used < to->bytes ? to->bytes - to->used : 0;
     va_list args;
     va_start(args, format);
-    const int n = vsnprintf(left > 0 ? to->text + to->used : NULL, left, format, args);
+    const int n = tt_format_list(left > 0 ? to->text + to->used : NULL, left, format, args);
     va_end(args);
     to->used += n > 0 ? (size_t)n : 0;
 }

@@ -27,6 +27,7 @@
 #include "core/base/fork.h"
 #include "core/base/log.h"
 #include "core/base/profile_impl.h"
+#include "core/base/reals.h"
 
 enum { PATH_BYTES = 4096, LINE_BYTES = 512, TEXT_BYTES = 256 };
 
@@ -90,9 +91,9 @@ static tutti_status_t start(const char *path)
 tutti_status_t tutti_profile_start(const char *path)
 {
     TT_WANT("profile_start", path);
-    pthread_mutex_lock(&tt_profile.lock);
+    tt_profile_lock();
     const tutti_status_t status = start(path);
-    pthread_mutex_unlock(&tt_profile.lock);
+    tt_profile_unlock();
     return status;
 }
 
@@ -103,10 +104,10 @@ bool tutti_profile_is_on(void)
 
 void tt_profile_note_threads(int threads, double (*core_peak)(void))
 {
-    pthread_mutex_lock(&tt_profile.lock);
+    tt_profile_lock();
     tt_profile.core_peak = core_peak;
     tt_profile.threads = threads > tt_profile.threads ? threads : tt_profile.threads;
-    pthread_mutex_unlock(&tt_profile.lock);
+    tt_profile_unlock();
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
@@ -135,7 +136,7 @@ __attribute__((format(printf, 2, 3))) static void put(out_t *out, const char *fo
     }
     va_list arguments;
     va_start(arguments, format);
-    out->used += (size_t)vsnprintf(out->text + out->used, LINE_BYTES, format, arguments);
+    out->used += (size_t)tt_format_list(out->text + out->used, LINE_BYTES, format, arguments);
     va_end(arguments);
 }
 
@@ -296,14 +297,14 @@ tutti_status_t tutti_profile_stop(void)
         return TT_FAIL(TUTTI_ERR_STATE, "profile_stop: the profile is that of the process which "
                                         "this one was forked from; that stops it");
     }
-    pthread_mutex_lock(&tt_profile.lock);
+    tt_profile_lock();
     if (!end_records()) {
-        pthread_mutex_unlock(&tt_profile.lock);
+        tt_profile_unlock();
         return TT_FAIL(TUTTI_ERR_STATE, "profile_stop: nothing is being recorded");
     }
     const tutti_status_t status = write_profile();
     tt_profile_free();
-    pthread_mutex_unlock(&tt_profile.lock);
+    tt_profile_unlock();
     return status;
 }
 
@@ -315,11 +316,11 @@ static void stop_at_exit(void)
     if (tt_profile.forks != tt_forks) {
         return; /* a child, whose parent's it is */
     }
-    pthread_mutex_lock(&tt_profile.lock);
+    tt_profile_lock();
     if (end_records() && write_profile() < 0) {
         tt_log(TT_LOG_ERROR, "%s", tutti_last_error());
     }
-    pthread_mutex_unlock(&tt_profile.lock);
+    tt_profile_unlock();
 }
 
 static tutti_status_t start_for_good(const char *path)
@@ -336,10 +337,10 @@ tutti_status_t tt_profile_follow_environment(void)
     if (path[0] == 0) {
         return TUTTI_OK;
     }
-    pthread_mutex_lock(&tt_profile.lock);
+    tt_profile_lock();
     const bool is_first = !tt_profile.has_followed && !atomic_load(&tt_profile_records);
     const tutti_status_t status = is_first ? start_for_good(path) : TUTTI_OK;
     tt_profile.has_followed = tt_profile.has_followed || status >= 0;
-    pthread_mutex_unlock(&tt_profile.lock);
+    tt_profile_unlock();
     return status;
 }

@@ -82,6 +82,10 @@ extern tt_profile_t tt_profile;
 /* Whether a profile is being recorded. */
 extern atomic_bool tt_profile_records;
 
+/* A fork waits until it is free: a child would have it held for ever by a thread that it lacks. */
+void tt_profile_lock(void);
+void tt_profile_unlock(void);
+
 /* A new run: lanes that threads still know are not theirs any more. */
 void tt_profile_renew(void);
 

@@ -17,6 +17,7 @@
 #include "core/base/clock.h"
 #include "core/base/fnv.h"
 #include "core/base/fork.h"
+#include "core/base/log.h"
 
 atomic_int tt_profile_users;
 atomic_bool tt_profile_records;
@@ -45,6 +46,40 @@ static const char *const kinds[TT_PROFILE_KINDS] = {
 const char *tt_profile_kind_name(tt_profile_kind_t kind)
 {
     return kinds[kind];
+}
+
+/* ---- the lock -------------------------------------------------------------------------------- */
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&tt_profile.lock);
+}
+
+/* The profile is the parent's. */
+static void after_fork_in_child(void)
+{
+    tt_alloc_unwatch();
+    tt_profile_unlock();
+}
+
+static void watch_forks(void)
+{
+    if (pthread_atfork(before_fork, tt_profile_unlock, after_fork_in_child) != 0) {
+        tt_log(TT_LOG_WARN, "no memory to watch for forks: a child that is forked while a thread "
+                            "has the profile's lock will wait for it for ever");
+    }
+}
+
+void tt_profile_lock(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, watch_forks);
+    pthread_mutex_lock(&tt_profile.lock);
+}
+
+void tt_profile_unlock(void)
+{
+    pthread_mutex_unlock(&tt_profile.lock);
 }
 
 /* ---- growing --------------------------------------------------------------------------------- */
@@ -90,6 +125,13 @@ static bool grow_places(uint32_t **places, uint32_t *count, uint32_t entries,
     *places = grown;
     *count = wanted;
     return true;
+}
+
+/* Not in a forked child: it is the parent's. */
+static bool is_recording(void)
+{
+    return atomic_load_explicit(&tt_profile_records, memory_order_acquire) &&
+           tt_profile.forks == tt_forks;
 }
 
 /* ---- modules --------------------------------------------------------------------------------- */
@@ -146,16 +188,16 @@ uint32_t tt_profile_module(const char *path)
 {
     tt_profile_t *p = &tt_profile;
     uint32_t found = 0;
-    pthread_mutex_lock(&p->lock);
+    tt_profile_lock();
     for (uint64_t at = hash_text(path); p->place_count > 0; at++) {
         found = p->places[at % p->place_count];
         if (found == 0 || strcmp(p->modules[found - 1], path) == 0) {
             break;
         }
     }
-    found = found == 0 && atomic_load(&tt_profile_records) ? add_module(path) : found;
+    found = found == 0 && is_recording() ? add_module(path) : found;
     const uint32_t number = number_of(found);
-    pthread_mutex_unlock(&p->lock);
+    tt_profile_unlock();
     return number;
 }
 
@@ -174,16 +216,17 @@ void tt_profile_name_thread(const char *name)
 void tt_profile_set_rank(int rank, int world_size)
 {
     mine.rank = rank + 1;
-    pthread_mutex_lock(&tt_profile.lock);
-    if (tt_profile.world_size <= 1) {
-        tt_profile.rank = rank;
+    tt_profile_lock();
+    if (tt_profile.world_size <= 1 ||
+        (tt_profile.world_size == world_size && rank < tt_profile.rank)) {
+        tt_profile.rank = rank; /* the first of those that are threads of this process */
         tt_profile.world_size = world_size;
     }
     if (mine.lane != NULL && mine.run == atomic_load(&run_number) &&
         atomic_load(&tt_profile_records)) {
         mine.lane->rank = rank;
     }
-    pthread_mutex_unlock(&tt_profile.lock);
+    tt_profile_unlock();
 }
 
 /* The lock is held. */
@@ -206,9 +249,9 @@ static tt_profile_lane_t *new_lane(void)
         return NULL;
     }
     pthread_mutex_init(&lane->lock, NULL);
-    pthread_mutex_lock(&tt_profile.lock);
+    tt_profile_lock();
     if (!atomic_load(&tt_profile_records)) {
-        pthread_mutex_unlock(&tt_profile.lock);
+        tt_profile_unlock();
         pthread_mutex_destroy(&lane->lock);
         tt_free(lane);
         return NULL;
@@ -219,7 +262,7 @@ static tt_profile_lane_t *new_lane(void)
     tt_profile.lanes = lane;
     mine.run = atomic_load(&run_number);
     mine.lane = lane;
-    pthread_mutex_unlock(&tt_profile.lock);
+    tt_profile_unlock();
     return lane;
 }
 
@@ -228,9 +271,8 @@ static tt_profile_lane_t *new_lane(void)
  * process threads may run, and what they record then waits for the lock (tt_profile_renew). */
 static tt_profile_lane_t *take_lane(void)
 {
-    if (!atomic_load_explicit(&tt_profile_records, memory_order_acquire) ||
-        tt_profile.forks != tt_forks) {
-        return NULL; /* the latter: it is the parent's */
+    if (!is_recording()) {
+        return NULL;
     }
     tt_profile_lane_t *lane =
         mine.lane != NULL && mine.run == atomic_load(&run_number) ? mine.lane : new_lane();

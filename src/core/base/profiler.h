@@ -52,7 +52,8 @@ static inline bool tt_profile_is_on(void)
  * NOMEM, IO (nothing can be written there). */
 tutti_status_t tt_profile_follow_environment(void);
 
-/* Of this thread from now on, and of the files of this process that have no other one. */
+/* Of this thread from now on, and of this process's file: it is called after the first of its
+ * ranks. */
 void tt_profile_set_rank(int rank, int world_size);
 
 /* A context has so many threads; and what measures a core, in GFLOP/s of f32 (peak.h), which is

@@ -1,18 +1,10 @@
-/* Numbers in text are the same in every locale. The C library's strtod() stands for one of a locale
- * with a comma, which this machine may not have. */
-#include "core/base/testing.h"
+/* Numbers in text are the same in every locale. */
+#include "core/base/comma_testing.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 #include "core/base/reals.h"
-
-/* Stops at a point, as in de_DE. */
-double strtod(const char *restrict text, char **restrict end)
-{
-    const double value = (double)strtoll(text, end, 10);
-    return value;
-}
+#include "core/base/units.h"
 
 static void numbers_are_read_whole(void **state)
 {
@@ -45,8 +37,35 @@ static void numbers_are_read_whole(void **state)
     }
 }
 
+/* The program's locale, or the thread's own, which stays. */
+static void a_locale_changes_no_number(void **state)
+{
+    (void)state;
+    char format[32], units[TT_UNITS_TEXT_BYTES], own[32];
+    double value = 0;
+    tt_comma_begin();
+    const locale_t comma = duplocale(LC_GLOBAL_LOCALE);
+    assert_int_equal(tt_format(format, sizeof format, "%.2f %g %d%%", 0.5, 1e-7, 12345), 17);
+    tt_units_bytes(1536, units);
+    (void)TT_FAIL(TUTTI_ERR_ARG, "%g", 2.5);
+    const bool is_read = tt_parse_real("1.5", &value);
+    tt_comma_end();
+    const locale_t before = uselocale(comma);
+    tt_format(own, sizeof own, "%.1f", 3.5);
+    assert_true(uselocale(before) == comma);
+    freelocale(comma);
+    assert_string_equal(format, "0.50 1e-07 12345%");
+    assert_string_equal(units, "1.5 KiB");
+    assert_string_equal(tutti_last_error(), "2.5");
+    assert_true(is_read && value == 1.5);
+    assert_string_equal(own, "3.5");
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(numbers_are_read_whole)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(numbers_are_read_whole),
+        cmocka_unit_test(a_locale_changes_no_number),
+    };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -4,6 +4,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "core/base/reals.h"
+
 char *tt_units_bytes(uint64_t bytes, char text[TT_UNITS_TEXT_BYTES])
 {
     static const char *const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
@@ -16,7 +18,7 @@ char *tt_units_bytes(uint64_t bytes, char text[TT_UNITS_TEXT_BYTES])
     for (; value >= 1023.95; unit++) { /* 2^64 bytes are 16 EiB */
         value /= 1024;
     }
-    snprintf(text, TT_UNITS_TEXT_BYTES, "%.1f %s", value, units[unit]);
+    tt_format(text, TT_UNITS_TEXT_BYTES, "%.1f %s", value, units[unit]);
     return text;
 }
 
@@ -28,7 +30,7 @@ static int decimals(double value)
 
 char *tt_units_percent(double share, char text[TT_UNITS_TEXT_BYTES])
 {
-    snprintf(text, TT_UNITS_TEXT_BYTES, "%.*f %%", decimals(100 * share), 100 * share);
+    tt_format(text, TT_UNITS_TEXT_BYTES, "%.*f %%", decimals(100 * share), 100 * share);
     return text;
 }
 
@@ -47,6 +49,6 @@ char *tt_units_seconds(double seconds, char text[TT_UNITS_TEXT_BYTES])
         i++;
     }
     const double value = seconds / units[i].seconds;
-    snprintf(text, TT_UNITS_TEXT_BYTES, "%.*f %s", decimals(value), value, units[i].name);
+    tt_format(text, TT_UNITS_TEXT_BYTES, "%.*f %s", decimals(value), value, units[i].name);
     return text;
 }

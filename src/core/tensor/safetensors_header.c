@@ -4,7 +4,6 @@
  */
 #include <inttypes.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +11,7 @@
 #include "core/base/buffer.h"
 #include "core/base/dtype_names.h"
 #include "core/base/json_walk.h"
+#include "core/base/reals.h"
 #include "core/tensor/safetensors_impl.h"
 #include "core/tensor/tensor_impl.h"
 
@@ -26,7 +26,7 @@ fail_tensor(const tutti_safetensors_t *st, const char *name, tutti_status_t stat
     tt_bytes_print(tutti_text(name), printed, sizeof printed);
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    tt_format_list(text, sizeof text, format, args);
     va_end(args);
     return TT_FAIL(status, "%s: tensor \"%s\": %s", st->file.path, printed, text);
 }

@@ -4,10 +4,10 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/default.h"
+#include "core/base/reals.h"
 #include "core/kernel/elementwise/convert.h"
 #include "core/tensor/tensor_impl.h"
 
@@ -66,8 +66,9 @@ static int digits_of(const printer_t *p, double value)
     char text[32], narrow[8];
     int digits = 0;
     for (double back = NAN; digits < 17; digits++) {
-        snprintf(text, sizeof text, "%.*e", digits, value);
-        const double near = strtod(text, NULL);
+        tt_format(text, sizeof text, "%.*e", digits, value);
+        double near = value;
+        (void)tt_parse_real(text, &near);
         tt_convert_from(TT_CLASS_F64, p->x->dtype)(narrow, &near, 1);
         tt_convert_to(TT_CLASS_F64, p->x->dtype)(&back, narrow, 1);
         if (back == value) {
@@ -102,15 +103,17 @@ static void write_number(const printer_t *p, double value, bool has_exponent, pa
     char text[WORD_BYTES];
     const int digits = digits_of(p, value);
     if (has_exponent) {
-        snprintf(text, sizeof text, "%.*e", digits < p->precision ? digits : p->precision, value);
+        tt_format(text, sizeof text, "%.*e", digits < p->precision ? digits : p->precision, value);
     } else {
         const int first = value == 0 ? 0 : (int)floor(log10(fabs(value)));
         const int behind = digits - first + 1; /* one more, if log10 has rounded up */
         const int most = behind < 0 ? 0 : behind;
         char shortest[WORD_BYTES];
-        snprintf(shortest, sizeof shortest, "%.*e", digits, value);
-        snprintf(text, sizeof text, "%.*f", most < p->precision ? most : p->precision,
-                 most <= p->precision ? strtod(shortest, NULL) : value);
+        double shown = value;
+        tt_format(shortest, sizeof shortest, "%.*e", digits, value);
+        (void)tt_parse_real(shortest, &shown);
+        tt_format(text, sizeof text, "%.*f", most < p->precision ? most : p->precision,
+                  most <= p->precision ? shown : value);
     }
     split(text, out);
 }

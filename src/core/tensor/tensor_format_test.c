@@ -5,6 +5,7 @@
 #include <tutti/tutti.h>
 
 #include "core/base/alloc.h"
+#include "core/base/comma_testing.h"
 
 static tutti_context_t *ctx;
 static tutti_scope_t *s;
@@ -133,6 +134,23 @@ static void options_change_the_form(void **state)
     assert_string_equal(text, "[0. 1. 2.\n 3. 4.]");
 }
 
+static void a_locale_changes_no_number(void **state)
+{
+    (void)state;
+    char text[4][64];
+    const tutti_tensor_t *x[] = {F32(1.5F, -0.1F), F32(1e-5F, 1, 2), F32(1.0F / 3, 1234.5F),
+                                 tutti_from_data(s, TUTTI_I64, TUTTI_SHAPE(1), (int64_t[]){1234})};
+    tt_comma_begin();
+    for (int i = 0; i < 4; i++) {
+        (void)tutti_tensor_format(x[i], NULL, text[i], sizeof text[i]);
+    }
+    tt_comma_end();
+    assert_string_equal(text[0], "[ 1.5 -0.1]");
+    assert_string_equal(text[1], "[1.e-05 1.e+00 2.e+00]");
+    assert_string_equal(text[2], "[3.3333334e-01 1.2345000e+03]");
+    assert_string_equal(text[3], "[1234]");
+}
+
 static void what_cannot_be_read_is_nothing(void **state)
 {
     (void)state;
@@ -152,6 +170,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(long_lines_are_folded, setup, teardown),
         cmocka_unit_test_setup_teardown(of_many_elements_the_outer_ones_are_shown, setup, teardown),
         cmocka_unit_test_setup_teardown(options_change_the_form, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_locale_changes_no_number, setup, teardown),
         cmocka_unit_test_setup_teardown(what_cannot_be_read_is_nothing, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

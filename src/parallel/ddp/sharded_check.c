@@ -1,9 +1,9 @@
 /* Checks of plans: each row by itself, then rows side by side; whether ranks wait for each other
  * for ever, a simulation without costs finds. */
 #include <stdarg.h>
-#include <stdio.h>
 
 #include "core/base/alloc.h"
+#include "core/base/reals.h"
 #include "parallel/ddp/unit_turns.h"
 
 typedef struct {
@@ -27,7 +27,7 @@ __attribute__((format(printf, 2, 3))) static tutti_status_t blame(const check_t 
     char text[128], why[160];
     va_list args;
     va_start(args, format);
-    vsnprintf(why, sizeof why, format, args);
+    tt_format_list(why, sizeof why, format, args);
     va_end(args);
     (void)tutti_sharded_action_text(check->plan, &check->plan->rows[check->rank].actions[check->at],
                                     text, sizeof text);

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "core/base/fail.h"
+#include "core/base/reals.h"
 #include "parallel/ddp/sharded_row.h"
 #include "parallel/timeline.h"
 
@@ -231,9 +232,9 @@ static tutti_status_t draw_svg(const shown_t *shown, tutti_buffer_t *out)
     if (lanes_of(shown) > NEAR) {
         legend[count++] = (tt_timeline_legend_t){from_near.colour, from_near.about};
     }
-    (void)snprintf(title, sizeof title, "stage %d, %d ranks, %d units, time %.6g s, waits %.1f %%",
-                   shown->plan->options.stage, s->ranks, shown->plan->options.unit_count, s->time,
-                   s->time > 0 ? 100 * s->exposed / s->time : 0);
+    (void)tt_format(title, sizeof title, "stage %d, %d ranks, %d units, time %.6g s, waits %.1f %%",
+                    shown->plan->options.stage, s->ranks, shown->plan->options.unit_count, s->time,
+                    s->time > 0 ? 100 * s->exposed / s->time : 0);
     tt_timeline_open_picture(&canvas.picture, lanes, s->time, title);
     for (int rank = 0; rank < s->ranks; rank = end_of(shown, rank)) {
         for (int lane = 0; lane < lanes_of(shown); lane++) {

@@ -9,10 +9,10 @@
 #include "parallel/pipeline/pipeline_grid.h"
 
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "core/base/fail.h"
+#include "core/base/reals.h"
 
 enum { AROUND = 6, COLUMNS = 12, HOPS = 8 };
 
@@ -74,7 +74,7 @@ __attribute__((format(printf, 3, 4))) static void append(char *text, size_t byte
     const size_t length = strlen(text);
     va_list args;
     va_start(args, format);
-    (void)vsnprintf(text + length, bytes - length, format, args);
+    (void)tt_format_list(text + length, bytes - length, format, args);
     va_end(args);
 }
 

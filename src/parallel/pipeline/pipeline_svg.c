@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "parallel/pipeline/pipeline_draw.h"
+#include "core/base/reals.h"
 #include "parallel/timeline.h"
 
 bool tt_pipeline_is_drawn(const tutti_pipeline_action_t *action, const tutti_pipeline_span_t *span)
@@ -57,9 +58,9 @@ tutti_status_t tt_pipeline_draw_svg(const tutti_pipeline_schedule_t *schedule,
         {colour_of(TUTTI_PIPELINE_STEP, false), "STEP"}};
     tt_timeline_picture_t picture;
     char title[128];
-    (void)snprintf(title, sizeof title, "%d stages, %d micro-batches, time %.6g, bubble %.1f %%",
-                   schedule->stages, schedule->micro_batches * schedule->shards, simulation->time,
-                   100 * simulation->bubble);
+    (void)tt_format(title, sizeof title, "%d stages, %d micro-batches, time %.6g, bubble %.1f %%",
+                    schedule->stages, schedule->micro_batches * schedule->shards, simulation->time,
+                    100 * simulation->bubble);
     tt_timeline_open_picture(&picture, schedule->ranks, simulation->time, title);
     for (int rank = 0; rank < schedule->ranks; rank++) {
         draw_rank(&picture, schedule, simulation->spans[rank], rank);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "core/base/alloc.h"
+#include "core/base/reals.h"
 
 static const char *const kind_names[] = {
     [TUTTI_PIPELINE_F] = "F",
@@ -71,7 +72,7 @@ void tt_pipeline_put_text(tt_pipeline_text_t *text, const char *format, ...)
     if (at != NULL) {
         va_list args;
         va_start(args, format);
-        const int length = vsnprintf(at, PUT_BYTES, format, args);
+        const int length = tt_format_list(at, PUT_BYTES, format, args);
         va_end(args);
         text->bytes += length < 0 ? 0 : length < PUT_BYTES ? (size_t)length : PUT_BYTES - 1;
     }

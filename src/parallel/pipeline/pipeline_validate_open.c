@@ -6,6 +6,7 @@
 #include "comm/group/agree.h"
 #include "core/base/alloc.h"
 #include "core/base/default.h"
+#include "core/base/reals.h"
 #include "core/tensor/tensor_impl.h"
 #include "parallel/pipeline/pipeline_validate.h"
 #include "parallel/scaler_impl.h"
@@ -86,14 +87,14 @@ static const char *describe(const asked_t *asked, char text[ASKED_BYTES])
     if (asked->is_given == 0) {
         return "takes the optimizer away (NULL)";
     }
-    const int used = snprintf(text, ASKED_BYTES, "gives max_norm %g, norm_type %g and ",
-                              asked->max_norm, asked->norm_type);
+    const int used = tt_format(text, ASKED_BYTES, "gives max_norm %g, norm_type %g and ",
+                               asked->max_norm, asked->norm_type);
     const size_t left = ASKED_BYTES - (size_t)used;
     if (s[TT_SCALER_NUMBERS - 1] == 0) {
         snprintf(text + used, left, "no scaler");
     } else {
-        snprintf(text + used, left, "a scaler of %g (growth %g, backoff %g, interval %g, %g fine)",
-                 s[0], s[1], s[2], s[3], s[4]);
+        tt_format(text + used, left, "a scaler of %g (growth %g, backoff %g, interval %g, %g fine)",
+                  s[0], s[1], s[2], s[3], s[4]);
     }
     return text;
 }

@@ -2,9 +2,9 @@
 #include "parallel/pipeline/pipeline_walk.h"
 
 #include <stdarg.h>
-#include <stdio.h>
 
 #include "core/base/alloc.h"
+#include "core/base/reals.h"
 
 #define BIT(kind) (1u << (unsigned)(kind))
 
@@ -59,7 +59,7 @@ tutti_status_t tt_pipeline_blame(tt_pipeline_walk_t *walk, tt_pipeline_place_t p
     char why[160];
     va_list args;
     va_start(args, format);
-    (void)vsnprintf(why, sizeof why, format, args);
+    (void)tt_format_list(why, sizeof why, format, args);
     va_end(args);
     const tutti_pipeline_row_t *row = &walk->schedule->rows[place.rank];
     const tt_pipeline_label_t name = place.index < row->count

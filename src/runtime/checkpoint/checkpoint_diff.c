@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/base/reals.h"
 #include "core/tensor/tensor_impl.h"
 #include "runtime/checkpoint/saved_impl.h"
 
@@ -36,7 +37,7 @@ static void print_value(const tutti_tensor_t *x, int64_t at, char *text, size_t 
         memcpy(&bits, element, size); /* little-endian, as the files are */
         snprintf(text, bytes, "nan (0x%0*" PRIx64 ")", (int)(2 * size), bits);
     } else {
-        snprintf(text, bytes, "%.*g", x->dtype == TUTTI_F64 ? 17 : 9, value);
+        tt_format(text, bytes, "%.*g", x->dtype == TUTTI_F64 ? 17 : 9, value);
     }
 }
 

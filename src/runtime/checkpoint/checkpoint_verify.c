@@ -7,7 +7,6 @@
  */
 #include <inttypes.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -18,6 +17,7 @@
 
 #include "core/base/alloc.h"
 #include "core/base/file.h"
+#include "core/base/reals.h"
 #include "runtime/checkpoint/hf_index.h"
 #include "runtime/checkpoint/saved_impl.h"
 
@@ -107,7 +107,7 @@ __attribute__((format(printf, 3, 4))) static void tell(verify_t *v, tutti_saved_
     char problem[PROBLEM_BYTES];
     va_list args;
     va_start(args, format);
-    vsnprintf(problem, sizeof problem, format, args);
+    tt_format_list(problem, sizeof problem, format, args);
     va_end(args);
     damage.problem = problem;
     v->damage++;

@@ -317,6 +317,24 @@ static void the_index_names_the_module(void **state)
     }
 }
 
+/* Its model is not taken for another one's, which has no digests. */
+static void without_its_manifest_it_is_read_by_its_index_alone(void **state)
+{
+    (void)state;
+    char path[512];
+    tutti_saved_t *saved;
+    job.step = 1;
+    assert_int_equal(spawn(save_model, 2), TUTTI_OK);
+    step_path("manifest.json", path);
+    assert_int_equal(unlink(path), 0);
+    step_path("", path);
+    assert_int_equal(tutti_saved_open(path, &saved), TUTTI_ERR_NOT_FOUND);
+    tt_expect_error(": a checkpoint without its manifest.json, so that nothing tells whether "
+                    "model-00001-of-00002.safetensors is whole: open its "
+                    "model.safetensors.index.json to read the model unchecked");
+    expect_loaded(TT_HF_INDEX_NAME, "Hugging Face", false);
+}
+
 /* ---- devices --------------------------------------------------------------------------------- */
 
 static tutti_status_t save_on_devices(const tutti_spawned_t *self)
@@ -443,6 +461,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(any_layout_is_saved_whole, make_place, remove_place),
         cmocka_unit_test_setup_teardown(the_index_names_the_module, make_place, remove_place),
+        cmocka_unit_test_setup_teardown(without_its_manifest_it_is_read_by_its_index_alone,
+                                        make_place, remove_place),
         cmocka_unit_test_setup_teardown(a_damaged_index_is_found, make_place, remove_place),
         cmocka_unit_test_setup_teardown(what_lies_on_devices_is_put_together, make_place,
                                         remove_place),

@@ -15,6 +15,7 @@
 #include "core/base/dtype_names.h"
 #include "core/base/file.h"
 #include "core/base/json_walk.h"
+#include "core/base/reals.h"
 #include "core/tensor/tensor_impl.h"
 #include "runtime/checkpoint/manifest.h"
 #include "runtime/checkpoint/manifest_format.h"
@@ -26,7 +27,8 @@ enum { PRINTED_BYTES = 160 };
 enum { HEAD_BYTES_MAX = TUTTI_SAFETENSORS_HEADER_BYTES_MAX + 8 };
 
 typedef struct {
-    const char *what, *tensor; /* for failures; NULL: none */
+    const char *what, *tensor, *list; /* for failures; NULL: none */
+    size_t number;                    /* in the list */
     tt_manifest_t *manifest;
     tt_saved_tensor_t *saved; /* whose slices are read */
 } parser_t;
@@ -40,18 +42,22 @@ static const char *const tensor_place_names[] = {"slices", NULL};
 __attribute__((format(printf, 3, 4))) static tutti_status_t
 fail_parse(const parser_t *parser, tutti_status_t status, const char *format, ...)
 {
-    char name[PRINTED_BYTES], text[512];
+    char name[PRINTED_BYTES], text[512], entry[40] = "";
     tt_bytes_print(tutti_text(parser->tensor == NULL ? "" : parser->tensor), name, sizeof name);
+    if (parser->list != NULL) {
+        snprintf(entry, sizeof entry, "\"%s\"[%zu]: ", parser->list, parser->number);
+    }
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    tt_format_list(text, sizeof text, format, args);
     va_end(args);
     return parser->tensor == NULL
-               ? TT_FAIL(status, "%s: %s", parser->what, text)
-               : TT_FAIL(status, "%s: tensor \"%s\": %s", parser->what, name, text);
+               ? TT_FAIL(status, "%s: %s%s", parser->what, entry, text)
+               : TT_FAIL(status, "%s: tensor \"%s\": %s%s", parser->what, name, entry, text);
 }
 
-typedef tutti_status_t element_read_t(parser_t *parser, const json_t *element, size_t number);
+/* An element of parser->list. */
+typedef tutti_status_t element_read_t(parser_t *parser, const json_t *element);
 typedef tutti_status_t member_read_t(parser_t *parser, const char *name, tt_json_walk_t *walk);
 
 static tutti_status_t read_list(parser_t *parser, const char *name, tt_json_walk_t walk,
@@ -64,7 +70,10 @@ static tutti_status_t read_list(parser_t *parser, const char *name, tt_json_walk
     for (size_t i = 0; status >= 0 && (status = tt_json_next(&walk, ']')) == TUTTI_OK; i++) {
         json_t *element;
         TT_TRY(tt_json_leaf(&walk, &element));
-        status = read(parser, element, i);
+        parser->list = name;
+        parser->number = i;
+        status = read(parser, element);
+        parser->list = NULL;
         json_decref(element);
     }
     return status == TUTTI_END ? TUTTI_OK : status;
@@ -161,9 +170,8 @@ static tutti_status_t read_place(const parser_t *parser, const json_t *object,
     return manifest->files[file].digests == NULL ? TUTTI_OK : read_digest(parser, object, slice);
 }
 
-static tutti_status_t read_slice(parser_t *parser, const json_t *object, size_t number)
+static tutti_status_t read_slice(parser_t *parser, const json_t *object)
 {
-    (void)number;
     tt_saved_slice_t slice = {.file = TT_NO_FILE};
     int64_t rank;
     TT_TRY(read_box(parser, object, parser->saved->shape, &slice.box));
@@ -214,9 +222,9 @@ static tutti_status_t read_tensor(parser_t *parser, const char *name, tt_json_wa
 }
 
 /* Between ranks only: a file of others. */
-static tutti_status_t read_head_of(const parser_t *parser, const json_t *file, size_t number)
+static tutti_status_t read_head_of(const parser_t *parser, const json_t *file)
 {
-    tt_saved_file_t *saved = &parser->manifest->files[number];
+    tt_saved_file_t *saved = &parser->manifest->files[parser->number];
     const char *head = json_string_value(json_object_get(file, "head"));
     int64_t bytes;
     if (head == NULL) {
@@ -230,11 +238,10 @@ static tutti_status_t read_head_of(const parser_t *parser, const json_t *file, s
 }
 
 /* Where each host has its own disk. */
-static tutti_status_t read_host(parser_t *parser, const json_t *host, size_t number)
+static tutti_status_t read_host(parser_t *parser, const json_t *host)
 {
-    (void)number;
     return json_is_string(host) ? tt_manifest_add_host(parser->manifest, json_string_value(host))
-                                : fail_parse(parser, TUTTI_ERR_FORMAT, "\"hosts\": expected names");
+                                : fail_parse(parser, TUTTI_ERR_FORMAT, "expected a name");
 }
 
 static tutti_status_t read_copies(const parser_t *parser, const json_t *json)
@@ -247,7 +254,7 @@ static tutti_status_t read_copies(const parser_t *parser, const json_t *json)
     return TUTTI_OK;
 }
 
-static tutti_status_t read_host_of(const parser_t *parser, const json_t *file, size_t number)
+static tutti_status_t read_host_of(const parser_t *parser, const json_t *file)
 {
     const tt_manifest_t *manifest = parser->manifest;
     int64_t host;
@@ -255,7 +262,7 @@ static tutti_status_t read_host_of(const parser_t *parser, const json_t *file, s
         return TUTTI_OK;
     }
     TT_TRY(read_number(parser, file, "host", 0, manifest->host_count - 1, &host));
-    manifest->files[number].host = (int)host;
+    manifest->files[parser->number].host = (int)host;
     return TUTTI_OK;
 }
 
@@ -275,7 +282,7 @@ static const char *name_of_hex(const char *digits, char name[NAME_MAX + 1])
     return name;
 }
 
-static tutti_status_t read_file(parser_t *parser, const json_t *file, size_t number)
+static tutti_status_t read_file(parser_t *parser, const json_t *file)
 {
     char of_hex[NAME_MAX + 1];
     const json_t *digests = json_object_get(file, "digests");
@@ -285,28 +292,28 @@ static tutti_status_t read_file(parser_t *parser, const json_t *file, size_t num
             ? name
             : name_of_hex(json_string_value(json_object_get(file, TT_MANIFEST_NAME_HEX)), of_hex);
     if (name == NULL || (digests != NULL && !json_is_string(digests))) {
-        return fail_parse(parser, TUTTI_ERR_FORMAT,
-                          "\"files\"[%zu]: expected names of a file and of its digests", number);
+        return fail_parse(parser, TUTTI_ERR_FORMAT, "expected names of a file and of its digests");
     }
     const tutti_status_t status =
         tt_manifest_add_file(parser->manifest, name, json_string_value(digests));
     if (status < 0) {
-        return status == TUTTI_ERR_FORMAT
-                   ? fail_parse(parser, status, "\"files\"[%zu]: %s", number, tutti_last_error())
-                   : status;
+        return status == TUTTI_ERR_FORMAT ? fail_parse(parser, status, "%s", tutti_last_error())
+                                          : status;
     }
-    TT_TRY(read_head_of(parser, file, number));
-    return read_host_of(parser, file, number);
+    TT_TRY(read_head_of(parser, file));
+    return read_host_of(parser, file);
 }
 
 static tutti_status_t read_text(parser_t *parser, const char *name, tt_json_walk_t *walk)
 {
     json_t *text;
+    char printed[PRINTED_BYTES];
+    tt_bytes_print(tutti_text(name), printed, sizeof printed);
     if (tt_json_kind(walk) != '"') {
-        return fail_parse(parser, TUTTI_ERR_FORMAT, "\"texts\": expected texts");
+        return fail_parse(parser, TUTTI_ERR_FORMAT, "text \"%s\": expected a text", printed);
     }
     if (tt_manifest_text(parser->manifest, name) != NULL) {
-        return fail_parse(parser, TUTTI_ERR_FORMAT, "\"texts\": a name is there twice");
+        return fail_parse(parser, TUTTI_ERR_FORMAT, "text \"%s\": it is there twice", printed);
     }
     TT_TRY(tt_json_leaf(walk, &text));
     const tutti_bytes_t bytes = tutti_bytes_of(json_string_value(text), json_string_length(text));

@@ -10,6 +10,7 @@
 #include "core/base/alloc.h"
 #include "core/base/dtype_names.h"
 #include "core/base/file.h"
+#include "core/base/reals.h"
 #include "runtime/checkpoint/manifest.h"
 #include "runtime/checkpoint/manifest_format.h"
 
@@ -40,7 +41,7 @@ __attribute__((format(printf, 2, 3))) static void print(printer_t *p, const char
     if (to != NULL) {
         va_list args;
         va_start(args, format);
-        p->bytes += (size_t)vsnprintf(to, PRINTED_BYTES, format, args);
+        p->bytes += (size_t)tt_format_list(to, PRINTED_BYTES, format, args);
         va_end(args);
     }
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/base/alloc.h"
+#include "core/base/reals.h"
 
 enum { LINE_BYTES_MAX = 1024, WHAT_BYTES_MAX = 300, REST_BYTES = 32, COUNT_BYTES = 64 };
 
@@ -39,7 +40,7 @@ void tt_problems_add(tt_problems_t *problems, const char *format, ...)
     char line[LINE_BYTES_MAX];
     va_list args;
     va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
+    tt_format_list(line, sizeof line, format, args);
     va_end(args);
     for (char *at = line; (at = strchr(at, '\n')) != NULL;) {
         *at = ' ';

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "core/base/reals.h"
 #include "core/base/units.h"
 
 double tt_advice_interval(double cost, double mtbf)
@@ -45,8 +46,8 @@ double tt_advice_text(const tt_save_facts_t *facts, char text[TT_ADVICE_BYTES])
     const double best = fmax(tt_advice_interval(facts->cost, mtbf), facts->least);
     print_failures(facts, mtbf, failures, sizeof failures);
     if (facts->steps > 0) {
-        snprintf(steps, sizeof steps, " (%.0f steps)",
-                 fmax(1, round(facts->steps * best / facts->interval)));
+        tt_format(steps, sizeof steps, " (%.0f steps)",
+                  fmax(1, round(facts->steps * best / facts->interval)));
     }
     tt_units_percent(tt_advice_lost(best, facts->cost, mtbf), least);
     tt_units_percent(tt_advice_lost(facts->interval, facts->cost, mtbf), lost);

@@ -2,6 +2,8 @@
 #include "runtime/checkpoint/source.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -39,6 +41,35 @@ static tutti_status_t open_index(tt_source_t *source)
 {
     source->format = "Hugging Face";
     return tt_source_add_index(source, TT_HF_INDEX_NAME);
+}
+
+static tutti_status_t check_no_digests(const tt_source_t *source, const char *name)
+{
+    static const char suffix[] = ".safetensors";
+    char digests[NAME_MAX + 1];
+    const size_t bytes = strlen(name), ending = sizeof suffix - 1;
+    if (bytes <= ending || strcmp(name + bytes - ending, suffix) != 0) {
+        return TUTTI_OK;
+    }
+    snprintf(digests, sizeof digests, "%.*s.digests", (int)(bytes - ending), name);
+    return !has_file(source, digests)
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_NOT_FOUND,
+                         "%s: a checkpoint without its " TT_MANIFEST_NAME ", so that nothing tells "
+                         "whether %s is whole: open its " TT_HF_INDEX_NAME
+                         " to read the model unchecked",
+                         source->folder, name);
+}
+
+/* Who copies the model alone leaves the digests of its files behind: with them it is a checkpoint
+ * that has lost its manifest. */
+static tutti_status_t open_indexed_folder(tt_source_t *source)
+{
+    TT_TRY(open_index(source));
+    for (size_t i = 0; i < source->manifest->file_count; i++) {
+        TT_TRY(check_no_digests(source, source->manifest->files[i].name));
+    }
+    return TUTTI_OK;
 }
 
 /* How many steps are done, if the model's metadata says so. */
@@ -90,7 +121,7 @@ static tutti_status_t fail_folder(const tt_source_t *source)
 static tutti_status_t open_step(tt_source_t *source)
 {
     return has_file(source, TT_MANIFEST_NAME)   ? open_manifest(source)
-           : has_file(source, TT_HF_INDEX_NAME) ? open_index(source)
+           : has_file(source, TT_HF_INDEX_NAME) ? open_indexed_folder(source)
            : has_file(source, MODEL_NAME)       ? open_model(source)
                                                 : fail_folder(source);
 }

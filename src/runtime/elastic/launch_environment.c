@@ -5,12 +5,12 @@
 #include "runtime/elastic/launch_environment.h"
 
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "core/base/alloc.h"
 #include "core/base/config.h"
+#include "core/base/reals.h"
 
 enum { SETTINGS_MAX = 24, SETTING_BYTES = 192 };
 
@@ -24,7 +24,7 @@ __attribute__((format(printf, 2, 3))) static void set(settings_t *settings, cons
     va_list args;
     va_start(args, format);
     TT_ASSERT(settings->count < SETTINGS_MAX);
-    vsnprintf(settings->text[settings->count++], SETTING_BYTES, format, args);
+    tt_format_list(settings->text[settings->count++], SETTING_BYTES, format, args);
     va_end(args);
 }
 

@@ -25,6 +25,7 @@
 #include "runtime/elastic/launch_host.h"
 #include "core/base/alloc.h"
 #include "core/base/clock.h"
+#include "core/base/reals.h"
 #include "core/base/thread.h"
 
 enum {
@@ -116,7 +117,7 @@ __attribute__((format(printf, 2, 3))) static void note(tt_nodes_t *nodes, const 
     nodes->next_note = tt_deadline_in_ms(NOTE_MS);
     va_start(args, format);
     pthread_mutex_lock(&nodes->mutex);
-    vsnprintf(nodes->note, sizeof nodes->note, format, args);
+    tt_format_list(nodes->note, sizeof nodes->note, format, args);
     pthread_mutex_unlock(&nodes->mutex);
     va_end(args);
     nodes->options.changed(nodes->options.user);

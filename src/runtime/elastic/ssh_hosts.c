@@ -27,6 +27,7 @@
 
 #include "comm/net/address.h"
 #include "core/base/alloc.h"
+#include "core/base/reals.h"
 #include "runtime/elastic/child.h"
 #include "runtime/elastic/launch_defaults.h"
 #include "runtime/elastic/launch_key.h"
@@ -163,7 +164,7 @@ __attribute__((format(printf, 3, 4))) static void fail(job_t *job, tutti_status_
         return; /* what ends now was ended */
     }
     va_start(args, format);
-    vsnprintf(job->failure, sizeof job->failure, format, args);
+    tt_format_list(job->failure, sizeof job->failure, format, args);
     va_end(args);
     job->failed = status;
     stop_hosts(job, SIGTERM);

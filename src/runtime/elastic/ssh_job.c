@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "core/base/alloc.h"
+#include "core/base/reals.h"
 
 typedef enum { INT, LONG, BOOL, TEXT } kind_t;
 
@@ -283,7 +284,7 @@ __attribute__((format(printf, 1, 2))) static void say(const char *format, ...)
     char text[1024];
     va_list args;
     va_start(args, format);
-    const int n = vsnprintf(text, sizeof text, format, args);
+    const int n = tt_format_list(text, sizeof text, format, args);
     va_end(args);
     const size_t bytes = n < (int)sizeof text - 1 ? (size_t)n : sizeof text - 2;
     for (size_t i = 0; i < bytes; i++) {

@@ -10,6 +10,7 @@
 #include "comm/algorithm/tuning.h"
 #include "core/base/alloc.h"
 #include "core/base/config.h"
+#include "core/base/reals.h"
 #include "core/kernel/reduce/tree.h"
 
 enum { RANKS_MAX = 4096, DEFAULT_COUNT = 16 };
@@ -49,7 +50,7 @@ __attribute__((format(printf, 2, 3))) static void put(text_t *text, const char *
     if (at != NULL) {
         va_list args;
         va_start(args, format);
-        const int n = vsnprintf(at, PUT_BYTES, format, args);
+        const int n = tt_format_list(at, PUT_BYTES, format, args);
         va_end(args);
         text->bytes += n < 0 ? 0 : n < PUT_BYTES ? (size_t)n : PUT_BYTES - 1;
     }

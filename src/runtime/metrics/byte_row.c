@@ -2,12 +2,12 @@
 #include "runtime/metrics/byte_row.h"
 
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "core/base/alloc.h"
 #include "core/base/crc32c.h"
 #include "core/base/little_endian.h"
+#include "core/base/reals.h"
 
 enum { VARINT, FIXED64, LENGTH, FIXED32 = 5 }; /* kinds of values */
 
@@ -52,13 +52,13 @@ void tt_row_print(tt_byte_row_t *row, const char *format, ...)
     char text[128];
     va_start(arguments, format);
     va_copy(again, arguments);
-    const int count = vsnprintf(text, sizeof text, format, arguments);
+    const int count = tt_format_list(text, sizeof text, format, arguments);
     va_end(arguments);
     TT_ASSERT(count >= 0);
     if ((size_t)count < sizeof text) {
         tt_row_add(row, text, (size_t)count);
     } else if (has_room(row, (size_t)count + 1)) {
-        vsnprintf(row->bytes + row->count, (size_t)count + 1, format, again);
+        tt_format_list(row->bytes + row->count, (size_t)count + 1, format, again);
         row->count += (size_t)count;
     }
     va_end(again);

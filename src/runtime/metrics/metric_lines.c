@@ -2,30 +2,22 @@
  * U+FFFD there; CSV quotes names as RFC 4180 does.
  */
 #include <inttypes.h>
-#include <locale.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
+#include "core/base/reals.h"
 #include "runtime/metrics/metrics_impl.h"
 
-/* The shortest of 15 to 17 digits that reads back as the same number; a decimal point of the
- * thread's locale, which may be several bytes, becomes a point. */
+/* The shortest of 15 to 17 digits that reads back as the same number. */
 static void add_number(tt_byte_row_t *row, double value)
 {
     char text[64];
     for (int digits = 15; digits <= 17; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, value);
+        tt_format(text, sizeof text, "%.*g", digits, value);
         double again = NAN;
-        if (sscanf(text, "%lg", &again) == 1 && again == value) {
+        if (tt_parse_real(text, &again) && again == value) {
             break;
         }
-    }
-    const char *point = localeconv()->decimal_point;
-    char *found = strcmp(point, ".") == 0 ? NULL : strstr(text, point);
-    if (found != NULL) {
-        *found = '.';
-        memmove(found + 1, found + strlen(point), strlen(found + strlen(point)) + 1);
     }
     tt_row_add(row, text, strlen(text));
 }
@@ -105,7 +97,7 @@ static void add_json_text(tt_byte_row_t *row, const char *text)
     tt_row_add(row, "\"", 1);
 }
 
-/* Milliseconds, without going through a locale. */
+/* Seconds, of which milliseconds are told. */
 static void add_time(tt_byte_row_t *row, double time)
 {
     const int64_t ms = (int64_t)(time * 1000);

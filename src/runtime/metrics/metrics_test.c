@@ -4,7 +4,6 @@
 
 #include <fcntl.h>
 #include <glob.h>
-#include <locale.h>
 #include <math.h>
 #include <pthread.h>
 #include <signal.h>
@@ -13,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "core/base/place_testing.h"
+#include "core/base/comma_testing.h"
 #include "core/tensor/tensor_impl.h"
 #include "runtime/metrics/metrics_impl.h"
 
@@ -138,19 +137,11 @@ static void numbers_are_told_as_they_are(void **state)
 static void a_locale_changes_no_number(void **state)
 {
     (void)state;
-    static const char *const locales[] = {"de_DE.UTF-8", "fr_FR.UTF-8", "de_DE", "ps_AF.UTF-8"};
-    const char *set = NULL;
-    for (size_t i = 0; i < sizeof locales / sizeof *locales && set == NULL; i++) {
-        set = setlocale(LC_NUMERIC, locales[i]);
-    }
-    if (set == NULL) {
-        print_message("no locale with a comma is installed\n");
-        skip();
-    }
+    tt_comma_begin();
     tutti_metrics_t *metrics = opened(NULL);
     assert_int_equal(tutti_metrics_scalar(metrics, "x", 0, 0.5), TUTTI_OK);
     assert_int_equal(tutti_metrics_close(metrics), TUTTI_OK);
-    setlocale(LC_NUMERIC, "C");
+    tt_comma_end();
     expect_in(text_of("metrics.csv"), ",x,0.5\n");
     expect_in(text_of("metrics.jsonl"), "\"value\":0.5}");
 }

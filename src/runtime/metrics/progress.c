@@ -19,6 +19,7 @@
 #include "core/base/clock.h"
 #include "core/base/config.h"
 #include "core/base/file.h"
+#include "core/base/reals.h"
 #include "core/base/units.h"
 
 enum { TEXT_BYTES = 512 };
@@ -113,7 +114,7 @@ static void describe_rest(double seconds_left, char *text, size_t bytes)
     const uint64_t memory = memory_now();
     const double most = 1e9;
     const bool is_known = seconds_left >= 0 && seconds_left < most;
-    const int n = is_known ? snprintf(text, bytes, "  %.0f s left", seconds_left) : (text[0] = 0);
+    const int n = is_known ? tt_format(text, bytes, "  %.0f s left", seconds_left) : (text[0] = 0);
     if (memory > 0) {
         snprintf(text + n, bytes - (size_t)n, "  %s", tt_units_bytes(memory, size));
     }
@@ -175,10 +176,10 @@ static char *print_text(char room[TEXT_BYTES], const char *format, va_list argum
 {
     va_list again;
     va_copy(again, arguments);
-    const int bytes = vsnprintf(room, TEXT_BYTES, format, arguments);
+    const int bytes = tt_format_list(room, TEXT_BYTES, format, arguments);
     char *text = bytes < TEXT_BYTES ? NULL : tt_alloc_raw((size_t)bytes + 1, "progress");
     if (text != NULL) {
-        vsnprintf(text, (size_t)bytes + 1, format, again);
+        (void)tt_format_list(text, (size_t)bytes + 1, format, again);
     }
     va_end(again);
     return text != NULL ? text : room;

@@ -113,8 +113,10 @@ typedef enum {
     TT_LINES_KINDS
 } tt_lines_by_t;
 
-/* How many ranks there are; ns from the first begin to the last end, of all ranks together. */
+/* How many ranks there are; how many of them the profiles are of, some of which may be threads of
+ * one process; ns from the first begin to the last end, of all ranks together. */
 int tt_profile_ranks(const tutti_profile_t *profile);
+int tt_profile_ranks_shown(const tutti_profile_t *profile);
 int64_t tt_profile_length(const tutti_profile_t *profile);
 
 /* GFLOP/s that a rank's cores do at best together; 0: not known. */

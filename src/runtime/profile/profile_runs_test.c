@@ -1,9 +1,6 @@
 /* Several profiles of one process, and what outlives one of them: graphs that name its modules,
  * calls that were begun before it; and messages of anybody, groups with long names. */
-#include "core/base/testing.h"
-
-#include <stdlib.h>
-#include <unistd.h>
+#include "core/base/place_testing.h"
 
 #include <jansson.h>
 
@@ -15,34 +12,21 @@
 #include "core/base/profiler.h"
 #include "runtime/profile/profile_parts.h"
 
-static char folder[] = "/tmp/tutti_profile_runs_XXXXXX";
-static char path[64];
+static char place[TT_PLACE_BYTES], path[TT_PLACE_BYTES + 2];
 
 static int setup(void **state)
 {
     (void)state;
-    memcpy(folder + sizeof folder - 7, "XXXXXX", 7);
-    assert_non_null(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/p", folder);
+    tt_place_make(place);
+    snprintf(path, sizeof path, "%s/p", place);
     return 0;
-}
-
-/* The process's file: it is called after one of its ranks, and here all ranks are its threads. */
-static const char *file(void)
-{
-    static char name[80];
-    snprintf(name, sizeof name, "%s", path);
-    for (int rank = 1; rank < 4 && access(name, F_OK) != 0; rank++) {
-        snprintf(name, sizeof name, "%s.%d", path, rank);
-    }
-    return name;
 }
 
 static int teardown(void **state)
 {
     (void)state;
-    (void)unlink(file());
-    return rmdir(folder);
+    tt_place_remove(place);
+    return 0;
 }
 
 static void start(void)
@@ -54,7 +38,7 @@ static tutti_profile_t *stop(void)
 {
     tutti_profile_t *profile;
     assert_int_equal(tutti_profile_stop(), TUTTI_OK);
-    const char *const paths[] = {file()};
+    const char *const paths[] = {path};
     if (tutti_profile_load(paths, 1, &profile) < 0) {
         fail_msg("%s", tutti_last_error());
     }
@@ -211,6 +195,30 @@ static void a_receive_in_vain_can_be_read(void **state)
     tutti_profile_release(profile);
 }
 
+/* ---- ranks that are threads ------------------------------------------------------------------ */
+
+static void begin_in_turn(tt_member_t *m)
+{
+    (void)m;
+    tutti_profile_begin("mine");
+    tutti_profile_end();
+}
+
+/* Their file is called after the first of them, whoever was there before. */
+static void a_profile_of_several_ranks_is_the_firsts(void **state)
+{
+    (void)state;
+    tutti_buffer_t text;
+    tt_profile_set_rank(1, 2);
+    start();
+    tt_team_expect(2, 20000, begin_in_turn, NULL);
+    tutti_profile_t *profile = stop();
+    assert_int_equal(tutti_profile_table(profile, &text), TUTTI_OK);
+    assert_non_null(strstr(text.data, ": 2 ranks of 2, "));
+    tutti_buffer_release(&text);
+    tutti_profile_release(profile);
+}
+
 /* ---- groups ---------------------------------------------------------------------------------- */
 
 static void call_in_a_row(tt_member_t *m)
@@ -239,6 +247,7 @@ static void calls_of_two_groups_do_not_belong_together(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(a_profile_of_several_ranks_is_the_firsts), /* a process knows its rank from then on */
         TEST(a_module_of_an_earlier_run_is_none),
         TEST(a_call_begins_with_its_run_at_the_earliest),
         TEST(a_receive_of_anybodys_is_told_by_whose_it_was),

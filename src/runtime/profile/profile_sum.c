@@ -81,6 +81,29 @@ int tt_profile_ranks(const tutti_profile_t *profile)
     return ranks;
 }
 
+static bool is_first_of_rank(const tt_told_process_t *process, size_t lane)
+{
+    size_t i = 0;
+    while (process->lanes[i].rank != process->lanes[lane].rank) {
+        i++;
+    }
+    return i == lane;
+}
+
+int tt_profile_ranks_shown(const tutti_profile_t *profile)
+{
+    int ranks = 0;
+    for (int p = 0; p < profile->count; p++) {
+        const tt_told_process_t *process = &profile->processes[p];
+        int own = 0;
+        for (size_t i = 0; i < process->lane_count; i++) {
+            own += is_first_of_rank(process, i);
+        }
+        ranks += own > 1 ? own : 1;
+    }
+    return ranks;
+}
+
 int64_t tt_profile_length(const tutti_profile_t *profile)
 {
     int64_t longest = 0;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/reals.h"
 #include "core/base/units.h"
 #include "runtime/profile/profile_parts.h"
 #include "runtime/profile/profile_text.h"
@@ -50,7 +51,7 @@ static cell_t rate_cell(double rate)
 {
     cell_t cell = {"-"};
     if (rate > 0) {
-        snprintf(cell.text, sizeof cell.text, rate < 10 ? "%.2f" : "%.1f", rate);
+        tt_format(cell.text, sizeof cell.text, rate < 10 ? "%.2f" : "%.1f", rate);
     }
     return cell;
 }
@@ -249,10 +250,11 @@ static void print_memory(tt_byte_row_t *out, const tutti_profile_t *profile)
 static void print_head(tt_byte_row_t *out, const tutti_profile_t *profile)
 {
     const tt_told_process_t *first = &profile->processes[0];
+    const int shown = tt_profile_ranks_shown(profile);
     tt_row_print(out, "%s: %d rank%s of %d, %s; %d thread%s each, one core at best %.1f GFLOP/s\n",
-                 first->program, profile->count, profile->count == 1 ? "" : "s",
-                 tt_profile_ranks(profile), time_cell(tt_profile_length(profile)).text,
-                 first->threads, first->threads == 1 ? "" : "s", first->peak_gflops);
+                 first->program, shown, shown == 1 ? "" : "s", tt_profile_ranks(profile),
+                 time_cell(tt_profile_length(profile)).text, first->threads,
+                 first->threads == 1 ? "" : "s", first->peak_gflops);
     if (profile->host_count > 1 && profile->doubt_ns >= 0) {
         tt_row_print(out, "%d hosts, whose clocks agree to %s\n", profile->host_count,
                      time_cell(profile->doubt_ns).text);

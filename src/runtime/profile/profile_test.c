@@ -1,10 +1,8 @@
 /* Profiles: what is recorded, by a clock that the test moves, is what the table, the JSON and the
  * timeline say; clocks of hosts are brought together; files that are damaged are refused. */
-#include "core/base/testing.h"
+#include "core/base/place_testing.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <jansson.h>
@@ -25,15 +23,13 @@ static int64_t read_clock(void *user)
     return now_ns;
 }
 
-static char folder[] = "/tmp/tutti_profile_XXXXXX";
-static char path[64];
+static char place[TT_PLACE_BYTES], path[TT_PLACE_BYTES + 2];
 
 static int setup(void **state)
 {
     (void)state;
-    memcpy(folder + sizeof folder - 7, "XXXXXX", 7);
-    assert_non_null(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/p", folder);
+    tt_place_make(place);
+    snprintf(path, sizeof path, "%s/p", place);
     now_ns = 1000;
     tt_clock_set_source(read_clock, NULL);
     return 0;
@@ -42,14 +38,9 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    char other[80];
     tt_clock_set_source(NULL, NULL);
-    (void)unlink(path);
-    for (int i = 1; i < 4; i++) {
-        snprintf(other, sizeof other, "%s.%d", path, i);
-        (void)unlink(other);
-    }
-    return rmdir(folder);
+    tt_place_remove(place);
+    return 0;
 }
 
 static void begin(tt_profile_kind_t kind, const char *name, uint32_t module, int64_t at)
@@ -220,7 +211,7 @@ static void nothing_is_recorded_when_it_is_off(void **state)
     assert_int_equal(tutti_profile_stop(), TUTTI_ERR_STATE);
     assert_int_equal(tutti_profile_start("/nowhere/at/all"), TUTTI_ERR_IO);
     tt_expect_error("/nowhere/at/all");
-    assert_int_equal(tutti_profile_start(folder), TUTTI_ERR_IO); /* what ends with it would fail */
+    assert_int_equal(tutti_profile_start(place), TUTTI_ERR_IO); /* what ends with it would fail */
     tt_expect_error("Is a directory");
     assert_int_equal(tutti_profile_start(""), TUTTI_ERR_IO);
     tt_expect_error("No such file");
@@ -229,21 +220,6 @@ static void nothing_is_recorded_when_it_is_off(void **state)
     assert_int_equal(json_array_size(json_object_get(all, "regions")), 0);
     json_decref(all);
     tutti_profile_release(profile);
-}
-
-static void a_child_does_not_stop_its_parents(void **state)
-{
-    (void)state;
-    int ended;
-    assert_int_equal(tutti_profile_start(path), TUTTI_OK);
-    const pid_t child = fork();
-    if (child == 0) {
-        _exit(tutti_profile_stop() == TUTTI_ERR_STATE && access(path, F_OK) != 0 ? 0 : 1);
-    }
-    assert_int_equal(waitpid(child, &ended, 0), child);
-    assert_true(WIFEXITED(ended) && WEXITSTATUS(ended) == 0);
-    assert_int_equal(tutti_profile_stop(), TUTTI_OK);
-    assert_int_equal(access(path, F_OK), 0);
 }
 
 static void memory_at_the_peak_is_named(void **state)
@@ -561,7 +537,6 @@ int main(void)
         TEST(the_table_has_rates_and_shares),
         TEST(bars_of_the_timeline_lie_where_they_were),
         TEST(nothing_is_recorded_when_it_is_off),
-        TEST(a_child_does_not_stop_its_parents),
         TEST(memory_at_the_peak_is_named),
         TEST(flops_can_be_counted_without_a_profile),
         TEST(clocks_of_hosts_are_set_by_calls),

@@ -425,8 +425,8 @@ static tutti_tensor_t *call_pool(draw_t *d, tutti_tensor_t *x)
 {
     tutti_tensor_t *more = NULL, **indices = one_in(d, 2) ? &more : NULL;
     tutti_pool_options_t max = {.ceil_mode = one_in(d, 2)};
-    tutti_interpolate_options_t other = {(tutti_interpolate_mode_t)below(d, 3),
-                                         .align_corners = one_in(d, 4)};
+    tutti_interpolate_options_t other = {(tutti_interpolate_mode_t)below(d, 6),
+                                         .align_corners = one_in(d, 4), .antialias = one_in(d, 4)};
     for (int i = 0; i < 2; i++) {
         max.kernel[i] = PICK(d, 0, 1, 1, 2, 2, 3, -1, INT64_MAX);
         max.stride[i] = PICK(d, 0, 1, 2, 17, -1, INT64_MAX);

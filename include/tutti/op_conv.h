@@ -260,7 +260,7 @@ typedef struct tutti_interpolate_options {
     bool align_corners; /**< of linear and cubic: first and last elements of x and y coincide; else
                              their outer edges do */
     bool antialias;     /**< of linear and cubic: of a smaller y, elements are means over all of x
-                             that they cover, by weights stretched by the step; cubic with a = -0.5 */
+                             that they cover, by weights stretched by the step; cubic: a = -0.5 */
 } tutti_interpolate_options_t;
 
 /**

@@ -56,15 +56,15 @@ typedef struct tutti_grid_sample_options {
  * @param grid     [N, H', W', 2] or [N, D', H', W', 3], floating; a NaN gives NaN, where no padding
  *                 or rounding moves it to an element
  * @param options  borrowed; NULL: bilinear, zeros
- * @return         [N, C, H', W'] or [N, C, D', H', W'] of the dtype that holds both; dx = Σ weight
- *                 dy, dgrid = Σ over c of dy × the slope of x there, 0 where padding moved the place
- *                 to an edge, and of the nearest
+ * @return         [N, C, H', W'] or [N, C, D', H', W'] of the dtype that holds both;
+ *                 dx = Σ weight dy, dgrid = Σ over c of dy × the slope of x there, 0 where padding
+ *                 moved the place to an edge, and of the nearest
  * @thread         the scope's
  * @cost           4 gathers an element of y (nearest 1, bicubic 16; of volumes 8 and 64), as many
  *                 scatters for dx, as many gathers for dgrid; dx is computed by up to N C threads.
  *                 Keeps x, if the grid needs a gradient, and the grid; in f32 what is of 16 bits
- * @errors         SHAPE, DTYPE, ARG (the options), UNSUPPORTED (more than 2^31 - 1
- *                 elements in a channel)
+ * @errors         SHAPE, DTYPE, ARG (the options), UNSUPPORTED (more than 2^31 - 1 elements in a
+ *                 channel)
  * @source         torch.nn.functional.grid_sample; Jaderberg et al. 2015
  */
 TUTTI_API tutti_tensor_t *tutti_grid_sample(tutti_scope_t *s, tutti_tensor_t *x,
@@ -80,7 +80,8 @@ TUTTI_API tutti_tensor_t *tutti_grid_sample(tutti_scope_t *s, tutti_tensor_t *x,
  * @param size           of what will be sampled: [N, C, H', W'] or [N, C, D', H', W']; C counts for
  *                       nothing
  * @param align_corners  as in tutti_grid_sample_options_t
- * @return               [N, H', W', 2] or [N, D', H', W', 3] of theta's dtype; dtheta = Σ g (x, y, 1)
+ * @return               [N, H', W', 2] or [N, D', H', W', 3] of theta's dtype;
+ *                       dtheta = Σ g (x, y, 1)
  * @thread               the scope's
  * @cost                 two passes over the grid
  * @errors               SHAPE, DTYPE

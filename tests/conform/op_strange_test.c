@@ -19,6 +19,7 @@
 #include <tutti/op_nn.h>
 #include <tutti/op_pad.h>
 #include <tutti/op_reduce.h>
+#include <tutti/op_sample.h>
 #include <tutti/op_shape.h>
 #include <tutti/tensor.h>
 
@@ -441,7 +442,13 @@ static tutti_tensor_t *call_pool(draw_t *d, tutti_tensor_t *x)
                                            max.ceil_mode,
                                            one_in(d, 2),
                                            PICK(d, 0, 0, -3, INT64_MIN)};
-    switch (below(d, 6)) {
+    const tutti_grid_sample_options_t places = {(tutti_grid_mode_t)below(d, 4),
+                                                (tutti_grid_padding_t)below(d, 4), one_in(d, 2)};
+    switch (below(d, 8)) {
+    case 6:
+        return tutti_grid_sample(d->s, x, beside(d, x), one_in(d, 4) ? NULL : &places);
+    case 7:
+        return tutti_affine_grid(d->s, x, any_shape(d), one_in(d, 2));
     case 0:
         return tutti_max_pool1d(d->s, x, &max, indices);
     case 1:

@@ -209,7 +209,13 @@ static tutti_status_t run_spread(tt_threads_t *threads, const void *arguments)
 
 static tutti_status_t run_slopes(tt_threads_t *threads, const void *arguments)
 {
-    job_t job = points_job(arguments);
+    const operands_t *a = arguments;
+    job_t job = points_job(a);
+    if (a->t.mode == TT_GRID_NEAREST) {
+        const int64_t elements = a->t.batch * a->t.points * a->t.dims;
+        memset(a->to, 0, (size_t)elements * tutti_dtype_bytes(a->t.dtype));
+        return TUTTI_OK;
+    }
     job.run = slopes_part;
     return run(threads, &job);
 }

@@ -54,7 +54,11 @@ typedef struct {
     tt_real_t size;
     weights_t weights, slopes; /* of the order, and of one more */
     int order;
+    bool has_slopes;
 } axis_t;
+
+/* Indices of a vector's points. */
+typedef int32_t index_t __attribute__((vector_size(TT_LANES * sizeof(int32_t))));
 
 typedef struct {
     int taps;
@@ -112,20 +116,13 @@ TT_INLINE place_t place_of(const axis_t *a, tt_vf c)
     return a->t->mode == TT_GRID_BICUBIC ? p : padded(a, p);
 }
 
-/* The tap at an element: of weight 0 outside, but NaN if its place is. */
-TT_INLINE void put_tap(const axis_t *a, tt_vf element, tt_vf weight, tt_vf slope, int k, int64_t at,
-                       axis_taps_t *out)
+/* The index of a tap at an element; `inside`: whether it is one of x. */
+TT_INLINE index_t index_of(const axis_t *a, tt_vf element, tt_vi *inside)
 {
     const tt_vf to =
         a->t->mode == TT_GRID_BICUBIC ? padded(a, (place_t){element, {0}}).at : element;
-    const tt_vi inside = (to >= 0) & (to < a->size);
-    const tt_vi counts = inside | (weight != weight);
-    const tt_vi index = __builtin_convertvector((tt_vf)((tt_vi)to & inside), tt_vi);
-    for (int l = 0; l < TT_LANES; l++) {
-        out->index[k][at + l] = (int32_t)index[l];
-    }
-    tt_vstore(&out->weight[k][at], (tt_vf)((tt_vi)weight & counts));
-    tt_vstore(&out->slope[k][at], (tt_vf)((tt_vi)slope & counts));
+    *inside = (to >= 0) & (to < a->size);
+    return __builtin_convertvector((tt_vf)((tt_vi)to & *inside), index_t);
 }
 
 TT_INLINE void find_vector(const axis_t *a, tt_vf coordinate, int64_t at, axis_taps_t *out)
@@ -139,9 +136,17 @@ TT_INLINE void find_vector(const axis_t *a, tt_vf coordinate, int64_t at, axis_t
         power *= p.speed;
     }
     for (int k = 0; k < a->weights.taps; k++) {
+        tt_vi counts;
         const tt_vf element = lower + (tt_real_t)(a->weights.taps > 2 ? k - 1 : k);
-        put_tap(a, element, polynomial(a->weights.of[k], t) * power,
-                polynomial(a->slopes.of[k], t) * power * p.speed, k, at, out);
+        const index_t index = index_of(a, element, &counts);
+        memcpy(&out->index[k][at], &index, sizeof index);
+        counts |= t != t; /* NaN is shown */
+        const tt_vf weight = polynomial(a->weights.of[k], t) * power;
+        tt_vstore(&out->weight[k][at], (tt_vf)((tt_vi)weight & counts));
+        if (a->has_slopes) {
+            const tt_vf slope = polynomial(a->slopes.of[k], t) * power * p.speed;
+            tt_vstore(&out->slope[k][at], (tt_vf)((tt_vi)slope & counts));
+        }
     }
 }
 
@@ -152,8 +157,8 @@ static void find_axis(const axis_t *a, const tt_real_t *grid, int64_t n, axis_ta
     out->taps = a->weights.taps;
     for (int64_t at = 0; at < POINTS; at += TT_LANES) {
         tt_vf c = {0};
-        for (int l = 0; l < TT_LANES && at + l < n; l++) {
-            c[l] = grid[(at + l) * dims];
+        for (int l = 0; l < TT_LANES; l++) {
+            c[l] = grid[(at + l < n ? at + l : 0) * dims];
         }
         find_vector(a, c, at, out);
     }
@@ -169,11 +174,12 @@ static void find_flat(axis_taps_t *out)
     }
 }
 
-static void find_all(const tt_grid_sample_t *t, const tt_real_t *grid, int64_t n,
+static void find_all(const tt_grid_sample_t *t, const tt_real_t *grid, int64_t n, bool has_slopes,
                      axis_taps_t axes[3])
 {
     for (int i = 0; i < 3; i++) {
-        axis_t a = {.t = t, .size = (tt_real_t)t->size[i], .order = t->order[i]};
+        axis_t a = {
+            .t = t, .size = (tt_real_t)t->size[i], .order = t->order[i], .has_slopes = has_slopes};
         a.weights = modes[t->mode];
         for (int k = 0; k < t->order[i]; k++) {
             a.weights = derived(a.weights);
@@ -224,7 +230,7 @@ static void find_taps(const tt_grid_sample_t *t, const void *grid, int64_t n, tt
 {
     axis_taps_t axes[3];
     int of[3];
-    find_all(t, grid, n, axes);
+    find_all(t, grid, n, slopes != NULL, axes);
     taps->n = n;
     taps->most = 0;
     for (of[0] = 0; of[0] < axes[0].taps; of[0]++) {
@@ -255,11 +261,13 @@ static void spread(void *x, const void *y, const tt_taps_t *taps)
 
 static void add_dots(void *dots, const void *y, const void *x, const tt_taps_t *taps)
 {
-    const tt_real_t *from = y, *plane = x;
+    const tt_real_t *plane = x;
+    tt_real_t from[POINTS] = {0};
+    memcpy(from, y, (size_t)taps->n * sizeof *from);
     for (int64_t k = 0; k < taps->most; k++) {
         const int32_t *index = taps->index + k * taps->stride;
-        tt_real_t *to = (tt_real_t *)dots + k * taps->stride;
-        for (int64_t i = 0; i < taps->n; i++) {
+        tt_real_t *restrict to = (tt_real_t *)dots + k * taps->stride;
+        for (int64_t i = 0; i < POINTS; i++) {
             to[i] += from[i] * plane[index[i]];
         }
     }
@@ -268,13 +276,17 @@ static void add_dots(void *dots, const void *y, const void *x, const tt_taps_t *
 static void sum_slopes(void *to, int dims, const void *dots, const void *slope,
                        const tt_taps_t *taps)
 {
-    for (int64_t i = 0; i < taps->n; i++) {
-        tt_real_t sum = 0;
+    tt_real_t sums[POINTS];
+    for (int64_t i = 0; i < POINTS; i += TT_LANES) {
+        tt_vf sum = {0};
         for (int64_t k = i; k < taps->most * taps->stride; k += taps->stride) {
-            const tt_real_t s = ((const tt_real_t *)slope)[k];
-            sum = s != 0 ? sum + s * ((const tt_real_t *)dots)[k] : sum;
+            const tt_vf s = tt_vload((const tt_real_t *)slope + k);
+            sum = tt_vsel(s != 0, sum + s * tt_vload((const tt_real_t *)dots + k), sum);
         }
-        ((tt_real_t *)to)[i * dims] = sum;
+        tt_vstore(sums + i, sum);
+    }
+    for (int64_t i = 0; i < taps->n; i++) {
+        ((tt_real_t *)to)[i * dims] = sums[i];
     }
 }
 

@@ -48,7 +48,7 @@ peers: packages-bench
 
 bench: packages-bench build
 	-tools/peers
-	status=0; for part in '' comm ddp compute ops checkpoint offload sharded parallel; do \
+	status=0; for part in '' comm ddp compute ops data looking checkpoint offload sharded parallel; do \
 		bench/run $$part || status=1; \
 	done; exit $$status
 

@@ -133,16 +133,20 @@ class Turns:
             on_core(command), text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             env={**os.environ, **(environment or {})})
 
-    def __call__(self, steps):
+    def ask(self, line):
+        """What it answers, a line too."""
         try:
-            self.program.stdin.write('%d\n' % steps)
+            self.program.stdin.write('%s\n' % line)
             self.program.stdin.flush()
         except BrokenPipeError:
             pass
         answer = self.program.stdout.readline()
         if not answer:
             raise NotYet('%s ended' % ' '.join(self.program.args[-8:]))
-        return float(answer)
+        return answer
+
+    def __call__(self, steps):
+        return float(self.ask(steps))
 
     def close(self):
         self.program.stdin.close()

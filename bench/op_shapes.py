@@ -254,6 +254,13 @@ WEIGHTS = [(10, 128), (64, 64), (100, 512), (128, 256), (256, 256), (256, 1024),
            (64, 32, 3, 3), (64, 64, 3, 3), (128, 64, 3, 3), (128, 128, 3, 3), (256, 128, 3, 3),
            (256, 256, 1, 1), (256, 128, 4, 4)]
 
+# Rows, their length, classes of a head: tokens of a language model, samples of a classifier.
+HEADS = [(64, 256, 1000), (128, 512, 1000), (256, 128, 10000), (256, 256, 1000), (256, 512, 1000),
+         (256, 768, 5000), (512, 128, 8000), (512, 256, 4000), (512, 384, 10000), (512, 512, 1000),
+         (512, 768, 8000), (1024, 64, 4000), (1024, 128, 2000), (1024, 128, 32000),
+         (1024, 256, 8000), (1024, 384, 5000), (2048, 64, 10000), (2048, 128, 4000),
+         (2048, 256, 256), (4096, 128, 256)]
+
 ACTIVATIONS = ('leaky_relu', 'elu', 'selu', 'celu', 'softplus', 'mish', 'hardswish', 'prelu', 'glu',
                'logsigmoid')
 
@@ -271,5 +278,5 @@ SHAPES = {
     'instance_norm': INSTANCE_NORMS, 'embedding_bag': BAGS, 'smooth_l1': PAIRS, 'huber': PAIRS,
     'kl_div': CLASSES, 'bce': PAIRS, 'nll': CLASSES, 'ctc': SEQUENCES, 'triplet': VECTORS,
     'cosine': VECTORS, 'hinge': PAIRS, 'focal': PAIRS, 'weight_norm': WEIGHTS,
-    'spectral_norm': WEIGHTS,
+    'spectral_norm': WEIGHTS, 'linear_cross_entropy': HEADS,
 }

@@ -31,13 +31,8 @@ def geometric_mean(values):
 
 
 class Side(Turns):
-    def ask(self, words):
-        self.program.stdin.write('case %s\n' % words)
-        self.program.stdin.flush()
-        answer = self.program.stdout.readline()
-        if not answer:
-            raise NotYet('%s ended at %s' % (self.name, words))
-        return json.loads(answer)
+    def case(self, words):
+        return json.loads(self.ask('case ' + words))
 
 
 class Sides:
@@ -53,7 +48,7 @@ class Sides:
 
     def ratios(self, name, numbers, rounds):
         words = ' '.join(map(str, (name, *numbers)))
-        compare(words, self.ours.ask(words), self.theirs.ask(words))
+        compare(words, self.ours.case(words), self.theirs.case(words))
         steps = [max(3, min(STEPS_MAX, int(TURN_MS / side(3))))
                  for side in (self.ours, self.theirs)]
         return pairs(lambda: self.ours(steps[0]), lambda: self.theirs(steps[1]), rounds)

@@ -116,6 +116,18 @@ static tutti_tensor_t *focal(tutti_scope_t *s, op_case_t *c)
     return tutti_focal_loss(s, c->in[0], c->in[1], NULL);
 }
 
+static void make_head(op_case_t *c)
+{
+    op_input(c, op_sizes(c, 0, 2), -1, 1);
+    op_input(c, TUTTI_SHAPE(c->n[2], c->n[1]), -0.1, 0.1);
+    op_indices(c, op_sizes(c, 0, 1), c->n[2]);
+}
+
+static tutti_tensor_t *head(tutti_scope_t *s, op_case_t *c)
+{
+    return tutti_linear_cross_entropy(s, c->in[0], c->in[1], c->in[2], NULL);
+}
+
 const op_t op_losses[] = {
     {"smooth_l1", make_pair, smooth_l1},
     {"huber", make_pair, huber},
@@ -127,5 +139,6 @@ const op_t op_losses[] = {
     {"cosine", make_cosine, cosine},
     {"hinge", make_hinge, hinge},
     {"focal", make_focal, focal},
+    {"linear_cross_entropy", make_head, head},
     {NULL, NULL, NULL},
 };

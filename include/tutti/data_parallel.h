@@ -90,7 +90,7 @@ typedef struct tutti_data_parallel_options {
  * @cost           starts replicas * threads threads; later memory: each replica has activations,
  *                 gradients and buffers of its own
  * @errors         ARG; MISMATCH (build makes another module: names the tensor), UNSUPPORTED (a
- *                 sync_batch_norm), NOMEM, those of build
+ *                 sync_batch_norm, an embedding with max_norm), NOMEM, those of build
  * @source         torch.nn.DataParallel
  */
 TUTTI_API tutti_status_t tutti_data_parallel_create(tutti_module_t *module,

@@ -23,6 +23,7 @@
 
 #include <tutti/nn_layers.h>
 #include <tutti/op_feature.h>
+#include <tutti/op_fractional.h>
 #include <tutti/op_pad.h>
 #include <tutti/op_volume.h>
 
@@ -150,6 +151,13 @@ TUTTI_API extern const tutti_module_ops_t tutti_max_unpool2d_layer;
 /** tutti_max_unpool3d(). @source torch.nn.MaxUnpool3d */
 TUTTI_API extern const tutti_module_ops_t tutti_max_unpool3d_layer;
 
+/** tutti_fractional_max_pool2d(), options tutti_fractional_pool_options_t: x and, as a second
+ * input, samples; one output, or the indices as a second. @source torch.nn.FractionalMaxPool2d */
+TUTTI_API extern const tutti_module_ops_t tutti_fractional_max_pool2d_layer;
+
+/** tutti_fractional_max_pool3d(). @source torch.nn.FractionalMaxPool3d */
+TUTTI_API extern const tutti_module_ops_t tutti_fractional_max_pool3d_layer;
+
 typedef struct tutti_bilinear_options {
     int64_t in, second_in, out;
     bool no_bias;
@@ -164,9 +172,12 @@ typedef struct tutti_embedding_bag_layer_options {
     tutti_bag_mode_t mode;
     bool has_last_offset, has_padding;
     int64_t padding; /**< these as in tutti_embedding_bag_options_t */
+    double max_norm, norm_p;
+    bool scale_by_frequency; /**< and these */
 } tutti_embedding_bag_layer_options_t;
 
-/** tutti_embedding_bag() of "weight" [count, width], which begins as N(0, 1).
+/** tutti_embedding_bag() of "weight" [count, width], which begins as N(0, 1), a row of padding as
+ *  zeros; max_norm as of tutti_embedding_layer.
  *  Inputs: indices; offsets, or NULL; weights, or NULL. Those behind the first may be left
  *  out. @source torch.nn.EmbeddingBag */
 TUTTI_API extern const tutti_module_ops_t tutti_embedding_bag_layer;

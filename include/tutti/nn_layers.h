@@ -93,24 +93,30 @@ TUTTI_API extern const tutti_module_ops_t tutti_conv_transpose3d_layer;
 
 typedef struct tutti_embedding_options {
     int64_t count, width;
-    double std; /**< of the initial values; 0: 1, as in PyTorch */
+    double std;                              /**< of the initial values; 0: 1, as in PyTorch */
+    tutti_embedding_lookup_options_t lookup; /**< as tutti_embedding_with() takes them */
 } tutti_embedding_options_t;
 
-/** Rows of a table: [...] integers below count -> [..., width]; "weight" [count, width].
+/** Rows of a table: [...] integers below count -> [..., width]; "weight" [count, width], in which a
+ *  row of padding begins as zeros. With max_norm ranks and replicas would end with tables of their
+ *  own: tutti_ddp_create() of several shards, DataParallel and tutti_parallelize() refuse it.
  *  @source torch.nn.Embedding */
 TUTTI_API extern const tutti_module_ops_t tutti_embedding_layer;
 
 typedef struct tutti_norm_options {
     int64_t width;
-    double eps;   /**< 0: that of the operation in op_nn.h */
-    bool no_bias; /**< of layer_norm; rms_norm has none */
+    double eps;          /**< 0: that of the operation in op_nn.h */
+    bool no_bias;        /**< of layer_norm; rms_norm has none */
+    bool no_affine;      /**< no weight and bias */
+    tutti_shape_t shape; /**< of rows of several dimensions, in width's place: torch's
+                              normalized_shape */
 } tutti_norm_options_t;
 
-/** Rows of mean 0 and variance 1, times "weight" [width], plus "bias" [width].
+/** Rows of mean 0 and variance 1, times "weight" [width], plus "bias" [width], or both of `shape`.
  *  @source torch.nn.LayerNorm */
 TUTTI_API extern const tutti_module_ops_t tutti_layer_norm_layer;
 
-/** Rows of root mean square 1, times "weight" [width]. @source torch.nn.RMSNorm */
+/** Rows of root mean square 1, times "weight" [width], or of `shape`. @source torch.nn.RMSNorm */
 TUTTI_API extern const tutti_module_ops_t tutti_rms_norm_layer;
 
 typedef struct tutti_batch_norm_layer_options {
@@ -144,13 +150,20 @@ typedef struct tutti_group_norm_options {
 TUTTI_API extern const tutti_module_ops_t tutti_group_norm_layer;
 
 typedef struct tutti_instance_norm_options {
-    int64_t width; /**< C, the channels */
-    double eps;    /**< 0: 1e-5 */
-    bool affine;   /**< with weight and bias */
-    bool no_bias;  /**< with a weight alone */
+    int64_t width;    /**< C, the channels */
+    double eps;       /**< 0: 1e-5 */
+    bool affine;      /**< with weight and bias */
+    bool no_bias;     /**< with a weight alone */
+    bool running;     /**< with running statistics: torch's track_running_stats */
+    double momentum;  /**< of those; 0: 0.1 */
+    int spatial_dims; /**< of a channel, 1 to 3: a sample x [C, ...] may come without a batch then;
+                           0: any number */
 } tutti_instance_norm_options_t;
 
-/** Channels of mean 0 and variance 1 in each sample of x [N, C, ...]; without running statistics.
+/** Channels of mean 0 and variance 1 in each sample of x [N, C, ...]. With running statistics it
+ * has buffers as tutti_batch_norm_layer, and in evaluation normalizes by them (num_batches_tracked
+ *  stays 0, as in PyTorch). Pipelines move them behind each micro-batch;
+ * tutti_convert_sync_batchnorm() and tutti_norm_statistics_begin() leave them alone.
  *  @source torch.nn.InstanceNorm1d, torch.nn.InstanceNorm2d */
 TUTTI_API extern const tutti_module_ops_t tutti_instance_norm_layer;
 
@@ -371,6 +384,8 @@ typedef struct tutti_rnn_options {
     bool no_bias;                          /**< no "bias_ih_l0" … */
     float dropout;                         /**< of the outputs of all layers but the last */
     tutti_rnn_nonlinearity_t nonlinearity; /**< of tutti_rnn_layer */
+    int64_t projection; /**< P, below hidden, of tutti_lstm_layer: what a state has, torch's
+                             proj_size; 0: hidden */
 } tutti_rnn_options_t;
 
 /** x [T, B, in], h [layers D, B, hidden] -> y [T, B, D hidden], the last h; D directions: 1 or 2.
@@ -379,7 +394,9 @@ typedef struct tutti_rnn_options {
 TUTTI_API extern const tutti_module_ops_t tutti_rnn_layer;
 
 /** x, h, c -> y, the last h, the last c, shapes as tutti_rnn_layer; the parameters' first
- *  dimension is 4 hidden, in the order i f g o. @source torch.nn.LSTM */
+ *  dimension is 4 hidden, in the order i f g o. With a projection states and outputs have P in
+ *  hidden's place, but not cells; "weight_hh_l0" is [4 hidden, P], and there is "weight_hr_l0"
+ *  [P, hidden], behind the biases. @source torch.nn.LSTM */
 TUTTI_API extern const tutti_module_ops_t tutti_lstm_layer;
 
 /** x, h -> y, the last h, shapes as tutti_rnn_layer; the parameters' first dimension is 3 hidden,

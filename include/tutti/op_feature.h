@@ -186,12 +186,14 @@ typedef enum tutti_bag_mode {
 typedef struct tutti_embedding_bag_options {
     tutti_bag_mode_t mode;
     tutti_tensor_t *offsets; /**< [B], i64: where each bag begins in indices [L]; the first is 0.
-                                  NULL: indices are [B, L]. Not of TUTTI_BAG_MAX */
+                                  NULL: indices are [B, L] */
     bool has_last_offset;    /**< offsets are [B + 1]: the last is L */
     tutti_tensor_t
         *weights;     /**< as indices: factors of the rows, of TUTTI_BAG_SUM alone; or NULL */
     bool has_padding; /**< the index `padding` counts as if it was not there */
-    int64_t padding;
+    int64_t padding;  /**< in [-V, V), counted from the end if negative */
+    double max_norm, norm_p; /**< as in tutti_embedding_lookup_options_t (op_nn.h) */
+    bool scale_by_frequency; /**< the same; not of TUTTI_BAG_MAX */
 } tutti_embedding_bag_options_t;
 
 /**
@@ -200,10 +202,11 @@ typedef struct tutti_embedding_bag_options {
  * @param indices  [B, L], or [L] with offsets; i64, in [0, V)
  * @param weight   [V, C], floating
  * @param options  borrowed; NULL: means
- * @return         [B, C]; 0 of an empty bag
+ * @return         [B, C]; 0 of an empty bag; a maximum's gradient goes to the first row that has it
  * @thread         the scope's
- * @cost           as tutti_embedding(); the rows are in memory once
- * @errors         SHAPE, DTYPE, ARG (an index outside), UNSUPPORTED (maxima with offsets)
+ * @cost           as tutti_embedding(); the rows are in memory once. Maxima with offsets sort
+ *                 columns, which takes six numbers of 8 bytes for each of the rows' numbers
+ * @errors         SHAPE, DTYPE, ARG (an index outside, the options)
  * @source         torch.nn.functional.embedding_bag
  */
 TUTTI_API tutti_tensor_t *tutti_embedding_bag(tutti_scope_t *s, tutti_tensor_t *indices,

@@ -53,7 +53,8 @@ typedef struct tutti_gaussian_nll_options {
  * (log v + (x - y)² / v) / 2 with v = max(var, eps), reduced.
  *
  * @param x, y     [..., D], floating, of one shape
- * @param var      [..., D], [..., 1] or [...]; its gradient is that of v, also where eps is larger
+ * @param var      of x's rank and broadcast to it, or [...]; its gradient is that of v, also where
+ *                 eps is larger
  * @param options  NULL for the defaults
  * @return         a scalar, or x's shape without reduction
  * @thread         the scope's
@@ -69,6 +70,13 @@ typedef struct tutti_bce_options {
     tutti_tensor_t *weight;     /**< of each loss, broadcast to x; NULL: all 1 */
     tutti_tensor_t *pos_weight; /**< of y's part, broadcast to x; NULL: all 1 */
 } tutti_bce_options_t;
+
+/** tutti_bce_loss() with a weight of each loss; there is no pos_weight. @param options NULL for the
+ *  defaults @thread the scope's @errors SHAPE, DTYPE, ARG (reduction, pos_weight), NOMEM
+ *  @source torch.nn.functional.binary_cross_entropy */
+TUTTI_API tutti_tensor_t *tutti_bce_loss_with(tutti_scope_t *s, tutti_tensor_t *x,
+                                              tutti_tensor_t *y,
+                                              const tutti_bce_options_t *options);
 
 /** tutti_bce_with_logits() with weights: w ((1 - y) x + (1 + (p - 1) y) log(1 + e^-x)).
  *  @param options NULL for the defaults @thread the scope's @errors SHAPE, DTYPE, ARG, NOMEM
@@ -117,7 +125,7 @@ typedef struct tutti_ctc_options {
  * @param options    NULL for the defaults
  * @return           a scalar, or [N] (or [] without N) without reduction; the gradient is
  *                   PyTorch's: e^log_prob - the probability of being there, of which
- *                   log_softmax's own gradient cancels the first part
+ *                   log_softmax's own gradient cancels the first part; NaN of an infinite loss
  * @thread           the scope's
  * @cost             T S for each sample, in f64; backward twice that
  * @errors           SHAPE, DTYPE, ARG (blank; a length or a target outside), NOMEM

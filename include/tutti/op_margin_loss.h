@@ -28,7 +28,7 @@ extern "C" {
  *
  * @param y    [x's shape]
  * @param p    above 0, or infinite; PyTorch's is 2
- * @param eps  so that the gradient is finite where both are equal; PyTorch's is 1e-6
+ * @param eps  so that there is a gradient where both are equal; PyTorch's is 1e-6
  * @return     as x without its last dimension
  * @thread     the scope's
  * @cost       a few passes

@@ -38,6 +38,34 @@ extern "C" {
 TUTTI_API tutti_tensor_t *tutti_embedding(tutti_scope_t *s, tutti_tensor_t *indices,
                                           tutti_tensor_t *weight);
 
+typedef struct tutti_embedding_lookup_options {
+    bool has_padding; /**< the row of the index `padding` gets no gradient */
+    int64_t padding;  /**< in [-V, V), counted from the end if negative */
+    double max_norm;  /**< rows that are taken are made as short as this in the table; 0: no bound
+                       */
+    double norm_p;    /**< of which norm, above 0, or INFINITY; 0: 2 */
+    bool scale_by_frequency; /**< a row's gradient is the mean over the places where its index
+                                  stands, not the sum */
+} tutti_embedding_lookup_options_t;
+
+/**
+ * The same with options. With max_norm it writes the weight, in training or not: a row whose norm
+ * is above it is multiplied by max_norm / (norm + 1e-7) before it is taken. So a graph that saved
+ * the weight for its backward before fails there with STATE: compute with a tutti_clone(). Under
+ * tutti_recompute() the first forward alone writes.
+ *
+ * @param options  borrowed; NULL: none
+ * @return         [..., C]; dweight as tutti_embedding's, 0 in the row of padding
+ * @thread         the scope's
+ * @cost           with max_norm the rows are read and written once more; the others cost a pass
+ *                 over dy in backward, scale_by_frequency V counts as well
+ * @errors         as tutti_embedding, and ARG (padding, max_norm, norm_p)
+ * @source         torch.nn.functional.embedding
+ */
+TUTTI_API tutti_tensor_t *tutti_embedding_with(tutti_scope_t *s, tutti_tensor_t *indices,
+                                               tutti_tensor_t *weight,
+                                               const tutti_embedding_lookup_options_t *options);
+
 /** Names a random stream beyond seed, step and shard, which come from the context. */
 typedef struct tutti_random_name {
     uint64_t module; /**< who draws; 0: the context counts its random calls by itself, which suits
@@ -217,6 +245,27 @@ TUTTI_API tutti_tensor_t *tutti_layer_norm(tutti_scope_t *s, tutti_tensor_t *x,
 TUTTI_API tutti_tensor_t *tutti_rms_norm(tutti_scope_t *s, tutti_tensor_t *x,
                                          tutti_tensor_t *weight, double eps);
 
+typedef struct tutti_row_norm_options {
+    double eps;   /**< as the argument of tutti_layer_norm() and tutti_rms_norm() */
+    int row_dims; /**< how many of x's last dimensions make a row; 0: as many as weight or bias has,
+                       or one */
+} tutti_row_norm_options_t;
+
+/** tutti_layer_norm() with options: rows of several dimensions also without weight and bias.
+ *  @param options borrowed; NULL: none @thread the scope's @cost as tutti_layer_norm
+ *  @errors SHAPE (x has fewer dimensions, or weight has others), DTYPE, ARG (eps)
+ *  @source torch.nn.functional.layer_norm */
+TUTTI_API tutti_tensor_t *tutti_layer_norm_with(tutti_scope_t *s, tutti_tensor_t *x,
+                                                tutti_tensor_t *weight, tutti_tensor_t *bias,
+                                                const tutti_row_norm_options_t *options);
+
+/** tutti_rms_norm() with options. @param options borrowed; NULL: none @thread the scope's
+ *  @cost as tutti_rms_norm @errors as tutti_layer_norm_with()
+ *  @source torch.nn.functional.rms_norm */
+TUTTI_API tutti_tensor_t *tutti_rms_norm_with(tutti_scope_t *s, tutti_tensor_t *x,
+                                              tutti_tensor_t *weight,
+                                              const tutti_row_norm_options_t *options);
+
 typedef struct tutti_batch_norm_options {
     tutti_tensor_t *running_mean; /**< [C], a floating dtype; written while the context trains */
     tutti_tensor_t *running_var;  /**< [C]; both NULL: the batch's statistics, always */
@@ -274,6 +323,28 @@ TUTTI_API tutti_tensor_t *tutti_group_norm(tutti_scope_t *s, tutti_tensor_t *x, 
                                            tutti_tensor_t *weight, tutti_tensor_t *bias,
                                            double eps);
 
+/**
+ * (x - mean) / √(variance + eps) · weight + bias, where mean and variance are those of a channel of
+ * a sample.
+ *
+ * With running statistics they move while the context trains, as of tutti_batch_norm(), towards the
+ * means over samples of the samples' means and variances, these taken with count - 1. In evaluation
+ * they are used instead of the sample's, and it is tutti_batch_norm().
+ *
+ * @param x        [N, C, ...], two dimensions or more
+ * @param weight   [C], or NULL: ones
+ * @param bias     [C], or NULL: zeros
+ * @param options  borrowed; NULL: no running statistics, eps 1e-5
+ * @return         x's shape and dtype; gradients as tutti_group_norm
+ * @thread         the scope's
+ * @cost           as tutti_group_norm; two more passes where running statistics move
+ * @errors         SHAPE (also one value per channel where they move), DTYPE, ARG (eps, momentum)
+ * @source         torch.nn.functional.instance_norm; Ulyanov et al., "Instance Normalization" (2016)
+ */
+TUTTI_API tutti_tensor_t *tutti_instance_norm(tutti_scope_t *s, tutti_tensor_t *x,
+                                              tutti_tensor_t *weight, tutti_tensor_t *bias,
+                                              const tutti_batch_norm_options_t *options);
+
 /* ---- recurrent layers ------------------------------------------------------------------------ */
 
 /* Recurrent layers over time: all steps of one layer in one direction. The layers with their
@@ -295,12 +366,13 @@ TUTTI_API tutti_tensor_t *tutti_group_norm(tutti_scope_t *s, tutti_tensor_t *x, 
 
 /** What a scan goes over; G gates: 1 (RNN), 4 (LSTM: i f g o), 3 (GRU: r z n). */
 typedef struct tutti_scan {
-    tutti_tensor_t *x;      /**< [T, B, G H], the products of the inputs, T at least 1 */
-    tutti_tensor_t *weight; /**< W_hh [G H, H] */
-    tutti_tensor_t *bias;   /**< b_hh [G H], or NULL: zeros */
-    tutti_tensor_t *h;      /**< [B, H] the first state, or NULL: zeros */
-    tutti_tensor_t *c;      /**< [B, H] the first cell of an LSTM, or NULL: zeros */
-    bool is_reverse;        /**< from the last step to the first */
+    tutti_tensor_t *x;          /**< [T, B, G H], the products of the inputs, T at least 1 */
+    tutti_tensor_t *weight;     /**< W_hh [G H, H] */
+    tutti_tensor_t *bias;       /**< b_hh [G H], or NULL: zeros */
+    tutti_tensor_t *h;          /**< [B, H] the first state, or NULL: zeros */
+    tutti_tensor_t *c;          /**< [B, H] the first cell of an LSTM, or NULL: zeros */
+    bool is_reverse;            /**< from the last step to the first */
+    tutti_tensor_t *projection; /**< W_hr [P, H] of an LSTM, or NULL */
 } tutti_scan_t;
 
 /** What an RNN makes of its sum. */
@@ -325,16 +397,20 @@ TUTTI_API tutti_tensor_t *tutti_rnn_scan(tutti_scope_t *s, const tutti_scan_t *s
 
 /**
  * With i f g o the parts of x + h W_hhᵀ + b_hh: c' = σ(f) c + σ(i) tanh(g), h' = σ(o) tanh(c'),
- * step by step.
+ * step by step. With a projection the state is h' W_hrᵀ instead: the weight is [4 H, P], h [B, P].
  *
  * @param scan    borrowed
  * @param last_c  out, [B, H], the cell after the last step; may be NULL
- * @return        [T, B, H], the states after each step; gradients as tutti_rnn_scan's, through the
- *                gates: dc = dc' + dh σ(o) (1 - tanh²(c')), and σ(f) dc to the cell before
+ * @return        [T, B, H], or [T, B, P], the states after each step; gradients as
+ *                tutti_rnn_scan's, through the gates: dc = dc' + dh σ(o) (1 - tanh²(c')), and
+ *                σ(f) dc to the cell before; with a projection dh = dstate W_hr,
+ *                dW_hr = Σ dstateᵀ h'
  * @thread        the scope's
  * @cost          T products [B, H] × [H, 4 H]; keeps gates, cells and states
  * @errors        SHAPE, DTYPE
- * @source        torch.nn.LSTM; Hochreiter and Schmidhuber (1997), Gers et al. (2000)
+ * @source        torch.nn.LSTM; Hochreiter and Schmidhuber (1997), Gers et al. (2000); Sak et al.,
+ *                "Long Short-Term Memory Based Recurrent Neural Network Architectures" (2014) for
+ *                the projection
  */
 TUTTI_API tutti_tensor_t *tutti_lstm_scan(tutti_scope_t *s, const tutti_scan_t *scan,
                                           tutti_tensor_t **last_c);

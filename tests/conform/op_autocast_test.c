@@ -60,6 +60,7 @@ static const struct {
     {"softmax", WIDE},
     {"log_softmax", WIDE},
     {"cross_entropy", WIDE},
+    {"linear_cross_entropy", WIDE}, /* its product is made in 16 bits */
     {"mse_loss", WIDE},
     {"smooth_l1_loss", WIDE},
     {"huber_loss", WIDE},

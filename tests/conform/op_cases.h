@@ -42,7 +42,7 @@
 /* So many as a tensor there has elements. */
 #define VALUES(...) ((const double[]){__VA_ARGS__})
 
-enum { OP_INPUTS_MAX = 5, OP_OUTPUTS_MAX = 5 };
+enum { OP_INPUTS_MAX = 6, OP_OUTPUTS_MAX = 5 };
 
 typedef struct {
     tutti_shape_t shape;

@@ -5,7 +5,8 @@
 
 static tutti_scan_t scan_of(tutti_tensor_t *const *in, bool is_reverse)
 {
-    return (tutti_scan_t){in[0], in[1], in[2], in[3], NULL, is_reverse};
+    return (tutti_scan_t){
+        .x = in[0], .weight = in[1], .bias = in[2], .h = in[3], .is_reverse = is_reverse};
 }
 
 static void call_rnn(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
@@ -37,6 +38,14 @@ static void call_lstm_cell(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_te
 {
     const tutti_scan_t scan = scan_of(in, false);
     (void)tutti_lstm_scan(s, &scan, &out[0]);
+}
+
+static void call_projected(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
+{
+    tutti_scan_t scan = scan_of(in, false);
+    scan.c = in[4];
+    scan.projection = in[5];
+    out[0] = tutti_lstm_scan(s, &scan, &out[1]);
 }
 
 static void call_gru(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
@@ -81,6 +90,12 @@ const op_case_t op_cases_rnn[] = {
      .inputs = {X(2, 2, 8), X(8, 2), X(8), X(2, 2)}, .call = call_lstm_cell},
     {CASE("lstm_scan", "empty"), .input_count = 5, .output_count = 2,
      .inputs = {X(3, 0, 8), X(8, 2), X(8), X(0, 2), X(0, 2)}, .call = call_lstm},
+    {CASE("lstm_scan", "projected"), .input_count = 6, .output_count = 2,
+     .inputs = {X(3, 2, 12), X(12, 2), X(12), X(2, 2), X(2, 3), X(2, 3)}, .call = call_projected},
+    {CASE("lstm_scan", "projected, without bias and state"), .input_count = 6, .output_count = 2,
+     .inputs = {X(2, 2, 12), X(12, 1), MISSING, MISSING, MISSING, X(1, 3)}, .call = call_projected},
+    {CASE("lstm_scan", "projected, empty"), .input_count = 6, .output_count = 2,
+     .inputs = {X(3, 0, 8), X(8, 1), X(8), X(0, 1), X(0, 2), X(1, 2)}, .call = call_projected},
 
     {CASE("gru_scan", ""), .input_count = 4, .inputs = {X(3, 2, 9), X(9, 3), X(9), X(2, 3)},
      .call = call_gru},
@@ -112,6 +127,15 @@ static void scan_of_a_wrong_weight(tutti_scope_t *s)
         NULL);
 }
 
+static void scan_of_a_wrong_projection(tutti_scope_t *s)
+{
+    (void)tutti_lstm_scan(s,
+                          &(tutti_scan_t){.x = f32(s, TUTTI_SHAPE(3, 2, 8)),
+                                          .weight = f32(s, TUTTI_SHAPE(8, 3)),
+                                          .projection = f32(s, TUTTI_SHAPE(2, 3))},
+                          NULL);
+}
+
 static void scan_of_a_wrong_bias(tutti_scope_t *s)
 {
     (void)tutti_rnn_scan(s,
@@ -134,7 +158,11 @@ const op_error_t op_errors_rnn[] = {
      "none"},
     {"lstm_scan", scan_of_a_wrong_weight,
      "lstm_scan: weight must be [4 H, H], its rows as long as x's last dimension: f32[3, 2, 8], "
-     "f32[8, 4], none, none and none"},
+     "f32[8, 4], none, none, none and none"},
+    {"lstm_scan", scan_of_a_wrong_projection,
+     "lstm_scan: a projection must be [P, H], [3, 2]: f32[3, 2, 8], f32[8, 3], none, none, none "
+     "and "
+     "f32[2, 3]"},
     {"rnn_scan", scan_of_a_wrong_bias,
      "rnn_scan: bias must be [1 H], [4]: f32[3, 2, 4], f32[4, 4], f32[3] and none"},
     {"gru_scan", scan_of_a_wrong_state,

@@ -5,6 +5,7 @@
 #include <tutti/averaged.h>
 #include <tutti/nn_functions.h>
 #include <tutti/nn_transformer.h>
+#include <tutti/nn_vocabulary.h>
 #include <tutti/op_attention.h>
 
 #include "zero_trial.h"
@@ -20,6 +21,15 @@ static tutti_status_t pair(trial_t *t, const tutti_module_ops_t *ops, const void
     const tutti_status_t status = keep_result(t, y);
     tutti_module_release(m);
     return status;
+}
+
+static tutti_status_t adaptive_div_value(trial_t *t)
+{
+    tutti_module_t *m;
+    return tutti_module_create(t->ctx, &tutti_adaptive_log_softmax_layer,
+                               &(tutti_adaptive_log_softmax_options_t){
+                                   .in = 4, .classes = 4, .cutoffs = {2}, .div_value = t->value},
+                               &m);
 }
 
 static tutti_status_t cosine_eps(trial_t *t)
@@ -38,6 +48,23 @@ static tutti_status_t distance_norm(trial_t *t)
 {
     return pair(t, &tutti_pairwise_distance_layer,
                 &(tutti_pairwise_distance_options_t){.p = t->value});
+}
+
+static tutti_status_t embedding_lookup(trial_t *t, tutti_embedding_lookup_options_t o)
+{
+    tutti_tensor_t *indices = tutti_from_data(t->s, TUTTI_U8, TUTTI_SHAPE(3), (uint8_t[]){1, 4, 0});
+    return keep_result(t,
+                       tutti_embedding_with(t->s, indices, numbers(t->s, TUTTI_SHAPE(6, 4)), &o));
+}
+
+static tutti_status_t embedding_max_norm(trial_t *t)
+{
+    return embedding_lookup(t, (tutti_embedding_lookup_options_t){.max_norm = t->value});
+}
+
+static tutti_status_t embedding_norm_p(trial_t *t)
+{
+    return embedding_lookup(t, (tutti_embedding_lookup_options_t){.norm_p = t->value});
 }
 
 static tutti_status_t local_response(trial_t *t, tutti_local_response_options_t o)

@@ -340,7 +340,7 @@ static const tutti_embedding_options_t embedding = {.count = 4, .width = 6};
 static const tutti_norm_options_t norm = {.width = 4};
 static const tutti_batch_norm_layer_options_t batch = {.width = 4};
 static const tutti_group_norm_options_t group = {.width = 4, .groups = 2};
-static const tutti_instance_norm_options_t instance = {.width = 4};
+static const tutti_instance_norm_options_t instance = {.width = 4, .running = true};
 static const tutti_self_attention_options_t self = {.width = 4, .heads = 2};
 static const tutti_mlp_options_t mlp = {.width = 4};
 static const tutti_transformer_block_options_t block = {.width = 4, .heads = 2};
@@ -385,6 +385,7 @@ static const row_t rows[] = {
     LAYER(tutti_batch_norm_layer_options_t, momentum, &tutti_batch_norm_layer, batch),
     LAYER(tutti_group_norm_options_t, eps, &tutti_group_norm_layer, group),
     LAYER(tutti_instance_norm_options_t, eps, &tutti_instance_norm_layer, instance),
+    LAYER(tutti_instance_norm_options_t, momentum, &tutti_instance_norm_layer, instance),
     LAYER(tutti_self_attention_options_t, std, &tutti_self_attention_layer, self),
     LAYER(tutti_self_attention_options_t, result_std, &tutti_self_attention_layer, self),
     LAYER(tutti_mlp_options_t, std, &tutti_mlp_layer, mlp),
@@ -401,6 +402,8 @@ static const row_t rows[] = {
     RUN("tutti_cosine_similarity_options_t.eps", cosine_eps),
     RUN("tutti_pairwise_distance_options_t.eps", distance_eps),
     REFUSED("tutti_pairwise_distance_options_t.p", distance_norm, "p must be above 0"),
+    RUN("tutti_embedding_lookup_options_t.max_norm", embedding_max_norm),
+    REFUSED("tutti_embedding_lookup_options_t.norm_p", embedding_norm_p, "norm_p must be above 0"),
     RUN("tutti_transformer_options_t.eps", transformer_eps),
     RUN("tutti_masked_attention_options_t.scale", masked_scale),
     RUN("tutti_local_response_options_t.alpha", local_response_alpha),
@@ -420,6 +423,7 @@ static const row_t rows[] = {
     RUN("tutti_focal_options_t.alpha", focal_alpha),
     RUN("tutti_focal_options_t.gamma", focal_gamma),
     REFUSED("tutti_triplet_margin_options_t.p", triplet_norm, "p must be above 0"),
+    REFUSED("tutti_adaptive_log_softmax_options_t.div_value", adaptive_div_value, "div_value "),
     RUN("tutti_init_xavier_uniform(gain)", xavier_uniform),
     RUN("tutti_init_xavier_normal(gain)", xavier_normal),
     RUN("tutti_init_orthogonal(gain)", orthogonal),

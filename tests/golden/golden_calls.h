@@ -12,6 +12,7 @@
 #include "golden_args.h"
 #include "golden_everyday.h"
 #include "golden_layers.h"
+#include "golden_vocabulary.h"
 #include "golden_windows.h"
 
 /* ---- op_math.h ------------------------------------------------------------------------------ */
@@ -257,17 +258,43 @@ static tutti_tensor_t *call_kl_div(golden_call_t *c)
 
 /* ---- op_nn.h, op_nn.h ---------------------------------------------------------------------- */
 
+/* The table as it was written is a second output, if there is one. */
+static tutti_tensor_t *call_embedding(golden_call_t *c)
+{
+    const tutti_embedding_lookup_options_t options = {.has_padding = is_given(c, "padding"),
+                                                      .padding = integer(c, "padding"),
+                                                      .max_norm = number(c, "max_norm"),
+                                                      .norm_p = number(c, "norm_p"),
+                                                      .scale_by_frequency =
+                                                          truth(c, "scale_by_frequency")};
+    c->out[0] = tutti_embedding_with(c->s, c->in[0], c->in[1], &options);
+    c->out[1] = c->output_count > 1 ? tutti_detach(c->s, c->in[1]) : NULL;
+    return NULL;
+}
+
+static tutti_row_norm_options_t row_norm(const golden_call_t *c)
+{
+    return (tutti_row_norm_options_t){.eps = number(c, "eps"),
+                                      .row_dims = (int)integer(c, "row_dims")};
+}
+
 static tutti_tensor_t *call_layer_norm(golden_call_t *c)
 {
-    return tutti_layer_norm(c->s, c->in[0], c->in[1], c->in[2], number(c, "eps"));
+    const tutti_row_norm_options_t options = row_norm(c);
+    return tutti_layer_norm_with(c->s, c->in[0], c->in[1], c->in[2], &options);
 }
 
 static tutti_tensor_t *call_rms_norm(golden_call_t *c)
 {
-    return tutti_rms_norm(c->s, c->in[0], c->in[1], number(c, "eps"));
+    const tutti_row_norm_options_t options = row_norm(c);
+    return tutti_rms_norm_with(c->s, c->in[0], c->in[1], &options);
 }
 
-static tutti_tensor_t *call_batch_norm(golden_call_t *c)
+/* Running statistics are further outputs. */
+static tutti_tensor_t *call_running(golden_call_t *c,
+                                    tutti_tensor_t *(*function)(tutti_scope_t *, tutti_tensor_t *,
+                                                                tutti_tensor_t *, tutti_tensor_t *,
+                                                                const tutti_batch_norm_options_t *))
 {
     const tutti_batch_norm_options_t options = {.running_mean = c->in[3],
                                                 .running_var = c->in[4],
@@ -276,7 +303,17 @@ static tutti_tensor_t *call_batch_norm(golden_call_t *c)
     tutti_context_set_training(tutti_scope_context(c->s), truth(c, "training"));
     c->out[1] = c->in[3];
     c->out[2] = c->in[4];
-    return tutti_batch_norm(c->s, c->in[0], c->in[1], c->in[2], &options);
+    return function(c->s, c->in[0], c->in[1], c->in[2], &options);
+}
+
+static tutti_tensor_t *call_batch_norm(golden_call_t *c)
+{
+    return call_running(c, tutti_batch_norm);
+}
+
+static tutti_tensor_t *call_instance_norm(golden_call_t *c)
+{
+    return call_running(c, tutti_instance_norm);
 }
 
 static tutti_tensor_t *call_group_norm(golden_call_t *c)
@@ -292,6 +329,7 @@ static tutti_scan_t scan_of(const golden_call_t *c)
                           .bias = c->in[2],
                           .h = c->in[3],
                           .c = c->input_count > 4 ? c->in[4] : NULL,
+                          .projection = c->input_count > 5 ? c->in[5] : NULL,
                           .is_reverse = truth(c, "reverse")};
 }
 
@@ -442,7 +480,8 @@ static const golden_entry_t golden_table[] = {
     {"rms_norm", .other = call_rms_norm},
     {"batch_norm", .other = call_batch_norm},
     {"group_norm", .other = call_group_norm},
-    {"embedding", .binary = tutti_embedding},
+    {"instance_norm", .other = call_instance_norm},
+    {"embedding", .other = call_embedding},
     {"dropout", .other = call_dropout},
     {"attention", .other = call_attention},
     {"attention_qkv", .other = call_attention_qkv},
@@ -482,6 +521,11 @@ static const golden_entry_t *golden_find(const char *name)
     for (size_t i = 0; i < sizeof golden_layers / sizeof golden_layers[0]; i++) {
         if (strcmp(golden_layers[i].name, name) == 0) {
             return &golden_layers[i];
+        }
+    }
+    for (size_t i = 0; i < sizeof golden_vocabulary / sizeof golden_vocabulary[0]; i++) {
+        if (strcmp(golden_vocabulary[i].name, name) == 0) {
+            return &golden_vocabulary[i];
         }
     }
     return NULL;

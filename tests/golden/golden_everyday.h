@@ -282,7 +282,9 @@ static tutti_tensor_t *call_focal_loss(golden_call_t *c)
 
 static tutti_tensor_t *call_bce_loss(golden_call_t *c)
 {
-    return tutti_bce_loss(c->s, c->in[0], c->in[1], reduction(c));
+    const tutti_bce_options_t options = {.reduction = reduction(c),
+                                         .weight = c->input_count > 2 ? c->in[2] : NULL};
+    return tutti_bce_loss_with(c->s, c->in[0], c->in[1], &options);
 }
 
 static tutti_tensor_t *call_l1_loss(golden_call_t *c)

@@ -147,25 +147,21 @@ static tutti_tensor_t *call_bilinear(golden_call_t *c)
     return tutti_bilinear(c->s, c->in[0], c->in[1], c->in[2], c->in[3]);
 }
 
-/* With "last" the last offset is the number of indices. */
 static tutti_tensor_t *call_embedding_bag(golden_call_t *c)
 {
     const char *mode = text(c, "mode");
-    tutti_embedding_bag_options_t options = {.mode = strcmp(mode, "sum") == 0   ? TUTTI_BAG_SUM
-                                                     : strcmp(mode, "max") == 0 ? TUTTI_BAG_MAX
-                                                                                : TUTTI_BAG_MEAN,
-                                             .offsets = c->in[2],
-                                             .weights = c->in[3],
-                                             .has_last_offset = truth(c, "last"),
-                                             .has_padding = is_given(c, "padding"),
-                                             .padding = integer(c, "padding")};
-    if (options.has_last_offset) {
-        tutti_tensor_t *begins =
-            tutti_narrow(c->s, c->in[2], 0, 0, tutti_tensor_dim(c->in[2], 0) - 1);
-        tutti_tensor_t *end =
-            tutti_full(c->s, TUTTI_I64, TUTTI_SHAPE(1), (double)tutti_tensor_numel(c->in[0]));
-        options.offsets = tutti_cat(c->s, (tutti_tensor_t *[]){begins, end}, 2, 0);
-    }
+    const tutti_embedding_bag_options_t options = {
+        .mode = strcmp(mode, "sum") == 0   ? TUTTI_BAG_SUM
+                : strcmp(mode, "max") == 0 ? TUTTI_BAG_MAX
+                                           : TUTTI_BAG_MEAN,
+        .offsets = c->in[2],
+        .weights = c->in[3],
+        .has_last_offset = truth(c, "last"),
+        .has_padding = is_given(c, "padding"),
+        .padding = integer(c, "padding"),
+        .max_norm = number(c, "max_norm"),
+        .norm_p = number(c, "norm_p"),
+        .scale_by_frequency = truth(c, "scale_by_frequency")};
     return tutti_embedding_bag(c->s, c->in[0], c->in[1], &options);
 }
 

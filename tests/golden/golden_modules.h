@@ -12,6 +12,7 @@
 #include <tutti/nn_functions.h>
 #include <tutti/nn_layers.h>
 #include <tutti/nn_transformer.h>
+#include <tutti/nn_vocabulary.h>
 
 #include "compute/nn/module_impl.h"
 #include "golden_args.h"
@@ -26,7 +27,8 @@ typedef enum {
     OPTION_FLOAT,
     OPTION_DOUBLE,
     OPTION_INT64_LIST,
-    OPTION_PADDING
+    OPTION_PADDING,
+    OPTION_SHAPE
 } option_type_t;
 
 typedef struct {
@@ -52,7 +54,8 @@ typedef struct {
         float: OPTION_FLOAT,                                                                       \
         double: OPTION_DOUBLE,                                                                     \
         int64_t *: OPTION_INT64_LIST,                                                              \
-        tutti_padding_t: OPTION_PADDING)
+        tutti_padding_t: OPTION_PADDING,                                                           \
+        tutti_shape_t: OPTION_SHAPE)
 #define FIELD(struct_t, field)                                                                     \
     {                                                                                              \
 #field, offsetof(struct_t, field), OPTION_TYPE(((struct_t *)0)->field)                     \
@@ -62,6 +65,22 @@ static const option_table_t option_tables[] = {
     {" linear ",
      {FIELD(tutti_linear_options_t, in), FIELD(tutti_linear_options_t, out),
       FIELD(tutti_linear_options_t, no_bias)}},
+    {" linear_cross_entropy ",
+     {FIELD(tutti_linear_cross_entropy_layer_options_t, in),
+      FIELD(tutti_linear_cross_entropy_layer_options_t, classes),
+      FIELD(tutti_linear_cross_entropy_layer_options_t, sizes),
+      FIELD(tutti_linear_cross_entropy_layer_options_t, has_bias),
+      FIELD(tutti_linear_cross_entropy_layer_options_t, has_weight),
+      FIELD(tutti_linear_cross_entropy_layer_options_t, reduction),
+      FIELD(tutti_linear_cross_entropy_layer_options_t, label_smoothing),
+      FIELD(tutti_linear_cross_entropy_layer_options_t, has_ignore_index),
+      FIELD(tutti_linear_cross_entropy_layer_options_t, ignore_index)}},
+    {" adaptive_log_softmax ",
+     {FIELD(tutti_adaptive_log_softmax_options_t, in),
+      FIELD(tutti_adaptive_log_softmax_options_t, classes),
+      FIELD(tutti_adaptive_log_softmax_options_t, cutoffs),
+      FIELD(tutti_adaptive_log_softmax_options_t, div_value),
+      FIELD(tutti_adaptive_log_softmax_options_t, has_bias)}},
     {" bilinear ",
      {FIELD(tutti_bilinear_options_t, in), FIELD(tutti_bilinear_options_t, second_in),
       FIELD(tutti_bilinear_options_t, out), FIELD(tutti_bilinear_options_t, no_bias)}},
@@ -112,20 +131,29 @@ static const option_table_t option_tables[] = {
       FIELD(tutti_group_norm_options_t, no_bias)}},
     {" instance_norm ",
      {FIELD(tutti_instance_norm_options_t, width), FIELD(tutti_instance_norm_options_t, eps),
-      FIELD(tutti_instance_norm_options_t, affine), FIELD(tutti_instance_norm_options_t, no_bias)}},
+      FIELD(tutti_instance_norm_options_t, affine), FIELD(tutti_instance_norm_options_t, no_bias),
+      FIELD(tutti_instance_norm_options_t, running), FIELD(tutti_instance_norm_options_t, momentum),
+      FIELD(tutti_instance_norm_options_t, spatial_dims)}},
     {" layer_norm rms_norm ",
      {FIELD(tutti_norm_options_t, width), FIELD(tutti_norm_options_t, eps),
-      FIELD(tutti_norm_options_t, no_bias)}},
+      FIELD(tutti_norm_options_t, no_bias), FIELD(tutti_norm_options_t, no_affine),
+      FIELD(tutti_norm_options_t, shape)}},
     {" local_response_norm ",
      {FIELD(tutti_local_response_options_t, size), FIELD(tutti_local_response_options_t, alpha),
       FIELD(tutti_local_response_options_t, beta), FIELD(tutti_local_response_options_t, k)}},
     {" embedding ",
-     {FIELD(tutti_embedding_options_t, count), FIELD(tutti_embedding_options_t, width)}},
+     {FIELD(tutti_embedding_options_t, count), FIELD(tutti_embedding_options_t, width),
+      FIELD(tutti_embedding_options_t, lookup.has_padding),
+      FIELD(tutti_embedding_options_t, lookup.padding),
+      FIELD(tutti_embedding_options_t, lookup.max_norm),
+      FIELD(tutti_embedding_options_t, lookup.norm_p),
+      FIELD(tutti_embedding_options_t, lookup.scale_by_frequency)}},
     {" rnn lstm gru ",
      {FIELD(tutti_rnn_options_t, in), FIELD(tutti_rnn_options_t, hidden),
       FIELD(tutti_rnn_options_t, layers), FIELD(tutti_rnn_options_t, bidirectional),
       FIELD(tutti_rnn_options_t, batch_first), FIELD(tutti_rnn_options_t, no_bias),
-      FIELD(tutti_rnn_options_t, dropout), FIELD(tutti_rnn_options_t, nonlinearity)}},
+      FIELD(tutti_rnn_options_t, dropout), FIELD(tutti_rnn_options_t, nonlinearity),
+      FIELD(tutti_rnn_options_t, projection)}},
     {" rnn_cell lstm_cell gru_cell ",
      {FIELD(tutti_rnn_cell_options_t, in), FIELD(tutti_rnn_cell_options_t, hidden),
       FIELD(tutti_rnn_cell_options_t, no_bias), FIELD(tutti_rnn_cell_options_t, nonlinearity)}},
@@ -197,6 +225,10 @@ static void set_option(unsigned char *options, const option_field_t *field, cons
     case OPTION_PADDING:
         ((tutti_padding_t *)to)->count = (int)json_array_size(value);
         set_list(((tutti_padding_t *)to)->sizes, value);
+        break;
+    case OPTION_SHAPE:
+        ((tutti_shape_t *)to)->rank = (int)json_array_size(value);
+        set_list(((tutti_shape_t *)to)->dims, value);
         break;
     }
 }

@@ -293,8 +293,8 @@ def loss_cases():
     c.save()
 
 
-def rms_norm(x, weight, eps):
-    dims = [-1] if weight is None else list(range(-weight.dim(), 0))
+def rms_norm(x, weight, eps, row_dims=1):
+    dims = list(range(-row_dims if weight is None else -weight.dim(), 0))
     y = x * torch.rsqrt(x.square().mean(dims, keepdim=True) + eps)
     return y if weight is None else y * weight
 
@@ -311,6 +311,10 @@ def norm_cases():
               lambda x, w, b: F.layer_norm(x, row, w, None), eps=0)
     c.add('layer_norm', [normal(4, 8), None, None], lambda x, w, b: F.layer_norm(x, [8]), eps=0)
     c.add('rms_norm', [normal(4, 8), None], lambda x, w: rms_norm(x, None, 1.1920929e-7), eps=0)
+    c.add('layer_norm', [normal(3, 2, 4), None, None], lambda x, w, b: F.layer_norm(x, [2, 4]),
+          eps=0, row_dims=2)
+    c.add('rms_norm', [normal(3, 2, 4), None],
+          lambda x, w: rms_norm(x, None, 1.1920929e-7, 2), eps=0, row_dims=2)
     c.save()
 
 
@@ -320,6 +324,11 @@ def batch_norm(x, weight, bias, mean, var, training, momentum, eps):
         mean, var = mean.clone(), var.clone()
     y = F.batch_norm(x, mean, var, weight, bias, training, momentum, eps)
     return y if mean is None or not training else (y, mean, var)
+
+
+def instance_norm(x, weight, bias, mean, var, training, momentum):
+    mean, var = mean.clone(), var.clone()
+    return F.instance_norm(x, mean, var, weight, bias, training, momentum, 1e-3), mean, var
 
 
 def channel_norm_cases():
@@ -341,6 +350,12 @@ def channel_norm_cases():
               lambda x, w, b: F.group_norm(x, groups, torch.ones(n).double(), b), groups=groups)
         c.add('group_norm', [x, None, None],
               lambda x, w, b: F.group_norm(x, groups, torch.ones(n).double()), groups=groups)
+    for training, momentum in ((True, 0.1), (True, 0.75), (False, 0.1)):
+        c.add('instance_norm', [normal(2, 3, 4, 2), normal(3), normal(3), normal(3), positive(3)],
+              lambda x, w, b, m, v: instance_norm(x, w, b, m, v, training, momentum),
+              wanted=[0, 1, 2], training=training, momentum=momentum, eps=1e-3)
+    c.add('instance_norm', [normal(2, 3, 4), None, None, None, None],
+          lambda x, w, b, m, v: F.instance_norm(x), training=True)
     c.save()
 
 
@@ -452,6 +467,17 @@ def interpolate_cases():
     c.save()
 
 
+def projected(x, w, b, h, c, r, reverse):
+    """An LSTM's steps with a projection r."""
+    steps = []
+    for a in x.flip(0) if reverse else x:
+        i, f, g, o = (a + F.linear(h, w, b)).chunk(4, -1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        h = F.linear(o.sigmoid() * c.tanh(), r)
+        steps.append(h)
+    return torch.stack(steps[::-1] if reverse else steps), c
+
+
 def scan(kind, x, w, b, h, c, reverse):
     """A recurrent layer's steps by PyTorch's cells, the products of the inputs being x."""
     eye, none = torch.eye(x.shape[2]).double(), torch.zeros(x.shape[2]).double()
@@ -485,6 +511,10 @@ def scan_cases():
             c.add('rnn_scan' if kind == 'relu' else kind, inputs,
                   lambda x, w, b, h, c=None: scan(kind, x, w, b, h, c, reverse),
                   reverse=reverse, relu=kind == 'relu')
+    for t, b, n, p, reverse in ((4, 3, 5, 2, False), (3, 2, 4, 3, True)):
+        c.add('lstm_scan', [normal(t, b, 4 * n), grid((4 * n, p), -1, 1), normal(4 * n),
+                            normal(b, p), normal(b, n), grid((p, n), -1, 1)],
+              lambda x, w, b, h, c, r: projected(x, w, b, h, c, r, reverse), reverse=reverse)
     c.save()
 
 
@@ -509,9 +539,28 @@ def rotary(x, base, start, interleaved):
     return torch.stack(turned, -1).flatten(-2) if interleaved else torch.cat(turned, -1)
 
 
+def embedding(indices, table, options):
+    """The rows, and the table as it is then."""
+    written = table.detach().clone()
+    rows = F.embedding(indices, written.requires_grad_(True), **options)
+    again = F.embedding(indices, table, **{k: v for k, v in options.items() if 'norm' not in k})
+    return again + (rows - again).detach(), written.detach()
+
+
 def nn_cases():
     c = Cases('ops_nn')
     c.add('embedding', [torch.tensor([[1, 0, 4], [4, 4, 2]]), normal(6, 3)], F.embedding)
+    table = normal(6, 3)
+    for ours, theirs in (({'padding': 4}, {'padding_idx': 4}), ({'padding': -5}, {'padding_idx': -5}),
+                         ({'scale_by_frequency': True}, {'scale_grad_by_freq': True}),
+                         ({'scale_by_frequency': True, 'padding': 0},
+                          {'scale_grad_by_freq': True, 'padding_idx': 0}),
+                         ({'max_norm': 1.}, {'max_norm': 1.}),
+                         ({'max_norm': .5, 'norm_p': 1.}, {'max_norm': .5, 'norm_type': 1.}),
+                         ({'max_norm': 1., 'norm_p': 3., 'padding': 1},
+                          {'max_norm': 1., 'norm_type': 3., 'padding_idx': 1})):
+        c.add('embedding', [torch.tensor([[1, 0, 4], [4, 4, 2]]), table],
+              lambda i, w: embedding(i, w, theirs), wanted=[1], **ours)
     c.add('dropout', [normal(3, 4)], torch.clone, p=0.5, training=False)
     padding = torch.tensor([[False, False, True, False, True], [False, True, False, False, False]])
     everything = torch.tensor([[True] * 5, [False] * 5])

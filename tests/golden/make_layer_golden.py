@@ -157,20 +157,20 @@ def bag_cases(c):
     table, square = normal(6, 3), torch.tensor([[0, 2, 5, 2], [1, 1, 3, 0]])
     row, offsets = torch.tensor([1, 4, 4, 0, 5, 2]), torch.tensor([0, 2, 2, 5])
     for mode in ('mean', 'sum', 'max'):
-        for padding in (None, 2, 1):
+        for padding in (None, 2, 1, -2):
             args = {'mode': mode} | ({} if padding is None else {'padding': padding})
             c.add('embedding_bag', [square, table, None, None],
                   lambda x, w, o, f: F.embedding_bag(x, w, mode=mode, padding_idx=padding),
                   wanted=[1], **args)
-            for last in (False, True):
-                if mode != 'max':
-                    c.add('embedding_bag', [row, table, offsets, None],
-                          lambda x, w, o, f: F.embedding_bag(
-                              x, w, o, mode=mode, padding_idx=padding, include_last_offset=last)
-                          if not last else F.embedding_bag(
-                              x, w, torch.cat((o[:-1], torch.tensor([6]))), mode=mode,
-                              padding_idx=padding, include_last_offset=True),
-                          wanted=[1], last=last, **args)
+            for last, begins in ((False, offsets), (True, torch.tensor([0, 2, 2, 6]))):
+                c.add('embedding_bag', [row, table, begins, None],
+                      lambda x, w, o, f: F.embedding_bag(x, w, o, mode=mode, padding_idx=padding,
+                                                         include_last_offset=last),
+                      wanted=[1], last=last, **args)
+        often = mode != 'max'
+        c.add('embedding_bag', [row, table, offsets, None],
+              lambda x, w, o, f: F.embedding_bag(x, w.clone(), o, 1., 1., often, mode),
+              wanted=[1], mode=mode, max_norm=1, norm_p=1, scale_by_frequency=often)
     c.add('embedding_bag', [square, table, None, normal(2, 4)],
           lambda x, w, o, f: F.embedding_bag(x, w, mode='sum', per_sample_weights=f), mode='sum')
     c.add('embedding_bag', [row, table, offsets, normal(6)],

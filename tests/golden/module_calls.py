@@ -13,7 +13,7 @@ import types
 import torch
 from torch.func import functional_call
 
-from sample_calls import CALLS, Skip, listed
+from sample_calls import CALLS, Skip, back, last, listed, lookup
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 LAYERS = {}  # by class
@@ -25,7 +25,9 @@ LOSSES = {'L1Loss': 'l1_loss', 'SmoothL1Loss': 'smooth_l1_loss', 'MSELoss': 'mse
           'CrossEntropyLoss': 'cross_entropy', 'CTCLoss': 'ctc_loss',
           'CosineEmbeddingLoss': 'cosine_embedding_loss', 'SoftMarginLoss': 'soft_margin_loss',
           'MarginRankingLoss': 'margin_ranking_loss', 'MultiMarginLoss': 'multi_margin_loss',
-          'MultiLabelSoftMarginLoss': 'multilabel_soft_margin_loss'}
+          'MultiLabelSoftMarginLoss': 'multilabel_soft_margin_loss',
+          'FractionalMaxPool2d': 'fractional_max_pool2d',
+          'FractionalMaxPool3d': 'fractional_max_pool3d'}
 
 
 def layer(*names):
@@ -164,23 +166,25 @@ def group_norm(a):
                           'no_affine': not a['affine'], 'no_bias': not a['bias']}
 
 
-@layer('InstanceNorm1d', 'InstanceNorm2d', 'InstanceNorm3d')
-def instance_norm(a):
-    if a['track_running_stats']:
-        raise Skip('running statistics')
-    return 'instance_norm', {'width': a['num_features'], 'eps': a['eps'], 'affine': a['affine'],
-                             'no_bias': not a['bias']}
+def instance_norm(dims):
+    def make(a):
+        momentum = number(a['momentum']) if a['momentum'] is not None else -0.0
+        return 'instance_norm', {
+            'width': a['num_features'], 'eps': a['eps'], 'affine': a['affine'],
+            'no_bias': not a['bias'], 'running': a['track_running_stats'], 'momentum': momentum,
+            'spatial_dims': dims}
+    LAYERS['InstanceNorm%dd' % dims] = make
+
+
+for dims in (1, 2, 3):
+    instance_norm(dims)
 
 
 @layer('LayerNorm', 'RMSNorm')
 def row_norm(a):
-    shape = listed(a['normalized_shape'], 1)
-    if len(shape) != 1:
-        raise Skip('rows of several dimensions')
-    if not a['elementwise_affine']:
-        raise Skip('no weight')
     kind, more = ('layer_norm', {'no_bias': not a['bias']}) if 'bias' in a else ('rms_norm', {})
-    return kind, {'width': shape[0], 'eps': a['eps'], **more}
+    return kind, {'shape': listed(a['normalized_shape'], 1), 'eps': a['eps'],
+                  'no_affine': not a['elementwise_affine'], **more}
 
 
 @layer('LocalResponseNorm')
@@ -190,22 +194,40 @@ def local_response_norm(a):
 
 @layer('Embedding')
 def embedding(a):
-    if a['padding_idx'] is not None or a['max_norm'] is not None or a['scale_grad_by_freq']:
-        raise Skip('padding_idx, max_norm, scale_grad_by_freq')
-    return 'embedding', {'count': a['num_embeddings'], 'width': a['embedding_dim']}
+    options = lookup(a)
+    options['has_padding'] = 'padding' in options
+    return 'embedding', {'count': a['num_embeddings'], 'width': a['embedding_dim'],
+                         **{'lookup.' + name: value for name, value in options.items()}}
+
+
+@layer('LinearCrossEntropyLoss')
+def linear_cross_entropy(a):
+    ignore = {} if a['ignore_index'] is None else {'has_ignore_index': True,
+                                                   'ignore_index': a['ignore_index']}
+    return 'linear_cross_entropy', {
+        'in': a['in_features'], 'classes': a['num_classes'], 'sizes': list(a['out_features']),
+        'has_bias': a['bias'], 'has_weight': a['weight'] is not None,
+        'reduction': ('mean', 'sum', 'none').index(a['reduction']),
+        'label_smoothing': a['label_smoothing'], **ignore}
+
+
+@layer('AdaptiveLogSoftmaxWithLoss')
+def adaptive_log_softmax(a):
+    return 'adaptive_log_softmax', {
+        'in': a['in_features'], 'classes': a['n_classes'], 'cutoffs': list(a['cutoffs']),
+        'div_value': a['div_value'], 'has_bias': a['head_bias']}
 
 
 # ---- recurrent, attention -----------------------------------------------------------------------
 
 def recurrent(theirs):
     def make(a):
-        if a.get('proj_size'):
-            raise Skip('proj_size')
         return theirs.lower(), {
             'in': a['input_size'], 'hidden': a['hidden_size'], 'layers': a['num_layers'],
             'bidirectional': a['bidirectional'], 'batch_first': a['batch_first'],
             'no_bias': not a['bias'], 'dropout': a['dropout'],
-            'nonlinearity': int(a.get('nonlinearity') == 'relu')}
+            'nonlinearity': int(a.get('nonlinearity') == 'relu'),
+            'projection': a.get('proj_size', 0)}
     LAYERS[theirs] = make
     LAYERS[theirs + 'Cell'] = lambda a: (theirs.lower() + '_cell', {
         'in': a['input_size'], 'hidden': a['hidden_size'], 'no_bias': not a['bias'],
@@ -273,7 +295,6 @@ INPUTS = {**{'ConvTranspose%dd' % dims: ('input',) for dims in (1, 2, 3)},
                           'src_key_padding_mask', 'tgt_key_padding_mask',
                           'memory_key_padding_mask')}
 FIXED = {'MultiheadAttention': {'need_weights': True, 'average_attn_weights': False}}
-BATCHED = {'InstanceNorm1d': 3, 'InstanceNorm2d': 4, 'InstanceNorm3d': 5}  # dimensions
 
 
 # ---- a sample -----------------------------------------------------------------------------------
@@ -302,13 +323,6 @@ def refill(value, xs):
     return tuple(refill(v, xs) for v in value) if isinstance(value, (tuple, list)) else next(xs)
 
 
-def check_input(name, x, training):
-    if name in BATCHED and x.ndim != BATCHED[name]:
-        raise Skip('without a batch: [N, C] here')
-    if name.startswith('BatchNorm') and training and x.shape[0] == 0:
-        raise Skip('a batch without samples: not counted here')
-
-
 def random_state(m, dtype):
     """The state of m as tensors of a dtype, none of them 0 or 1 everywhere."""
     for p in m.parameters():
@@ -318,17 +332,33 @@ def random_state(m, dtype):
     return [x.to(dtype) if x.is_floating_point() else x for x in m.state_dict().values()]
 
 
+def with_classes(name, forward, move):
+    """The inputs of a module with the classes of probabilities elsewhere."""
+    y = forward.get('target')
+    is_moved = name == 'LinearCrossEntropyLoss' and y.is_floating_point()
+    return {**forward, 'target': move(y)} if is_moved else forward
+
+
+def is_uncounted(name, x, training):
+    """A batch without values counts as one for PyTorch's batch norm, and as none here."""
+    return name.startswith('BatchNorm') and training and x.numel() == 0
+
+
 def call_of_module(name, m, forward, names):
     """A function of inputs and state that gives the outputs, and buffers behind them."""
     order = INPUTS.get(name, list(forward))
     buffers = [n for n, _ in m.named_buffers()]
+    forward = with_classes(name, forward, last)
     more = {**forward, **FIXED.get(name, {})}
 
     def run(*xs):
         it = iter(xs)
         given = {n: refill(forward[n], it) for n in order}
         state = {n: x.clone() if n in buffers else x for n, x in zip(names, it)}
-        y = functional_call(m.double(), state, (), {**more, **given})
+        given = with_classes(name, {**more, **given}, back)
+        y = functional_call(m.double(), state, (), given)
+        if is_uncounted(name, xs[0], m.training) and 'num_batches_tracked' in state:
+            state['num_batches_tracked'] -= 1
         return flat([y]) + [state[n] for n in buffers]
     return run, flat([forward[n] for n in order]), buffers
 
@@ -343,7 +373,6 @@ def from_module(cls, sample, dtype, training):
     m = cls(*copy.deepcopy(given.args), **copy.deepcopy(given.kwargs)).train(training)
     state, names = random_state(m, dtype), list(m.state_dict())
     run, xs, buffers = call_of_module(name, m, bound(m.forward, sample.forward_input), names)
-    check_input(name, xs[0], training)
     constant = [len(xs) + names.index(n) for n in buffers]
     more = {}
     if name.startswith('Transformer') and dtype == torch.bfloat16:

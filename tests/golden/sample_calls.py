@@ -586,6 +586,27 @@ for dims in (1, 2, 3):
     max_unpool(dims)
 
 
+def fractional(dims):
+    f = getattr(F, 'fractional_max_pool%dd' % dims)
+
+    def make(sample):
+        a = bind(sample, 'kernel_size output_size output_ratio return_indices _random_samples')
+        x, u = sample.input, a['_random_samples']
+        batch = x.shape[0] if x.ndim == dims + 2 else 1
+        if u is None:
+            u = torch.rand(batch, x.shape[-1 - dims], dims)
+        u = u[:batch].to(torch.float32).to(x.dtype)
+        how = {k: listed(a[k], dims) for k in ('output_size', 'output_ratio') if a[k] is not None}
+        return ('fractional_max_pool%dd' % dims, [x, u],
+                lambda x, u: f(x, a['kernel_size'], return_indices=True, _random_samples=u, **how),
+                {'kernel': listed(a['kernel_size'], dims), **how, 'constant': [1]})
+    CALLS['nn.functional.fractional_max_pool%dd' % dims] = make
+
+
+for dims in (2, 3):
+    fractional(dims)
+
+
 @call('nn.functional.interpolate')
 def interpolate(sample):
     a = bind(sample, 'size scale_factor mode align_corners recompute_scale_factor', mode='nearest',
@@ -657,16 +678,23 @@ def bilinear(sample):
     return 'bilinear', [sample.input, a['input2'], a['weight'], a['bias']], F.bilinear, {}
 
 
+def lookup(a):
+    """Options of ours for padding_idx, max_norm, norm_type, scale_grad_by_freq."""
+    args = {} if a['padding_idx'] is None else {'padding': a['padding_idx']}
+    if a['max_norm'] is not None:
+        args.update(max_norm=float(a['max_norm']), norm_p=float(a['norm_type']))
+    return {**args, 'scale_by_frequency': a['scale_grad_by_freq']}
+
+
 @call('nn.functional.embedding')
 def embedding(sample):
     a = bind(sample, 'weight padding_idx max_norm norm_type scale_grad_by_freq sparse',
              norm_type=2., scale_grad_by_freq=False, sparse=False)
-    table, index = a['weight'], sample.input
+    table, index = a.pop('weight'), sample.input
     if index.is_floating_point():
         table, index = index, table
-    if a['padding_idx'] is not None or a['max_norm'] is not None or a['scale_grad_by_freq']:
-        raise Skip('padding_idx, max_norm, scale_grad_by_freq')
-    return 'embedding', [index, table], F.embedding, {}
+    a['sparse'] = False
+    return 'embedding', [index, table], lambda i, w: F.embedding(i, w, **a), lookup(a)
 
 
 @call('nn.functional.embedding_bag')
@@ -677,17 +705,11 @@ def embedding_bag(sample):
     table, index = a.pop('weight'), sample.input
     if index.is_floating_point():
         table, index = index, table
-    if a['max_norm'] is not None or a['scale_grad_by_freq'] or a['include_last_offset']:
-        raise Skip('max_norm, scale_grad_by_freq, include_last_offset')
-    if a['offsets'] is not None and a['mode'] == 'max':
-        raise Skip('maxima with offsets')
-    padding = a['padding_idx']
-    args = {'mode': a['mode']}
-    if padding is not None:
-        args['padding'] = padding % table.shape[0]
-    return ('embedding_bag', [index, table, a['offsets'], a['per_sample_weights']],
-            lambda i, w, o, f: F.embedding_bag(i, w, o, mode=a['mode'], per_sample_weights=f,
-                                               padding_idx=padding), args)
+    inputs = [index, table, a.pop('offsets'), a.pop('per_sample_weights')]
+    a['sparse'] = False
+    return ('embedding_bag', inputs,
+            lambda i, w, o, f: F.embedding_bag(i, w, o, per_sample_weights=f, **a),
+            {'mode': a['mode'], 'last': a['include_last_offset'], **lookup(a)})
 
 
 def row_norm(name):
@@ -697,15 +719,14 @@ def row_norm(name):
         shape, weight, eps = a['normalized_shape'], a['weight'], a['eps']
         if eps is not None and eps < 0:
             raise Skip('a negative eps')
-        if len(shape) != 1 and weight is None:
-            raise Skip('rows of several dimensions without a weight')
         if name == 'layer_norm':
             eps = 1e-5 if eps is None else eps
             return (name, [sample.input, weight, a['bias']],
-                    lambda x, w, b: F.layer_norm(x, shape, w, b, eps), {'eps': eps})
+                    lambda x, w, b: F.layer_norm(x, shape, w, b, eps),
+                    {'eps': eps, 'row_dims': len(shape)})
         eps = 1.1920929e-7 if eps is None else eps
         return (name, [sample.input, weight], lambda x, w: F.rms_norm(x, shape, w, eps),
-                {'eps': eps})
+                {'eps': eps, 'row_dims': len(shape)})
     CALLS['nn.functional.' + name] = make
 
 
@@ -746,11 +767,19 @@ def batch_norm(sample):
 def instance_norm(sample):
     a = bind(sample, 'running_mean running_var weight bias use_input_stats momentum eps',
              use_input_stats=True, momentum=0.1, eps=1e-5)
-    if not a['use_input_stats'] or not a['eps'] > 0:
-        raise Skip('running statistics, a negative eps')
-    return ('group_norm', [sample.input, a['weight'], a['bias']],
-            lambda x, w, b: F.instance_norm(x, weight=w, bias=b, eps=a['eps']),
-            {'groups': sample.input.shape[1], 'eps': a['eps']})
+    mean, variance = a['running_mean'], a['running_var']
+    if not a['eps'] > 0 or not 0 < a['momentum'] <= 1:
+        raise Skip('a momentum or an eps that is 0 or negative')
+    if (mean is None) != (variance is None):
+        raise Skip('a mean without a variance')
+
+    def run(x, w, b, m, v):
+        m, v = None if m is None else m.clone(), None if v is None else v.clone()
+        y = F.instance_norm(x, m, v, w, b, a['use_input_stats'], a['momentum'], a['eps'])
+        return y if m is None else (y, m, v)
+    return ('instance_norm', [sample.input, a['weight'], a['bias'], mean, variance], run,
+            {'training': a['use_input_stats'], 'momentum': a['momentum'], 'eps': a['eps'],
+             'constant': [3, 4]})
 
 
 @call('nn.functional.normalize')
@@ -838,9 +867,17 @@ pair_loss('mse_loss', 'size_average reduce')
 pair_loss('l1_loss', 'size_average reduce')
 pair_loss('smooth_l1_loss', 'size_average reduce', beta=1.0)
 pair_loss('huber_loss', delta=1.0)
-pair_loss('binary_cross_entropy', 'weight size_average reduce', 'bce_loss')
 pair_loss('soft_margin_loss', 'size_average reduce')
 pair_loss('hinge_embedding_loss', 'margin size_average reduce', margin=1.0)
+
+
+@call('nn.functional.binary_cross_entropy')
+def bce(sample):
+    a = bind(sample, 'target weight size_average reduce reduction', reduction='mean')
+    r = reduction_of(a)
+    return ('bce_loss', [sample.input, a['target'], a['weight']],
+            lambda x, y, w: F.binary_cross_entropy(x, y, w, reduction=r),
+            {'reduction': r, 'constant': [2]})
 
 
 @call('nn.functional.binary_cross_entropy_with_logits')
@@ -886,8 +923,6 @@ def gaussian(sample):
     a = bind(sample, 'target var full eps reduction', full=False, eps=1e-6, reduction='mean')
     if sample.input.shape != a['target'].shape or not torch.is_tensor(a['var']):
         raise Skip('unlike shapes')
-    if a['var'].ndim == sample.input.ndim and a['var'].shape[:-1] != sample.input.shape[:-1]:
-        raise Skip('one variance of several rows')
     return ('gaussian_nll_loss', [sample.input, a['target'], a['var']],
             lambda x, y, v: F.gaussian_nll_loss(x, y, v, full=a['full'], eps=a['eps'],
                                                 reduction=a['reduction']),
@@ -983,6 +1018,36 @@ def class_loss(name, ours):
 
 class_loss('cross_entropy', 'weighted_cross_entropy')
 class_loss('nll_loss', 'weighted_nll_loss')
+
+
+def classes_last(x, more=0):
+    """[V, d..., more] as [d..., V, more]."""
+    return x.movedim(0, x.ndim - 1 - more).contiguous()
+
+
+def classes_first(x, more=0):
+    return x.movedim(x.ndim - 1 - more, 0)
+
+
+@call('nn.functional.linear_cross_entropy')
+def linear_cross_entropy(sample):
+    a = bind(sample, 'linear_weight target', linear_bias=None, weight=None, reduction='mean',
+             ignore_index=None, label_smoothing=0., options=None)
+    options = {k: a[k] for k in ('reduction', 'ignore_index', 'label_smoothing', 'options')}
+    y, bias = a['target'], a['linear_bias']
+    probabilities = y.is_floating_point()
+
+    def run(x, w, b, t, e):
+        return F.linear_cross_entropy(
+            x, classes_first(w, 1), back(t) if probabilities else t,
+            linear_bias=None if b is None else classes_first(b), weight=e, **options)
+    more = {k: a[k] for k in ('reduction', 'label_smoothing')}
+    if a['ignore_index'] is not None:
+        more['ignore_index'] = a['ignore_index']
+    return ('linear_cross_entropy',
+            [sample.input, classes_last(a['linear_weight'], 1),
+             None if bias is None else classes_last(bias), last(y) if probabilities else y,
+             a['weight']], run, {**more, 'constant': [4]})
 
 
 @call('nn.functional.ctc_loss')

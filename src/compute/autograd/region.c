@@ -377,7 +377,6 @@ static tutti_status_t create_region(tutti_scope_t *s, const tt_region_forward_t 
     region->keeper.ops = &ops;
     region->forward = *forward;
     region->mode = mode_of(s->ctx);
-    region->stamp = forward->stamp(forward->user, s->ctx->is_training);
     region->inputs.kind = forward->user;
     region->inputs.name = forward->name;
     tutti_status_t status = hold_call(region, call);
@@ -462,6 +461,8 @@ void tt_region_run(tutti_scope_t *s, const tt_region_forward_t *forward,
     tt_keeper_t *around = s->ctx->keeper;
     tt_keeper_enter(s->ctx, &region->keeper);
     run_forward(s, forward, call);
+    /* behind it: what forward writes itself, a bounded table, it finds as it left it */
+    region->stamp = forward->stamp(forward->user, region->mode.is_training);
     tt_keeper_leave(s->ctx, around);
     tt_keeper_release(&region->keeper); /* its sets hold it */
 }

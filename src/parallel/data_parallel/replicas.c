@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "compute/nn/layers/embedding_table.h"
 #include "compute/nn/module_impl.h"
 #include "core/base/alloc.h"
 #include "core/base/core_set.h"
@@ -231,6 +232,12 @@ static tutti_status_t open_contexts(tt_replicas_t *team, tutti_device_t *const *
 static tutti_status_t check_module(void *user, const char *name, tutti_module_t *m)
 {
     (void)user;
+    if (tt_writes_its_table(m)) {
+        return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
+                       "data_parallel: %s has max_norm, by which each replica would write other "
+                       "rows of its table: leave it out, and bound rows behind the step",
+                       name[0] == 0 ? "the module" : name);
+    }
     if (tutti_module_kind(m) != &tutti_sync_batch_norm_layer) {
         return TUTTI_OK;
     }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "comm/group/agree.h"
+#include "compute/nn/layers/embedding_table.h"
 #include "core/base/alloc.h"
 #include "core/base/fnv.h"
 #include "compute/optim/optimizer.h"
@@ -183,11 +184,18 @@ static tutti_status_t compare_everywhere(tutti_ddp_t *ddp, const description_t *
     return tt_group_agree(ddp->group, status);
 }
 
-/* Statistics over all ranks' samples are needed in the middle of a shard's forward. */
+/* Statistics over all ranks' samples are needed in the middle of a shard's forward, and a forward
+ * that writes a parameter would write another one's rows on each rank. */
 static tutti_status_t check_module(void *user, const char *name, tutti_module_t *m)
 {
     const tutti_ddp_t *ddp = user;
     const int size = tutti_group_size(ddp->group);
+    if (tt_writes_its_table(m) && ddp->options.shards > 1) {
+        return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
+                       "ddp: %s has max_norm, by which each of %d shards would write other rows of "
+                       "its table: leave it out, and bound rows behind the step",
+                       name[0] == 0 ? "the module" : name, ddp->options.shards);
+    }
     if (tutti_module_kind(m) != &tutti_sync_batch_norm_layer || ddp->options.shards == size) {
         return TUTTI_OK;
     }

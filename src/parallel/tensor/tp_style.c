@@ -1,6 +1,8 @@
 /* Styles: what each does to a kind of module. */
 #include "parallel/tensor/tp_item.h"
 
+#include "compute/nn/layers/embedding_table.h"
+#include "compute/nn/layers/layer_norms.h"
 #include "compute/nn/layers/layer_positions.h"
 #include "compute/nn/layers/layer_self_attention.h"
 
@@ -180,14 +182,29 @@ static tutti_status_t apply_row(tt_tp_item_t *item)
     return cut_along(item, 1, -1);
 }
 
+/* A table that is cut has its rows looked up as they are. */
 static tutti_status_t apply_vocabulary(tt_tp_item_t *item)
 {
+    const tutti_embedding_lookup_options_t *lookup =
+        &((const tt_embedding_table_t *)item->m->state)->lookup;
+    if (lookup->has_padding || lookup->scale_by_frequency || tt_is_given(lookup->max_norm)) {
+        return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
+                       "parallelize: %s: an embedding with padding, max_norm or scale_by_frequency "
+                       "stays whole",
+                       item->name);
+    }
     item->ops = &tt_vocabulary_embedding_layer;
     return cut_along(item, 0, 0);
 }
 
+/* Rows of a norm are single positions. */
 static tutti_status_t apply_sequence(tt_tp_item_t *item)
 {
+    if (item->m->ops != &tt_positions_layer &&
+        ((const tt_norm_layer_t *)item->m->state)->row.rank > 1) {
+        return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
+                       "parallelize: %s: a norm over several dimensions stays whole", item->name);
+    }
     item->ops = sequence_kind(item->m->ops);
     return TUTTI_OK;
 }

@@ -33,6 +33,8 @@ static tutti_status_t init_zoo(tutti_module_t *m, const void *options)
 {
     const tutti_linear_options_t normal = {.in = 7, .out = 5, .std = 0.02};
     const tutti_batch_norm_layer_options_t norm = {.width = 5};
+    const tutti_embedding_options_t padded = {
+        .count = 6, .width = 5, .lookup = {.has_padding = true, .padding = -2}};
     static const char *const names[] = {"xavier", "trunc",    "ortho", "flat",
                                         "eye",    "constant", "wide",  "plain"};
     tutti_tensor_t *x[8];
@@ -41,6 +43,7 @@ static tutti_status_t init_zoo(tutti_module_t *m, const void *options)
                                        &(tutti_linear_options_t){.in = 7, .out = 5}, NULL));
     TUTTI_CHECK(tutti_module_new_child(m, "normal", &tutti_linear_layer, &normal, NULL));
     TUTTI_CHECK(tutti_module_new_child(m, "norm", &tutti_batch_norm_layer, &norm, NULL));
+    TUTTI_CHECK(tutti_module_new_child(m, "padded", &tutti_embedding_layer, &padded, NULL));
     for (int i = 0; i < 8; i++) {
         TUTTI_CHECK(tutti_module_new_parameter(m, names[i], TUTTI_SHAPE(6, 4),
                                                (tutti_init_t){TUTTI_INIT_NORMAL, 1, 2}, &x[i]));
@@ -210,14 +213,16 @@ static void a_description_has_a_line_for_each_module(void **state)
     const size_t bytes = tutti_module_describe(m, text, sizeof text);
     assert_int_equal(bytes, strlen(text));
     assert_string_equal(
-        text, "zoo                                                   282 parameters               "
-              "1176 bytes\n"
+        text, "zoo                                                   312 parameters               "
+              "1296 bytes\n"
               "  uniform: linear                                      40 parameters                "
               "160 bytes\n"
               "  normal: linear                                       40 parameters                "
               "160 bytes\n"
               "  norm: batch_norm                                     10 parameters                "
-              " 88 bytes\n");
+              " 88 bytes\n"
+              "  padded: embedding                                    30 parameters                "
+              "120 bytes\n");
     assert_int_equal(tutti_module_describe(m, half, sizeof half), bytes);
     assert_memory_equal(half, text, sizeof half - 1);
     assert_int_equal(half[sizeof half - 1], 0);

@@ -1,5 +1,5 @@
-/* Batch norm with running statistics, group norm and instance norm, over channels. The running
- * statistics are buffers: saved and loaded, not learned. */
+/* Batch norm with running statistics, and group norm, over channels. The running statistics are
+ * buffers: saved and loaded, not learned. */
 #include <tutti/modes.h>
 #include <tutti/nn_layers.h>
 #include <tutti/op_nn.h>
@@ -13,14 +13,14 @@
 
 static const tutti_init_t ones = {TUTTI_INIT_CONSTANT, 1, 0};
 
-static tutti_status_t check_width(tutti_module_t *m, int64_t width)
+tutti_status_t tt_channel_norm_check(const tutti_module_t *m, int64_t width)
 {
     return width >= 1 ? TUTTI_OK
                       : TT_FAIL(TUTTI_ERR_ARG, "%s: width %lld: it must be at least 1",
                                 tutti_module_kind(m)->name, (long long)width);
 }
 
-static tutti_status_t add_affine(tutti_module_t *m, int64_t width, bool no_bias)
+tutti_status_t tt_channel_norm_add_affine(tutti_module_t *m, int64_t width, bool no_bias)
 {
     tt_channel_norm_t *norm = tutti_module_state(m);
     TT_TRY(tutti_module_new_parameter(m, "weight", TUTTI_SHAPE(width), ones, &norm->weight));
@@ -40,7 +40,7 @@ static tutti_status_t add_buffer(tutti_module_t *m, const char *name, tutti_dtyp
     return status;
 }
 
-static tutti_status_t add_running(tutti_module_t *m, int64_t width)
+tutti_status_t tt_channel_norm_add_running(tutti_module_t *m, int64_t width)
 {
     tt_channel_norm_t *norm = tutti_module_state(m);
     const tutti_shape_t shape = TUTTI_SHAPE(width);
@@ -54,15 +54,15 @@ tutti_status_t tt_batch_norm_layer_init(tutti_module_t *m, const void *options)
 {
     const tutti_batch_norm_layer_options_t *o = options;
     tt_channel_norm_t *norm = tutti_module_state(m);
-    TT_TRY(check_width(m, o == NULL ? 0 : o->width));
+    TT_TRY(tt_channel_norm_check(m, o == NULL ? 0 : o->width));
     norm->eps = o->eps;
     norm->momentum = o->momentum;
     norm->is_cumulative = o->cumulative;
     norm->has_relu = o->relu;
     if (!o->no_affine) {
-        TT_TRY(add_affine(m, o->width, o->no_bias));
+        TT_TRY(tt_channel_norm_add_affine(m, o->width, o->no_bias));
     }
-    return o->no_running ? TUTTI_OK : add_running(m, o->width);
+    return o->no_running ? TUTTI_OK : tt_channel_norm_add_running(m, o->width);
 }
 
 static tutti_status_t count_batch(const tutti_scope_t *s, tutti_tensor_t *batches)
@@ -145,24 +145,14 @@ static tutti_status_t init_group_norm(tutti_module_t *m, const void *options)
 {
     const tutti_group_norm_options_t *o = options;
     tt_channel_norm_t *norm = tutti_module_state(m);
-    TT_TRY(check_width(m, o == NULL ? 0 : o->width));
+    TT_TRY(tt_channel_norm_check(m, o == NULL ? 0 : o->width));
     if (o->groups < 1 || o->width % o->groups != 0) {
         return TT_FAIL(TUTTI_ERR_ARG, "group_norm: %lld groups do not divide the width, %lld",
                        (long long)o->groups, (long long)o->width);
     }
     norm->eps = o->eps;
     norm->groups = o->groups;
-    return o->no_affine ? TUTTI_OK : add_affine(m, o->width, o->no_bias);
-}
-
-static tutti_status_t init_instance_norm(tutti_module_t *m, const void *options)
-{
-    const tutti_instance_norm_options_t *o = options;
-    tt_channel_norm_t *norm = tutti_module_state(m);
-    TT_TRY(check_width(m, o == NULL ? 0 : o->width));
-    norm->eps = o->eps;
-    norm->groups = o->width;
-    return o->affine ? add_affine(m, o->width, o->no_bias) : TUTTI_OK;
+    return o->no_affine ? TUTTI_OK : tt_channel_norm_add_affine(m, o->width, o->no_bias);
 }
 
 static tutti_tensor_t *forward_group_norm(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x)
@@ -184,13 +174,5 @@ const tutti_module_ops_t tutti_group_norm_layer = {
     .about = "groups of channels of mean 0 and variance 1 in each sample, scaled and shifted",
     .state_bytes = sizeof(tt_channel_norm_t),
     .init = init_group_norm,
-    .forward = forward_group_norm,
-};
-
-const tutti_module_ops_t tutti_instance_norm_layer = {
-    .name = "instance_norm",
-    .about = "channels of mean 0 and variance 1 in each sample",
-    .state_bytes = sizeof(tt_channel_norm_t),
-    .init = init_instance_norm,
     .forward = forward_group_norm,
 };

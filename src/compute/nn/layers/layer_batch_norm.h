@@ -18,6 +18,12 @@ typedef struct {
     const tt_deferred_statistics_t *deferred; /* borrowed; NULL: running ones move in forward */
 } tt_channel_norm_t;
 
+/* What norms over channels have: a width of at least 1 (ARG); "weight" and "bias"; running
+ * statistics. Both add to a state that begins as tt_channel_norm_t. */
+tutti_status_t tt_channel_norm_check(const tutti_module_t *m, int64_t width);
+tutti_status_t tt_channel_norm_add_affine(tutti_module_t *m, int64_t width, bool no_bias);
+tutti_status_t tt_channel_norm_add_running(tutti_module_t *m, int64_t width);
+
 /* options: tutti_batch_norm_layer_options_t */
 tutti_status_t tt_batch_norm_layer_init(tutti_module_t *m, const void *options);
 

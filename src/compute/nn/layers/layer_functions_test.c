@@ -264,7 +264,7 @@ static const struct {
     {&tutti_embedding_bag_layer,
      &(const tutti_embedding_bag_layer_options_t){
          .count = 3, .width = 2, .has_padding = true, .padding = 3},
-     "embedding_bag: padding 3 is no index below 3"},
+     "embedding_bag: padding 3 is no row of a table of 3"},
     {&tutti_lp_pool2d_layer, &(const tutti_lp_pool_options_t){.kernel = {2, 2}},
      "lp_pool2d: p must not be 0"},
 };

@@ -22,7 +22,7 @@ static tutti_status_t init(tutti_module_t *m, const void *options)
     gpt_embedding_t *e = tutti_module_state(m);
     e->context = o->context;
     e->dropout = o->dropout;
-    const tutti_embedding_options_t tok = {o->vocab, o->width, o->std};
+    const tutti_embedding_options_t tok = {.count = o->vocab, .width = o->width, .std = o->std};
     const tt_positions_options_t pos = {o->context, o->width, o->std};
     TT_TRY(tutti_module_new_child(m, "tok", &tutti_embedding_layer, &tok, &e->tok));
     TT_TRY(tutti_module_new_child(m, "pos", &tt_positions_layer, &pos, &e->pos));

@@ -6,8 +6,9 @@
 #include <tutti/nn_layers.h>
 
 typedef struct {
-    tutti_tensor_t *weight, *bias; /* bias: NULL if there is none */
+    tutti_tensor_t *weight, *bias; /* NULL where there is none */
     double eps;
+    tutti_shape_t row;
 } tt_norm_layer_t;
 
 #endif

@@ -21,6 +21,19 @@ typedef struct {
 
 /* ---- making ---------------------------------------------------------------------------------- */
 
+/* Of an LSTM alone, as in PyTorch. */
+static tutti_status_t check_projection(const char *name, const tutti_rnn_options_t *o,
+                                       tt_rnn_kind_t kind)
+{
+    if (o->projection < 0 || o->projection >= o->hidden) {
+        return TT_FAIL(TUTTI_ERR_ARG, "%s: a projection to %lld: it must be below hidden, %lld",
+                       name, (long long)o->projection, (long long)o->hidden);
+    }
+    return o->projection == 0 || kind == TT_LSTM
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_ARG, "%s: a projection is of lstm alone", name);
+}
+
 static tutti_status_t check_options(const char *name, const tutti_rnn_options_t *o)
 {
     if (o == NULL || o->in < 1 || o->hidden < 1) {
@@ -44,14 +57,21 @@ static void format_suffix(char text[SUFFIX_BYTES], int64_t layer, int64_t direct
     snprintf(text, SUFFIX_BYTES, "_l%lld%s", (long long)layer, direction > 0 ? "_reverse" : "");
 }
 
+/* Of a state. */
+static int64_t width_of(const tutti_rnn_options_t *o)
+{
+    return o->projection > 0 ? o->projection : o->hidden;
+}
+
 static tt_recurrent_sizes_t sizes_of(const rnn_t *rnn, int64_t layer)
 {
     const tutti_rnn_options_t *o = &rnn->options;
     return (tt_recurrent_sizes_t){.kind = rnn->kind,
                                   .nonlinearity = o->nonlinearity,
-                                  .in = layer == 0 ? o->in : rnn->directions * o->hidden,
+                                  .in = layer == 0 ? o->in : rnn->directions * width_of(o),
                                   .hidden = o->hidden,
-                                  .no_bias = o->no_bias};
+                                  .no_bias = o->no_bias,
+                                  .projection = o->projection};
 }
 
 static tutti_status_t init_kind(tutti_module_t *m, const tutti_rnn_options_t *options,
@@ -59,6 +79,7 @@ static tutti_status_t init_kind(tutti_module_t *m, const tutti_rnn_options_t *op
 {
     rnn_t *rnn = tutti_module_state(m);
     TT_TRY(check_options(tutti_module_kind(m)->name, options));
+    TT_TRY(check_projection(tutti_module_kind(m)->name, options, kind));
     rnn->options = *options;
     rnn->options.layers = options->layers == 0 ? 1 : options->layers;
     rnn->kind = kind;
@@ -103,23 +124,20 @@ typedef struct {
     tutti_scope_t *s;
     const rnn_t *rnn;
     tutti_tensor_t *h, *c;                                           /* given, or NULL */
-    tutti_tensor_t *last_h[2 * LAYERS_MAX], *last_c[2 * LAYERS_MAX]; /* [B, hidden] each */
+    tutti_tensor_t *last_h[2 * LAYERS_MAX], *last_c[2 * LAYERS_MAX]; /* of a direction each */
 } run_t;
 
-static tutti_status_t check_state(const run_t *run, const char *what, const tutti_tensor_t *state,
-                                  int64_t batch)
+/* want: [layers directions, B, its width] */
+static tutti_status_t check_state(const char *what, const tutti_tensor_t *state, tutti_shape_t want)
 {
     char text[160];
-    const rnn_t *rnn = run->rnn;
-    const tutti_shape_t want =
-        TUTTI_SHAPE(rnn->options.layers * rnn->directions, batch, rnn->options.hidden);
     if (state == NULL || tutti_shape_equal(tutti_tensor_shape(state), want)) {
         return TUTTI_OK;
     }
     return TT_FAIL(TUTTI_ERR_SHAPE,
                    "the first %s must be [layers directions, B, hidden], [%lld, "
                    "%lld, %lld], not %s",
-                   what, (long long)want.dims[0], (long long)batch, (long long)want.dims[2],
+                   what, (long long)want.dims[0], (long long)want.dims[1], (long long)want.dims[2],
                    tutti_tensor_describe(state, text, sizeof text));
 }
 
@@ -134,11 +152,12 @@ static tutti_status_t check_inputs(const run_t *run, const tutti_tensor_t *x)
                        tutti_tensor_describe(x, text, sizeof text));
     }
     const int64_t batch = shape.dims[o->batch_first ? 0 : 1];
-    TT_TRY(check_state(run, "state", run->h, batch));
-    return check_state(run, "cell", run->c, batch);
+    const int64_t count = o->layers * run->rnn->directions;
+    TT_TRY(check_state("state", run->h, TUTTI_SHAPE(count, batch, width_of(o))));
+    return check_state("cell", run->c, TUTTI_SHAPE(count, batch, o->hidden));
 }
 
-/* x [T, B, ...] through one layer, in one direction; [T, B, hidden]. */
+/* x [T, B, ...] through one layer, in one direction; [T, B, width]. */
 static tutti_tensor_t *run_direction(run_t *run, tutti_tensor_t *x, int64_t layer,
                                      int64_t direction)
 {

@@ -20,7 +20,11 @@ static tutti_status_t init_kind(tutti_module_t *m, const tutti_rnn_cell_options_
                        tutti_module_kind(m)->name, o == NULL ? 0LL : (long long)o->in,
                        o == NULL ? 0LL : (long long)o->hidden);
     }
-    cell->sizes = (tt_recurrent_sizes_t){kind, o->nonlinearity, o->in, o->hidden, o->no_bias};
+    cell->sizes = (tt_recurrent_sizes_t){.kind = kind,
+                                         .nonlinearity = o->nonlinearity,
+                                         .in = o->in,
+                                         .hidden = o->hidden,
+                                         .no_bias = o->no_bias};
     return tt_recurrent_weights_add(m, &cell->sizes, "", &cell->weights);
 }
 

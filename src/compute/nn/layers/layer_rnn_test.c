@@ -7,6 +7,7 @@
 #include <tutti/autograd.h>
 #include <tutti/modes.h>
 #include <tutti/nn_layers.h>
+#include <tutti/op_reduce.h>
 #include <tutti/op_shape.h>
 #include <tutti/tensor.h>
 
@@ -63,6 +64,70 @@ static void names_and_shapes_are_those_of_pytorch(void **state)
         assert_true(w >= -0.70711 && w < 0.70711 && w != 0);
     }
     tutti_module_release(m);
+}
+
+static void a_projection_has_a_weight_of_its_own(void **state)
+{
+    tt_fixture_t *f = *state;
+    char names[512] = "";
+    const tutti_rnn_options_t options = {
+        .in = 5, .hidden = 4, .projection = 2, .bidirectional = true, .layers = 2, .no_bias = true};
+    tutti_module_t *m = create(f, &tutti_lstm_layer, &options);
+    assert_int_equal(tutti_module_each_parameter(m, append_name, names), 0);
+    assert_string_equal(names, "weight_ih_l0 [16, 5]\nweight_hh_l0 [16, 2]\n"
+                               "weight_hr_l0 [2, 4]\n"
+                               "weight_ih_l0_reverse [16, 5]\nweight_hh_l0_reverse [16, 2]\n"
+                               "weight_hr_l0_reverse [2, 4]\n"
+                               "weight_ih_l1 [16, 4]\nweight_hh_l1 [16, 2]\n"
+                               "weight_hr_l1 [2, 4]\n"
+                               "weight_ih_l1_reverse [16, 4]\nweight_hh_l1_reverse [16, 2]\n"
+                               "weight_hr_l1_reverse [2, 4]\n");
+    tutti_tensor_t *in[] = {tutti_normal(f->s, TUTTI_F32, TUTTI_SHAPE(3, 2, 5), 0, 1),
+                            tutti_normal(f->s, TUTTI_F32, TUTTI_SHAPE(4, 2, 2), 0, 1),
+                            tutti_normal(f->s, TUTTI_F32, TUTTI_SHAPE(4, 2, 4), 0, 1)};
+    tutti_tensor_t *out[3];
+    tutti_forward_many(f->s, m, in, 3, out, 3);
+    assert_int_equal(tutti_scope_status(f->s), 0);
+    assert_true(tutti_shape_equal(tutti_tensor_shape(out[0]), TUTTI_SHAPE(3, 2, 4)));
+    assert_true(tutti_shape_equal(tutti_tensor_shape(out[1]), TUTTI_SHAPE(4, 2, 2)));
+    assert_true(tutti_shape_equal(tutti_tensor_shape(out[2]), TUTTI_SHAPE(4, 2, 4)));
+    assert_int_equal(tutti_backward(f->s, tutti_sum(f->s, out[0])), 0);
+    assert_true(tutti_tensor_at(tutti_tensor_grad(tutti_module_find(m, "weight_hr_l0")), 0) != 0);
+    tutti_module_release(m);
+}
+
+/* The last states go to the next piece, as without a projection. */
+static void a_projected_sequence_in_pieces_gives_the_same_bits(void **state)
+{
+    tt_fixture_t *f = *state;
+    const tutti_rnn_options_t options = {.in = 5, .hidden = 6, .projection = 4};
+    tutti_module_t *m = create(f, &tutti_lstm_layer, &options);
+    tutti_tensor_t *x = tutti_normal(f->s, TUTTI_F32, TUTTI_SHAPE(7, 2, 5), 0, 1);
+    tutti_tensor_t *in[3] = {tutti_slice(f->s, x, 0, TUTTI_RANGE(0, 4)), NULL, NULL}, *out[3];
+    tutti_forward_many(f->s, m, in, 3, out, 3);
+    tutti_tensor_t *rest[] = {tutti_slice(f->s, x, 0, TUTTI_RANGE(4, 7)), out[1], out[2]};
+    tutti_tensor_t *whole = tutti_forward(f->s, m, x), *last[3];
+    tutti_forward_many(f->s, m, rest, 3, last, 3);
+    expect_same(last[0], tutti_slice(f->s, whole, 0, TUTTI_RANGE(4, 7)));
+    tutti_module_release(m);
+}
+
+static void expect_no_module(tt_fixture_t *f, const tutti_module_ops_t *kind,
+                             const tutti_rnn_options_t *options, const char *text)
+{
+    tutti_module_t *m;
+    assert_int_equal(tutti_module_create(f->ctx, kind, options, &m), TUTTI_ERR_ARG);
+    assert_non_null(strstr(tutti_last_error(), text));
+}
+
+static void projections_that_are_none_are_refused(void **state)
+{
+    tt_fixture_t *f = *state;
+    const tutti_rnn_options_t wide = {.in = 5, .hidden = 4, .projection = 4};
+    const tutti_rnn_options_t fits = {.in = 5, .hidden = 4, .projection = 3};
+    expect_no_module(f, &tutti_lstm_layer, &wide, "lstm: a projection to 4: it must be below");
+    expect_no_module(f, &tutti_gru_layer, &fits, "gru: a projection is of lstm alone");
+    expect_no_module(f, &tutti_rnn_layer, &fits, "rnn: a projection is of lstm alone");
 }
 
 static void a_sequence_in_pieces_gives_the_same_bits(void **state)
@@ -196,6 +261,9 @@ int main(void)
         TEST(cells_are_layers_of_one_step),
         TEST(dropout_is_between_layers_and_only_in_training),
         TEST(what_does_not_fit_is_refused),
+        TEST(a_projection_has_a_weight_of_its_own),
+        TEST(a_projected_sequence_in_pieces_gives_the_same_bits),
+        TEST(projections_that_are_none_are_refused),
     };
 #undef TEST
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

@@ -27,12 +27,15 @@ tutti_status_t tt_recurrent_weights_add(tutti_module_t *m, const tt_recurrent_si
     const int64_t rows = gates_of[sizes->kind] * sizes->hidden;
     const double bound = 1 / sqrt((double)sizes->hidden);
     TT_TRY(add(m, "weight_ih", suffix, TUTTI_SHAPE(rows, sizes->in), bound, &out->weight_ih));
-    TT_TRY(add(m, "weight_hh", suffix, TUTTI_SHAPE(rows, sizes->hidden), bound, &out->weight_hh));
-    if (sizes->no_bias) {
-        return TUTTI_OK;
+    const int64_t width = tt_recurrent_width(sizes);
+    TT_TRY(add(m, "weight_hh", suffix, TUTTI_SHAPE(rows, width), bound, &out->weight_hh));
+    if (!sizes->no_bias) {
+        TT_TRY(add(m, "bias_ih", suffix, TUTTI_SHAPE(rows), bound, &out->bias_ih));
+        TT_TRY(add(m, "bias_hh", suffix, TUTTI_SHAPE(rows), bound, &out->bias_hh));
     }
-    TT_TRY(add(m, "bias_ih", suffix, TUTTI_SHAPE(rows), bound, &out->bias_ih));
-    return add(m, "bias_hh", suffix, TUTTI_SHAPE(rows), bound, &out->bias_hh);
+    return sizes->projection == 0 ? TUTTI_OK
+                                  : add(m, "weight_hr", suffix, TUTTI_SHAPE(width, sizes->hidden),
+                                        bound, &out->weight_hr);
 }
 
 tutti_tensor_t *tt_recurrent_run(tutti_scope_t *s, const tt_recurrent_sizes_t *sizes,
@@ -43,6 +46,7 @@ tutti_tensor_t *tt_recurrent_run(tutti_scope_t *s, const tt_recurrent_sizes_t *s
     full.x = tutti_linear(s, scan->x, weights->weight_ih, weights->bias_ih);
     full.weight = weights->weight_hh;
     full.bias = weights->bias_hh;
+    full.projection = weights->weight_hr;
     switch (sizes->kind) {
     case TT_LSTM:
         return tutti_lstm_scan(s, &full, c);

@@ -1,5 +1,6 @@
 /* embedding_bag: rows of a table, and what becomes of each bag of them. Bags that lie in a row are
- * told apart by how many begin before an index. Source: op_feature.h. */
+ * told apart by how many begin before an index; their maxima come first when columns are sorted by
+ * value and then, keeping that order, by bag. Source: op_feature.h. */
 #include <tutti/op_feature.h>
 #include <tutti/op_index.h>
 #include <tutti/op_math.h>
@@ -55,9 +56,13 @@ static tutti_status_t check(const tutti_tensor_t *indices, const tutti_tensor_t 
     if (o->weights != NULL && o->mode != TUTTI_BAG_SUM) {
         return TT_FAIL(TUTTI_ERR_ARG, "embedding_bag: weights go with sums only");
     }
-    return o->offsets != NULL && o->mode == TUTTI_BAG_MAX
-               ? TT_FAIL(TUTTI_ERR_UNSUPPORTED,
-                         "embedding_bag: maxima are of indices [B, L], not of offsets")
+    const int64_t table = weight->shape.dims[0];
+    if (o->has_padding && (o->padding < -table || o->padding >= table)) {
+        return TT_FAIL(TUTTI_ERR_ARG, "embedding_bag: padding %lld is no row of a table of %lld",
+                       (long long)o->padding, (long long)table);
+    }
+    return o->scale_by_frequency && o->mode == TUTTI_BAG_MAX
+               ? TT_FAIL(TUTTI_ERR_ARG, "embedding_bag: scale_by_frequency goes not with maxima")
                : TUTTI_OK;
 }
 
@@ -106,6 +111,15 @@ static tutti_tensor_t *bags_of(tutti_scope_t *s, const bag_t *bag)
     return tutti_sub_scalar(s, tutti_narrow(s, count, 0, 0, n), 1);
 }
 
+/* How many rows of each bag count, [all bags]; in the rows' dtype. */
+static tutti_tensor_t *counts_in_a_row(tutti_scope_t *s, const bag_t *bag, tutti_tensor_t *bags)
+{
+    const tutti_dtype_t dtype = tutti_tensor_dtype(bag->rows);
+    tutti_tensor_t *has = bag->has != NULL ? bag->has : tutti_ones(s, dtype, bag->indices->shape);
+    tutti_tensor_t *counts = tutti_zeros(s, dtype, TUTTI_SHAPE(bag->options.offsets->numel));
+    return tutti_index_add(s, counts, 0, bags, has);
+}
+
 static tutti_tensor_t *sums_in_a_row(tutti_scope_t *s, const bag_t *bag)
 {
     tutti_tensor_t *bags = bags_of(s, bag);
@@ -116,27 +130,69 @@ static tutti_tensor_t *sums_in_a_row(tutti_scope_t *s, const bag_t *bag)
     if (bag->options.mode == TUTTI_BAG_SUM) {
         return sums;
     }
-    tutti_tensor_t *has = bag->has != NULL ? bag->has : tutti_ones(s, dtype, bag->indices->shape);
-    tutti_tensor_t *counts = tutti_zeros(s, dtype, TUTTI_SHAPE(all));
-    counts = tutti_narrow(s, tutti_index_add(s, counts, 0, bags, has), 0, 0, count);
+    tutti_tensor_t *counts = tutti_narrow(s, counts_in_a_row(s, bag, bags), 0, 0, count);
     counts = tutti_clamp(s, counts, 1, (double)INFINITY);
     return tutti_div(s, sums, tutti_unsqueeze(s, counts, 1));
+}
+
+/* Of each column [L, C] the places of its rows, bag by bag, in each the largest first. Rows that do
+ * not count are behind all bags. */
+static tutti_tensor_t *places_in_a_row(tutti_scope_t *s, const bag_t *bag, tutti_tensor_t *bags)
+{
+    if (bag->has != NULL) {
+        tutti_tensor_t *is_out = tutti_eq_scalar(s, bag->has, 0);
+        bags = tutti_masked_fill(s, bags, is_out, (double)bag->options.offsets->numel);
+    }
+    const tutti_shape_t shape = tutti_tensor_shape(bag->rows);
+    tutti_tensor_t *by_value = tutti_argsort(s, bag->rows, 0, true);
+    bags = tutti_expand(s, tutti_unsqueeze(s, bags, 1), shape);
+    tutti_tensor_t *by_bag = tutti_argsort(s, tutti_gather_along(s, bags, 0, by_value), 0, false);
+    return tutti_gather_along(s, by_value, 0, by_bag);
+}
+
+static tutti_tensor_t *maxima_in_a_row(tutti_scope_t *s, const bag_t *bag)
+{
+    const int64_t count = bag->result.dims[0], rows = bag->indices->numel;
+    if (rows == 0 || count == 0) {
+        return tutti_zeros(s, tutti_tensor_dtype(bag->rows), bag->result);
+    }
+    tutti_tensor_t *bags = bags_of(s, bag);
+    tutti_tensor_t *counts = tutti_cast(s, counts_in_a_row(s, bag, bags), TUTTI_I64);
+    tutti_tensor_t *begins = tutti_sub(s, tutti_cumsum(s, counts, 0), counts);
+    begins = tutti_clamp(s, tutti_narrow(s, begins, 0, 0, count), 0, (double)(rows - 1));
+    tutti_tensor_t *first = tutti_index_select(s, places_in_a_row(s, bag, bags), 0, begins);
+    tutti_tensor_t *is_empty = tutti_eq_scalar(s, tutti_narrow(s, counts, 0, 0, count), 0);
+    tutti_tensor_t *y = tutti_gather_along(s, bag->rows, 0, first);
+    return tutti_masked_fill(s, y, tutti_unsqueeze(s, is_empty, 1), 0);
 }
 
 /* ---- the call -------------------------------------------------------------------------------- */
 
 static void take_rows(tutti_scope_t *s, bag_t *bag, tutti_tensor_t *weight)
 {
-    bag->rows = tt_wide(s, tutti_embedding(s, bag->indices, weight));
-    if (bag->options.weights != NULL) {
-        bag->rows = tutti_mul(s, bag->rows, tutti_unsqueeze(s, bag->options.weights, -1));
+    const tutti_embedding_bag_options_t *o = &bag->options;
+    const tutti_embedding_lookup_options_t lookup = {
+        .max_norm = o->max_norm, .norm_p = o->norm_p, .scale_by_frequency = o->scale_by_frequency};
+    bag->rows = tt_wide(s, tutti_embedding_with(s, bag->indices, weight, &lookup));
+    if (o->weights != NULL) {
+        bag->rows = tutti_mul(s, bag->rows, tutti_unsqueeze(s, o->weights, -1));
     }
-    if (bag->options.has_padding) {
+    if (o->has_padding) {
+        const int64_t padding = o->padding < 0 ? o->padding + weight->shape.dims[0] : o->padding;
         const tutti_dtype_t dtype = tutti_tensor_dtype(bag->rows);
-        tutti_tensor_t *is_padding = tutti_eq_scalar(s, bag->indices, (double)bag->options.padding);
+        tutti_tensor_t *is_padding = tutti_eq_scalar(s, bag->indices, (double)padding);
         bag->has = tutti_cast(s, tutti_logical_not(s, is_padding), dtype);
         bag->rows = tutti_masked_fill(s, bag->rows, tutti_unsqueeze(s, is_padding, -1), 0);
     }
+}
+
+static tutti_tensor_t *fill_bags(tutti_scope_t *s, const bag_t *bag)
+{
+    const bool is_max = bag->options.mode == TUTTI_BAG_MAX;
+    if (bag->options.offsets == NULL) {
+        return is_max ? maxima(s, bag) : sums_of_rows(s, bag);
+    }
+    return is_max ? maxima_in_a_row(s, bag) : sums_in_a_row(s, bag);
 }
 
 tutti_tensor_t *tutti_embedding_bag(tutti_scope_t *s, tutti_tensor_t *indices,
@@ -156,8 +212,5 @@ tutti_tensor_t *tutti_embedding_bag(tutti_scope_t *s, tutti_tensor_t *indices,
         o->offsets == NULL ? indices->shape.dims[0] : o->offsets->numel - o->has_last_offset;
     bag.result = TUTTI_SHAPE(count, weight->shape.dims[1]);
     take_rows(s, &bag, weight);
-    tutti_tensor_t *y = o->mode == TUTTI_BAG_MAX ? maxima(s, &bag)
-                        : o->offsets == NULL     ? sums_of_rows(s, &bag)
-                                                 : sums_in_a_row(s, &bag);
-    return tutti_cast(s, y, weight->dtype);
+    return tutti_cast(s, fill_bags(s, &bag), weight->dtype);
 }

@@ -8,7 +8,9 @@
 #include <float.h>
 #include <math.h>
 
+#include "compute/op/feature/lengths.h"
 #include "compute/op/math/elementwise.h"
+#include "compute/op/math/flat_power.h"
 #include "core/base/default.h"
 
 static tutti_tensor_t *root_of(tutti_scope_t *s, tutti_tensor_t *sum, double p)
@@ -29,8 +31,7 @@ static tutti_tensor_t *bounded_root(tutti_scope_t *s, tutti_tensor_t *sum, doubl
     return tutti_masked_fill(s, root_of(s, tutti_masked_fill(s, sum, is_zero, 1), p), is_zero, eps);
 }
 
-/* (Σ |x|^p)^(1/p), at least eps. */
-static tutti_tensor_t *length_of(tutti_scope_t *s, tutti_tensor_t *x, double p, int dim, double eps)
+tutti_tensor_t *tt_length_of(tutti_scope_t *s, tutti_tensor_t *x, double p, int dim, double eps)
 {
     const tutti_dims_t dims = TUTTI_DIMS(dim);
     if (p == 2) {
@@ -40,7 +41,7 @@ static tutti_tensor_t *length_of(tutti_scope_t *s, tutti_tensor_t *x, double p, 
     if (isinf(p)) {
         return tutti_clamp(s, tutti_max_over(s, x, dims, true), eps, (double)INFINITY);
     }
-    tutti_tensor_t *sum = tutti_sum_over(s, p == 1 ? x : tutti_pow_scalar(s, x, p), dims, true);
+    tutti_tensor_t *sum = tutti_sum_over(s, tt_flat_power(s, x, p), dims, true);
     return bounded_root(s, sum, p, eps);
 }
 
@@ -58,7 +59,7 @@ tutti_tensor_t *tutti_normalize(tutti_scope_t *s, tutti_tensor_t *x, double p, i
         return tutti_scope_fail(s, status);
     }
     tutti_tensor_t *wide = tt_wide(s, x);
-    return tutti_cast(s, tutti_div(s, wide, length_of(s, wide, p, dim, eps)), x->dtype);
+    return tutti_cast(s, tutti_div(s, wide, tt_length_of(s, wide, p, dim, eps)), x->dtype);
 }
 
 /* Means of x² over neighbouring channels. */

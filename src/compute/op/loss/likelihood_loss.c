@@ -52,14 +52,13 @@ tutti_tensor_t *tutti_poisson_nll_loss(tutti_scope_t *s, tutti_tensor_t *x, tutt
 /* var as it is broadcast to x; the null tensor where it cannot be. */
 static tutti_tensor_t *spread_variance(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *var)
 {
-    tutti_shape_t one = tutti_tensor_shape(x);
-    one.dims[one.rank > 0 ? one.rank - 1 : 0] = 1;
-    const tutti_shape_t own = tutti_tensor_shape(var);
-    if (tutti_shape_equal(own, tutti_tensor_shape(x)) || tutti_shape_equal(own, one)) {
-        return var;
+    const char *name = "gaussian_nll_loss";
+    if (tutti_tensor_rank(var) == tutti_tensor_rank(x)) {
+        const tutti_status_t status = tt_loss_check_spread(name, x, var, "the variance");
+        return status < 0 ? tutti_scope_fail(s, status) : var;
     }
-    const tutti_status_t status = tt_loss_check_pair(
-        "gaussian_nll_loss", x, var, tt_loss_rows(tutti_tensor_shape(x)), "the variance");
+    const tutti_status_t status =
+        tt_loss_check_pair(name, x, var, tt_loss_rows(tutti_tensor_shape(x)), "the variance");
     return status < 0 ? tutti_scope_fail(s, status) : tutti_unsqueeze(s, var, -1);
 }
 
@@ -79,15 +78,37 @@ tutti_tensor_t *tutti_gaussian_nll_loss(tutti_scope_t *s, tutti_tensor_t *x, tut
     }
     x = tt_wide(s, x);
     var = tt_wide(s, var);
-    /* The bound is added as a constant: gradients pass as if there were none. */
-    tutti_tensor_t *plain = tutti_detach(s, var);
-    tutti_tensor_t *bounded = tutti_clamp(s, plain, tt_or_default(o.eps, 1e-6), (double)INFINITY);
-    var = tutti_add(s, var, tutti_sub(s, bounded, plain));
+    const double eps = tt_or_default(o.eps, 1e-6);
+    /* The bound is 0, whose gradient is that of var, and eps: exact, however far below var is. */
+    tutti_tensor_t *zero = tutti_sub(s, var, tutti_detach(s, var));
+    var = tutti_where(s, tutti_lt_scalar(s, var, eps), tutti_add_scalar(s, zero, eps), var);
     tutti_tensor_t *away = tutti_square(s, tutti_sub(s, x, tt_wide(s, y)));
     tutti_tensor_t *twice = tutti_add(s, tutti_log(s, var), tutti_div(s, away, var));
     tutti_tensor_t *losses = tutti_mul_scalar(s, twice, 0.5);
     losses = o.full ? tutti_add_scalar(s, losses, 0.9189385332046727) : losses;
     return tt_loss_reduce(s, losses, o.reduction);
+}
+
+tutti_tensor_t *tutti_bce_loss_with(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *y,
+                                    const tutti_bce_options_t *options)
+{
+    const tutti_bce_options_t o =
+        options == NULL ? (tutti_bce_options_t){.weight = NULL} : *options;
+    tutti_status_t status = check("bce_loss", x, y, o.reduction);
+    if (status >= 0 && o.pos_weight != NULL) {
+        status = TT_FAIL(TUTTI_ERR_ARG, "bce_loss: pos_weight goes with logits only");
+    }
+    if (status >= 0 && o.weight != NULL) {
+        status = tt_loss_check_spread("bce_loss", x, o.weight, "the weight");
+    }
+    if (status < 0) {
+        return tutti_scope_fail(s, status);
+    }
+    if (o.weight == NULL) {
+        return tutti_bce_loss(s, x, y, o.reduction);
+    }
+    tutti_tensor_t *losses = tutti_bce_loss(s, x, y, TUTTI_LOSS_NONE);
+    return tt_loss_reduce(s, tutti_mul(s, losses, tt_wide(s, o.weight)), o.reduction);
 }
 
 tutti_tensor_t *tutti_bce_with_logits_with(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *y,

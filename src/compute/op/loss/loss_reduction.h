@@ -2,6 +2,7 @@
 #ifndef TT_LOSS_REDUCTION_H
 #define TT_LOSS_REDUCTION_H
 
+#include <tutti/op.h>
 #include <tutti/op_loss.h>
 #include <tutti/op_reduce.h>
 
@@ -46,6 +47,21 @@ static inline tutti_status_t tt_loss_check_pair(const char *loss, const tutti_te
                        tutti_shape_format(y->shape, (char[160]){0}, 160));
     }
     return TUTTI_OK;
+}
+
+/* SHAPE unless w, a weight or a variance, is broadcast to the shape of x. */
+static inline tutti_status_t tt_loss_check_spread(const char *loss, const tutti_tensor_t *x,
+                                                  const tutti_tensor_t *w, const char *what)
+{
+    char first[160], second[160];
+    tutti_shape_t both;
+    TT_TRY(tt_tensor_status(w));
+    const tutti_status_t status = tutti_op_broadcast_shapes(loss, x->shape, w->shape, &both);
+    return status >= 0 && tutti_shape_equal(both, x->shape)
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_SHAPE, "%s: %s must be broadcast to %s: %s", loss, what,
+                         tutti_shape_format(x->shape, first, sizeof first),
+                         tutti_shape_format(w->shape, second, sizeof second));
 }
 
 /* A shape without its last dimension. */

@@ -10,6 +10,7 @@
 
 #include "compute/op/loss/loss_reduction.h"
 #include "compute/op/math/elementwise.h"
+#include "compute/op/math/flat_power.h"
 #include "core/base/default.h"
 
 /* ---- distances ------------------------------------------------------------------------------- */
@@ -18,15 +19,14 @@
 static tutti_tensor_t *norm_of(tutti_scope_t *s, tutti_tensor_t *d, double p)
 {
     if (p == 2) {
-        return tutti_sqrt(s, tutti_sum_over(s, tutti_square(s, d), TUTTI_DIMS(-1), false));
+        return tt_flat_power(s, tutti_sum_over(s, tutti_square(s, d), TUTTI_DIMS(-1), false), 0.5);
     }
     d = tutti_abs(s, d);
     if (isinf(p)) {
         return tutti_max_over(s, d, TUTTI_DIMS(-1), false);
     }
-    d = p == 1 ? d : tutti_pow_scalar(s, d, p);
-    d = tutti_sum_over(s, d, TUTTI_DIMS(-1), false);
-    return p == 1 ? d : tutti_pow_scalar(s, d, 1 / p);
+    d = tutti_sum_over(s, tt_flat_power(s, d, p), TUTTI_DIMS(-1), false);
+    return tt_flat_power(s, d, 1 / p);
 }
 
 static tutti_tensor_t *distance(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *y, double p,

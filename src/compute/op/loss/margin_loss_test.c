@@ -61,6 +61,37 @@ static void a_small_variance_is_bounded_and_has_a_gradient(void **state)
     assert_true(fabs(tutti_tensor_item(grad) / (0.5 * (1e6 - 1e12)) - 1) < 1e-9);
 }
 
+/* A bound that is far away is not lost beside the variance, and an infinite one is no NaN. */
+static void variances_of_any_size_are_bounded(void **state)
+{
+    fixture_t *f = *state;
+    const double inf = (double)INFINITY;
+    tutti_tensor_t *var =
+        tutti_from_data(f->s, TUTTI_F32, TUTTI_SHAPE(3), (float[]){-100, -1, INFINITY});
+    tutti_tensor_t *x = tutti_zeros(f->s, TUTTI_F32, TUTTI_SHAPE(3));
+    const tutti_gaussian_nll_options_t each = {.reduction = TUTTI_LOSS_NONE};
+    tutti_tensor_t *losses = tutti_gaussian_nll_loss(f->s, x, x, var, &each);
+    assert_true(fabs(tutti_tensor_at(losses, 0) - log(1e-6) / 2) < 1e-6);
+    assert_true(fabs(tutti_tensor_at(losses, 1) - log(1e-6) / 2) < 1e-6);
+    assert_true(tutti_tensor_at(losses, 2) == inf);
+}
+
+/* The distance of a vector to itself has no slope, whatever the norm. */
+static void equal_vectors_have_a_distance_without_a_slope(void **state)
+{
+    fixture_t *f = *state;
+    for (int i = 0; i < 4; i++) {
+        tutti_tensor_t *x = tutti_ones(f->s, TUTTI_F64, TUTTI_SHAPE(2, 3)), *grad;
+        tutti_tensor_t *y = tutti_ones(f->s, TUTTI_F64, TUTTI_SHAPE(2, 3));
+        assert_int_equal(tutti_tensor_set_requires_grad(x, true), 0);
+        const double p[] = {0.5, 1, 2, 3};
+        tutti_tensor_t *distance = tutti_pairwise_distance(f->s, x, y, p[i], 0);
+        assert_true(tutti_tensor_at(distance, 1) == 0);
+        assert_int_equal(tutti_grad(f->s, tutti_sum(f->s, distance), NULL, &x, 1, &grad), 0);
+        assert_true(tutti_tensor_at(grad, 5) == 0);
+    }
+}
+
 /* A target of 0 has the divergence 0, no gradient, and no gradient of it. */
 static void kl_div_of_a_target_of_0_is_a_number(void **state)
 {
@@ -199,8 +230,7 @@ static void what_is_wrong_is_said(void **state)
                    "cross_entropy: targets of a floating dtype are probabilities (classes are i64, "
                    "i32 or u8), and must have the shape [2, 3], of an input of [2, 3]: [2]");
     expect_failure(f, variance_of_other_rows,
-                   "gaussian_nll_loss: the variance must have the shape [2], of an input of [2, "
-                   "3]: [3, 2]");
+                   "gaussian_nll_loss: the variance must be broadcast to [2, 3]: [3, 2]");
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -210,6 +240,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(hinges_have_no_slope_at_their_edge),
         TEST(a_small_variance_is_bounded_and_has_a_gradient),
+        TEST(variances_of_any_size_are_bounded),
+        TEST(equal_vectors_have_a_distance_without_a_slope),
         TEST(kl_div_of_a_target_of_0_is_a_number),
         TEST(gradients_have_gradients),
         TEST(what_is_wrong_is_said),

@@ -43,7 +43,7 @@ static tutti_status_t check_parameter(const tutti_op_call_t *call, int input)
     if (!tutti_dtype_is_float(p->dtype)) {
         return tutti_op_fail(call, TUTTI_ERR_DTYPE, "weight and bias must be of a floating dtype");
     }
-    bool fits = p->shape.rank == params->row_rank && p->shape.rank <= x->shape.rank;
+    bool fits = p->shape.rank == params->row_rank;
     for (int i = 0; fits && i < params->row_rank; i++) {
         fits = p->shape.dims[i] == x->shape.dims[x->shape.rank - params->row_rank + i];
     }
@@ -58,6 +58,10 @@ tutti_status_t tt_norm_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
     TT_TRY(tutti_op_infer_same_float(call, outputs));
     if (outputs->shape.rank < 1) {
         return tutti_op_fail(call, TUTTI_ERR_SHAPE, "x needs at least one dimension");
+    }
+    if (params->row_rank < 1 || params->row_rank > outputs->shape.rank) {
+        return tutti_op_fail(call, TUTTI_ERR_SHAPE, "x has no rows of %d dimensions",
+                             params->row_rank);
     }
     if (!(params->eps >= 0)) {
         return tutti_op_fail(call, TUTTI_ERR_ARG, "eps must be at least 0, not %g", params->eps);
@@ -284,17 +288,38 @@ tt_norm_params_t tt_rms_norm_params(const tutti_tensor_t *weight, double eps)
     return (norm_params_t){tt_or_default(eps, 1.1920929e-7), row_rank(weight, NULL)};
 }
 
+static void choose_rows(norm_params_t *params, const tutti_row_norm_options_t *options)
+{
+    if (options != NULL && options->row_dims != 0) {
+        params->row_rank = options->row_dims;
+    }
+}
+
+tutti_tensor_t *tutti_layer_norm_with(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *weight,
+                                      tutti_tensor_t *bias, const tutti_row_norm_options_t *options)
+{
+    norm_params_t params = tt_layer_norm_params(weight, bias, options == NULL ? 0 : options->eps);
+    choose_rows(&params, options);
+    return tutti_op_run(s, &tt_op_layer_norm, (tutti_tensor_t *[]){x, weight, bias}, INPUTS,
+                        &params);
+}
+
+tutti_tensor_t *tutti_rms_norm_with(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *weight,
+                                    const tutti_row_norm_options_t *options)
+{
+    norm_params_t params = tt_rms_norm_params(weight, options == NULL ? 0 : options->eps);
+    choose_rows(&params, options);
+    return tutti_op_run(s, &tt_op_rms_norm, (tutti_tensor_t *[]){x, weight, NULL}, INPUTS, &params);
+}
+
 tutti_tensor_t *tutti_layer_norm(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *weight,
                                  tutti_tensor_t *bias, double eps)
 {
-    const norm_params_t params = tt_layer_norm_params(weight, bias, eps);
-    return tutti_op_run(s, &tt_op_layer_norm, (tutti_tensor_t *[]){x, weight, bias}, INPUTS,
-                        &params);
+    return tutti_layer_norm_with(s, x, weight, bias, &(tutti_row_norm_options_t){.eps = eps});
 }
 
 tutti_tensor_t *tutti_rms_norm(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *weight,
                                double eps)
 {
-    const norm_params_t params = tt_rms_norm_params(weight, eps);
-    return tutti_op_run(s, &tt_op_rms_norm, (tutti_tensor_t *[]){x, weight, NULL}, INPUTS, &params);
+    return tutti_rms_norm_with(s, x, weight, &(tutti_row_norm_options_t){.eps = eps});
 }

@@ -5,6 +5,11 @@
  *     forward   step t:  product = h W_hhᵀ + b_hh, then recurrent.h's step
  *     backward  step t:  recurrent.h's step, then dh = dproduct W_hh;  at last dW_hh = dproductᵀ h
  *
+ * With a projection, of an LSTM, the step's hidden units r become the state:
+ *
+ *     forward   step t:  …, h = r W_hrᵀ
+ *     backward  step t:  dr = (dy + dh) W_hr, …;  at last dW_hr = (dy + dh)ᵀ r
+ *
  * Sums and cells are f32 (f64 for f64), states have the dtype of the products. The weights are
  * packed once for the products of all steps. Cost: T products [B, H] × [H, G H]; keeps the gates of
  * all steps. Source: op_nn.h. */
@@ -18,23 +23,24 @@
 #include "core/kernel/reduce/reduce.h"
 #include "core/kernel/norm/rows.h"
 
-enum { X, W, B, H, C, INPUTS };
-enum { SAVED_W, SAVED_KEPT, SAVED_C, SAVED_Y, SAVED_H, SAVED_C0 };
+enum { X, W, B, H, C, R, INPUTS };
+enum { SAVED_W, SAVED_KEPT, SAVED_C, SAVED_Y, SAVED_H, SAVED_C0, SAVED_R, SAVED_HIDDEN };
 
 typedef struct {
     tt_recurrent_t kind;
     bool is_reverse;
 } scan_params_t;
 
-/* T steps of B rows of n hidden units. */
+/* T steps of B rows of n hidden units, and of p numbers of a state: n without a projection. */
 typedef struct {
     tt_recurrent_t kind;
     bool is_reverse;
     tutti_dtype_t dtype, accum;
-    int64_t steps, rows, n, gates;
+    int64_t steps, rows, n, p, gates;
 } scan_t;
 
-static scan_t scan_of(const scan_params_t *params, tutti_dtype_t dtype, tutti_shape_t x)
+static scan_t scan_of(const scan_params_t *params, tutti_dtype_t dtype, tutti_shape_t x,
+                      tutti_shape_t w)
 {
     const int64_t gates = (int64_t)tt_recurrent_gates(params->kind);
     return (scan_t){.kind = params->kind,
@@ -44,6 +50,7 @@ static scan_t scan_of(const scan_params_t *params, tutti_dtype_t dtype, tutti_sh
                     .steps = x.dims[0],
                     .rows = x.dims[1],
                     .n = x.dims[2] / gates,
+                    .p = w.dims[1],
                     .gates = gates};
 }
 
@@ -63,17 +70,24 @@ static tutti_status_t check_shapes(const tutti_op_call_t *call)
         return tutti_op_fail(call, TUTTI_ERR_SHAPE,
                              "x must be [T, B, %lld H] with at least one step", (long long)gates);
     }
-    if (w.rank != 2 || w.dims[0] != x.dims[2] || w.dims[0] != gates * w.dims[1]) {
+    const tutti_tensor_t *r = call->input_count > R ? call->inputs[R] : NULL;
+    if (w.rank != 2 || w.dims[0] != x.dims[2] ||
+        (r == NULL ? w.dims[0] != gates * w.dims[1] : w.dims[0] % gates != 0)) {
         return tutti_op_fail(call, TUTTI_ERR_SHAPE,
-                             "weight must be [%lld H, H], its rows as long as x's last dimension",
-                             (long long)gates);
+                             "weight must be [%lld H, %s], its rows as long as x's last dimension",
+                             (long long)gates, r == NULL ? "H" : "P");
+    }
+    const int64_t n = w.dims[0] / gates;
+    if (!has_shape(r, TUTTI_SHAPE(w.dims[1], n))) {
+        return tutti_op_fail(call, TUTTI_ERR_SHAPE, "a projection must be [P, H], [%lld, %lld]",
+                             (long long)w.dims[1], (long long)n);
     }
     if (!has_shape(call->inputs[B], TUTTI_SHAPE(w.dims[0]))) {
         return tutti_op_fail(call, TUTTI_ERR_SHAPE, "bias must be [%lld H], [%lld]",
                              (long long)gates, (long long)w.dims[0]);
     }
-    const tutti_shape_t state = TUTTI_SHAPE(x.dims[1], w.dims[1]);
-    for (int i = H; i < call->input_count; i++) {
+    for (int i = H; i <= C && i < call->input_count; i++) {
+        const tutti_shape_t state = TUTTI_SHAPE(x.dims[1], i == H ? w.dims[1] : n);
         if (!has_shape(call->inputs[i], state)) {
             return tutti_op_fail(call, TUTTI_ERR_SHAPE, "a state must be [B, H], [%lld, %lld]",
                                  (long long)state.dims[0], (long long)state.dims[1]);
@@ -87,11 +101,11 @@ static tutti_status_t scan_infer(const tutti_op_call_t *call, tutti_spec_t *outp
     tutti_dtype_t dtype;
     TT_TRY(tt_product_dtype(call, &dtype));
     TT_TRY(check_shapes(call));
-    const tutti_shape_t x = call->inputs[X]->shape;
-    const int64_t n = call->inputs[W]->shape.dims[1];
-    outputs[0] = (tutti_spec_t){dtype, TUTTI_SHAPE(x.dims[0], x.dims[1], n)};
+    const scan_t scan =
+        scan_of(call->params, dtype, call->inputs[X]->shape, call->inputs[W]->shape);
+    outputs[0] = (tutti_spec_t){dtype, TUTTI_SHAPE(scan.steps, scan.rows, scan.p)};
     if (call->output_count > 1) {
-        outputs[1] = (tutti_spec_t){dtype, TUTTI_SHAPE(x.dims[1], n)};
+        outputs[1] = (tutti_spec_t){dtype, TUTTI_SHAPE(scan.rows, scan.n)};
     }
     return TUTTI_OK;
 }
@@ -123,8 +137,9 @@ static tutti_status_t bring_state(tutti_op_call_t *call, int input, const scan_t
                                   tutti_dtype_t dtype, tutti_tensor_t **out)
 {
     tutti_tensor_t *x = input < call->input_count ? call->inputs[input] : NULL;
+    const tutti_shape_t shape = TUTTI_SHAPE(scan->rows, input == H ? scan->p : scan->n);
     return x != NULL ? tt_dense(call->scope, x, dtype, out)
-                     : new_tensor(call->scope, dtype, TUTTI_SHAPE(scan->rows, scan->n), true, out);
+                     : new_tensor(call->scope, dtype, shape, true, out);
 }
 
 /* ---- forward --------------------------------------------------------------------------------- */
@@ -133,7 +148,8 @@ static tutti_status_t bring_state(tutti_op_call_t *call, int input, const scan_t
 typedef struct {
     tutti_tensor_t *x, *w, *bias, *h, *c0;
     tutti_tensor_t *product, *kept, *c;
-    tutti_tensor_t *packed; /* w, for the products of all steps; or NULL */
+    tutti_tensor_t *packed;     /* w, for the products of all steps; or NULL */
+    tutti_tensor_t *r, *hidden; /* with a projection: it, and what it is applied to */
 } parts_t;
 
 static tutti_status_t make_parts(tutti_op_call_t *call, const scan_t *scan, parts_t *p)
@@ -152,7 +168,13 @@ static tutti_status_t make_parts(tutti_op_call_t *call, const scan_t *scan, part
         return TUTTI_OK;
     }
     TT_TRY(bring_state(call, C, scan, scan->accum, &p->c0));
-    return new_tensor(s, scan->accum, TUTTI_SHAPE(kept_steps, scan->rows, scan->n), false, &p->c);
+    TT_TRY(new_tensor(s, scan->accum, TUTTI_SHAPE(kept_steps, scan->rows, scan->n), false, &p->c));
+    if (call->inputs[R] == NULL) {
+        return TUTTI_OK;
+    }
+    TT_TRY(tt_dense(s, call->inputs[R], scan->dtype, &p->r));
+    return new_tensor(s, scan->dtype, TUTTI_SHAPE(kept_steps, scan->rows, scan->n), false,
+                      &p->hidden);
 }
 
 /* Weights of the products of all steps, packed once; NULL where a product gains nothing by it. */
@@ -173,7 +195,7 @@ static tt_matmul_t state_product(const scan_t *scan, const parts_t *p)
     return (tt_matmul_t){.batch = 1,
                          .m = scan->rows,
                          .n = scan->gates * scan->n,
-                         .k = scan->n,
+                         .k = scan->p,
                          .dtype = scan->dtype,
                          .out_dtype = scan->accum,
                          .b = {.data = tt_tensor_data(p->w), .transposed = true},
@@ -183,12 +205,29 @@ static tt_matmul_t state_product(const scan_t *scan, const parts_t *p)
                          .bias_dtype = scan->accum};
 }
 
+/* y = hidden W_hrᵀ */
+static tutti_status_t project(tutti_op_call_t *call, const scan_t *scan, const parts_t *p,
+                              const void *hidden, void *y)
+{
+    return tt_matmul(tt_scope_exec(call->scope),
+                     &(tt_matmul_t){.batch = 1,
+                                    .m = scan->rows,
+                                    .n = scan->p,
+                                    .k = scan->n,
+                                    .dtype = scan->dtype,
+                                    .out_dtype = scan->dtype,
+                                    .a = {.data = hidden},
+                                    .b = {.data = tt_tensor_data(p->r), .transposed = true},
+                                    .c = y});
+}
+
 static tutti_status_t run_steps(tutti_op_call_t *call, const scan_t *scan, const parts_t *p)
 {
     const void *h = tt_tensor_data(p->h), *c = tt_data_of(p->c0);
     tt_matmul_t product = state_product(scan, p);
     for (int64_t i = 0; i < scan->steps; i++) {
         const int64_t t = time_of(scan, i);
+        void *y = at_step(call->outputs[0], t);
         product.a.data = h;
         TT_TRY(tt_matmul(tt_scope_exec(call->scope), &product));
         const tt_recurrent_step_t step = {.kind = scan->kind,
@@ -201,9 +240,10 @@ static tutti_status_t run_steps(tutti_op_call_t *call, const scan_t *scan, const
                                           .c = c,
                                           .kept = at_step(p->kept, t),
                                           .c_next = at_step(p->c, t),
-                                          .y = at_step(call->outputs[0], t)};
+                                          .y = p->r == NULL ? y : at_step(p->hidden, t)};
         TT_TRY(tt_recurrent_forward(tt_scope_exec(call->scope), &step));
-        h = step.y;
+        TT_TRY(p->r == NULL ? TUTTI_OK : project(call, scan, p, step.y, y));
+        h = y;
         c = step.c_next;
     }
     return TUTTI_OK;
@@ -221,7 +261,8 @@ static tutti_status_t give_cell(tutti_op_call_t *call, const scan_t *scan, const
 
 static tutti_status_t compute(tutti_op_call_t *call, parts_t *p)
 {
-    const scan_t scan = scan_of(call->params, call->outputs[0]->dtype, call->inputs[X]->shape);
+    const scan_t scan = scan_of(call->params, call->outputs[0]->dtype, call->inputs[X]->shape,
+                                call->inputs[W]->shape);
     TT_TRY(make_parts(call, &scan, p));
     const tt_matmul_t product = state_product(&scan, p);
     TT_TRY(pack_weights(call->scope, &product, &p->packed));
@@ -234,7 +275,9 @@ static tutti_status_t compute(tutti_op_call_t *call, parts_t *p)
     TT_TRY(tutti_op_save(call, p->c));
     TT_TRY(tutti_op_save(call, call->outputs[0]));
     TT_TRY(tutti_op_save(call, p->h));
-    return tutti_op_save(call, p->c0);
+    TT_TRY(tutti_op_save(call, p->c0));
+    TT_TRY(tutti_op_save(call, p->r));
+    return tutti_op_save(call, p->hidden);
 }
 
 static tutti_status_t scan_forward(tutti_op_call_t *call)
@@ -252,8 +295,11 @@ typedef struct {
     scan_t scan;
     tutti_tensor_t *dy;            /* of the dtype, or NULL */
     tutti_tensor_t *dx, *dproduct; /* [T, B, G n]; the same but for GRU */
-    tutti_tensor_t *dh, *dc;       /* [B, n], accumulation type */
+    tutti_tensor_t *dh, *dc;       /* [B, p] and [B, n], accumulation type */
     tutti_tensor_t *packed;        /* W_hh, as in parts_t */
+    /* with a projection: dy + dh [T, B, p], and what that is for hidden units, [B, n] of the
+     * accumulation type */
+    tutti_tensor_t *dstate, *dhidden;
 } slopes_t;
 
 static tutti_status_t fill_zeros(tutti_scope_t *s, const tutti_tensor_t *x)
@@ -281,7 +327,11 @@ static tutti_status_t make_slopes(tutti_op_backward_t *call, slopes_t *g)
     g->dx = tt_scratch(s, scan->dtype, call->inputs[X].shape);
     g->dproduct =
         scan->kind == TT_RECURRENT_GRU ? tt_scratch(s, scan->dtype, call->inputs[X].shape) : g->dx;
-    g->dh = tt_scratch(s, scan->accum, TUTTI_SHAPE(scan->rows, scan->n));
+    g->dh = tt_scratch(s, scan->accum, TUTTI_SHAPE(scan->rows, scan->p));
+    if (call->saved[SAVED_R] != NULL) {
+        g->dstate = tt_scratch(s, scan->dtype, call->outputs[0].shape);
+        g->dhidden = tt_scratch(s, scan->accum, TUTTI_SHAPE(scan->rows, scan->n));
+    }
     TT_TRY(tutti_scope_status(s));
     TT_TRY(fill_zeros(s, g->dh));
     if (scan->kind == TT_RECURRENT_LSTM) {
@@ -296,7 +346,7 @@ static tt_matmul_t slope_product(const tutti_op_backward_t *call, const slopes_t
     const scan_t *scan = &g->scan;
     return (tt_matmul_t){.batch = 1,
                          .m = scan->rows,
-                         .n = scan->n,
+                         .n = scan->p,
                          .k = scan->gates * scan->n,
                          .dtype = scan->dtype,
                          .out_dtype = scan->accum,
@@ -304,6 +354,33 @@ static tt_matmul_t slope_product(const tutti_op_backward_t *call, const slopes_t
                          .packed = tt_data_of(g->packed),
                          .c = tt_tensor_data(g->dh),
                          .accumulate = scan->kind == TT_RECURRENT_GRU};
+}
+
+/* dstate = dy + dh of a step, dhidden = dstate W_hr */
+static tutti_status_t push_through_projection(tutti_op_backward_t *call, const slopes_t *g,
+                                              int64_t t)
+{
+    const scan_t *scan = &g->scan;
+    tt_exec_t *exec = tt_scope_exec(call->scope);
+    const tt_strided_t to =
+                           tt_strided_rows(at_step(g->dstate, t), scan->dtype, scan->rows, scan->p),
+                       dh = tt_tensor_strided(g->dh);
+    if (g->dy == NULL) {
+        TT_TRY(tt_map_unary(exec, TT_UNARY_COPY, (tt_map_params_t){0}, &to, &dh));
+    } else {
+        const tt_strided_t dy =
+            tt_strided_rows(at_step(g->dy, t), scan->dtype, scan->rows, scan->p);
+        TT_TRY(tt_map_binary(exec, TT_BINARY_ADD, (tt_map_params_t){0}, &to, &dy, &dh));
+    }
+    return tt_matmul(exec, &(tt_matmul_t){.batch = 1,
+                                          .m = scan->rows,
+                                          .n = scan->n,
+                                          .k = scan->p,
+                                          .dtype = scan->dtype,
+                                          .out_dtype = scan->accum,
+                                          .a = {.data = to.data},
+                                          .b = {.data = tt_tensor_data(call->saved[SAVED_R])},
+                                          .c = tt_tensor_data(g->dhidden)});
 }
 
 static tutti_status_t push_through_time(tutti_op_backward_t *call, const slopes_t *g)
@@ -321,11 +398,12 @@ static tutti_status_t push_through_time(tutti_op_backward_t *call, const slopes_
             .c = i == 0 ? tt_data_of(call->saved[SAVED_C0]) : at_step(call->saved[SAVED_C], before),
             .kept = at_step(call->saved[SAVED_KEPT], t),
             .c_next = at_step(call->saved[SAVED_C], t),
-            .dy = at_step(g->dy, t),
-            .dh = tt_tensor_data(g->dh),
+            .dy = g->dstate == NULL ? at_step(g->dy, t) : NULL,
+            .dh = tt_tensor_data(g->dstate == NULL ? g->dh : g->dhidden),
             .dc = tt_data_of(g->dc),
             .dx = at_step(g->dx, t),
             .dproduct = at_step(g->dproduct, t)};
+        TT_TRY(g->dstate == NULL ? TUTTI_OK : push_through_projection(call, g, t));
         TT_TRY(tt_recurrent_backward(tt_scope_exec(call->scope), &step));
         if (i > 0 || call->wanted[H]) {
             product.a.data = at_step(g->dproduct, t);
@@ -342,7 +420,7 @@ static tutti_status_t multiply_rows(tutti_op_backward_t *call, const scan_t *sca
     return tt_matmul(tt_scope_exec(call->scope),
                      &(tt_matmul_t){.batch = 1,
                                     .m = scan->gates * scan->n,
-                                    .n = scan->n,
+                                    .n = scan->p,
                                     .k = rows,
                                     .dtype = scan->dtype,
                                     .out_dtype = scan->accum,
@@ -379,6 +457,23 @@ static tutti_status_t push_to_bias(tutti_op_backward_t *call, const slopes_t *g)
                      1u);
 }
 
+static tutti_status_t push_to_projection(tutti_op_backward_t *call, const slopes_t *g)
+{
+    const scan_t *scan = &g->scan;
+    call->grads[R] = tt_scratch(call->scope, scan->accum, call->inputs[R].shape);
+    TT_TRY(tutti_scope_status(call->scope));
+    return tt_matmul(tt_scope_exec(call->scope),
+                     &(tt_matmul_t){.batch = 1,
+                                    .m = scan->p,
+                                    .n = scan->n,
+                                    .k = scan->steps * scan->rows,
+                                    .dtype = scan->dtype,
+                                    .out_dtype = scan->accum,
+                                    .a = {.data = tt_tensor_data(g->dstate), .transposed = true},
+                                    .b = {.data = tt_tensor_data(call->saved[SAVED_HIDDEN])},
+                                    .c = tt_tensor_data(call->grads[R])});
+}
+
 static tutti_status_t push(tutti_op_backward_t *call, slopes_t *g)
 {
     const tt_matmul_t product = slope_product(call, g);
@@ -388,6 +483,7 @@ static tutti_status_t push(tutti_op_backward_t *call, slopes_t *g)
     call->grads[H] = call->wanted[H] ? g->dh : NULL;
     if (call->input_count > C) {
         call->grads[C] = call->wanted[C] ? g->dc : NULL;
+        TT_TRY(call->wanted[R] ? push_to_projection(call, g) : TUTTI_OK);
     }
     if (call->wanted[B]) {
         TT_TRY(push_to_bias(call, g));
@@ -397,7 +493,8 @@ static tutti_status_t push(tutti_op_backward_t *call, slopes_t *g)
 
 static tutti_status_t scan_backward(tutti_op_backward_t *call)
 {
-    slopes_t g = {.scan = scan_of(call->params, call->outputs[0].dtype, call->inputs[X].shape)};
+    slopes_t g = {.scan = scan_of(call->params, call->outputs[0].dtype, call->inputs[X].shape,
+                                  call->inputs[W].shape)};
     tutti_status_t status = make_slopes(call, &g);
     if (status >= 0) {
         status = push(call, &g);
@@ -421,9 +518,10 @@ const tutti_op_t tt_op_rnn_scan = {
 
 const tutti_op_t tt_op_lstm_scan = {
     .name = "lstm_scan",
-    .optional_inputs = 1 << B | 1 << H | 1 << C,
+    .optional_inputs = 1 << B | 1 << H | 1 << C | 1 << R,
     .output_count = 2,
-    .about = "i f g o = x + h Wᵀ + b, c = σ(f) c + σ(i) tanh(g), h = σ(o) tanh(c) step by step",
+    .about = "i f g o = x + h Wᵀ + b, c = σ(f) c + σ(i) tanh(g), h = σ(o) tanh(c) step by step, "
+             "or that times Rᵀ",
     .params_bytes = sizeof(scan_params_t),
     .infer = scan_infer,
     .forward = scan_forward,
@@ -452,7 +550,8 @@ tutti_tensor_t *tutti_rnn_scan(tutti_scope_t *s, const tutti_scan_t *scan,
 tutti_tensor_t *tutti_lstm_scan(tutti_scope_t *s, const tutti_scan_t *scan, tutti_tensor_t **last_c)
 {
     const scan_params_t params = {TT_RECURRENT_LSTM, scan->is_reverse};
-    tutti_tensor_t *inputs[] = {scan->x, scan->weight, scan->bias, scan->h, scan->c};
+    tutti_tensor_t *inputs[] = {scan->x, scan->weight, scan->bias,
+                                scan->h, scan->c,      scan->projection};
     tutti_tensor_t *outputs[2];
     tutti_op_run_many(s, &tt_op_lstm_scan, inputs, INPUTS, &params, outputs, 2);
     if (last_c != NULL) {

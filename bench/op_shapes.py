@@ -93,6 +93,28 @@ WINDOWS = [(1, 3, 224, 224, 16, 16, 0), (4, 3, 224, 224, 16, 16, 0), (8, 3, 32, 
            (1, 96, 56, 56, 7, 7, 0), (2, 96, 28, 28, 7, 7, 0), (1, 1, 256, 256, 8, 4, 0),
            (1, 4, 64, 64, 5, 2, 2), (2, 3, 112, 112, 7, 2, 3)]
 
+# N, C, H, W of x; H, W of y; 0: bilinear, 1: bicubic, 2: area, 3: bilinear with antialias.
+SIZES = [(1, 3, 224, 224, 448, 448, 0), (1, 64, 56, 56, 112, 112, 0), (4, 256, 14, 14, 28, 28, 0),
+         (1, 512, 7, 7, 14, 14, 0), (8, 64, 28, 28, 56, 56, 0), (1, 21, 64, 64, 512, 512, 0),
+         (1, 256, 32, 32, 65, 65, 0), (8, 3, 256, 256, 224, 224, 0), (1, 3, 224, 224, 448, 448, 1),
+         (4, 3, 64, 64, 256, 256, 1), (1, 384, 14, 14, 16, 16, 1), (1, 768, 16, 16, 24, 24, 1),
+         (8, 3, 256, 256, 224, 224, 1), (8, 64, 56, 56, 28, 28, 2), (4, 3, 224, 224, 112, 112, 2),
+         (1, 128, 64, 64, 10, 10, 2), (16, 512, 14, 14, 6, 6, 2), (1, 3, 512, 512, 224, 224, 3),
+         (8, 3, 256, 256, 96, 96, 3), (2, 3, 1080, 720, 224, 224, 3)]
+
+# N, C, H, W of x; H, W of the grid; 0: bilinear, 1: nearest, 2: bicubic; 0: zeros, 1: border,
+# 2: reflection.
+GRIDS = [(64, 1, 28, 28, 28, 28, 0, 0), (32, 3, 32, 32, 32, 32, 0, 0),
+         (8, 3, 224, 224, 224, 224, 0, 0), (1, 3, 512, 512, 512, 512, 0, 0),
+         (1, 64, 56, 56, 56, 56, 0, 0), (4, 64, 28, 28, 28, 28, 0, 1),
+         (2, 256, 14, 14, 14, 14, 0, 0), (1, 256, 64, 64, 7, 7, 0, 0),
+         (8, 128, 16, 16, 16, 16, 0, 2), (100, 256, 14, 14, 7, 7, 0, 0),
+         (1, 32, 128, 128, 128, 128, 0, 1), (4, 3, 128, 128, 64, 64, 0, 2),
+         (1, 32, 200, 200, 1, 4096, 0, 0), (8, 32, 32, 32, 300, 4, 0, 0),
+         (8, 3, 128, 128, 128, 128, 1, 0), (4, 64, 28, 28, 28, 28, 1, 1),
+         (1, 21, 128, 128, 128, 128, 1, 0), (4, 3, 128, 128, 128, 128, 2, 0),
+         (1, 64, 28, 28, 28, 28, 2, 1), (2, 3, 224, 224, 224, 224, 2, 2)]
+
 # The equation; the sizes of its letters in alphabetical order.
 EINSUMS = [('ij,jk->ik', 64, 64, 64), ('ij,jk->ik', 256, 256, 256), ('ij,kj->ik', 512, 256, 512),
            ('bij,bjk->bik', 8, 64, 64, 64), ('bij,bjk->bik', 32, 128, 64, 128),
@@ -254,7 +276,8 @@ SHAPES = {
     'scatter_along_add': SCATTERS, 'index_add': INDEX_ADDS,
     'pad_constant': PADS, 'pad_reflect': PADS, 'pad_replicate': PADS, 'pad_circular': PADS,
     'tril': TRIANGLES, 'triu': TRIANGLES, 'roll': ROLLS, 'flip': FLIPS, 'unfold': WINDOWS,
-    'fold': WINDOWS, 'einsum': EINSUMS, **{name: FLAT for name in ACTIVATIONS},
+    'fold': WINDOWS, 'interpolate': SIZES, 'grid_sample': GRIDS, 'einsum': EINSUMS,
+    **{name: FLAT for name in ACTIVATIONS},
     'conv1d': CONV1D, 'conv3d': CONV3D, 'conv_transpose2d': TRANSPOSED, 'conv_grouped': GROUPED,
     'conv_dilated': DILATED, 'multihead_attention': ATTENTIONS, 'encoder_block': BLOCKS,
     'decoder_block': BLOCKS, 'rms_norm': NORM_ROWS, 'group_norm': GROUP_NORMS,

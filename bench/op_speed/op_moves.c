@@ -190,6 +190,33 @@ static tutti_tensor_t *fold(tutti_scope_t *s, op_case_t *c)
     return tutti_fold(s, c->in[0], c->n[2], c->n[3], &options);
 }
 
+/* ---- other places: N, C, H, W, H', W', mode … ------------------------------------------------ */
+
+static tutti_tensor_t *interpolate(tutti_scope_t *s, op_case_t *c)
+{
+    static const tutti_interpolate_mode_t modes[] = {
+        TUTTI_INTERPOLATE_LINEAR, TUTTI_INTERPOLATE_CUBIC, TUTTI_INTERPOLATE_AREA,
+        TUTTI_INTERPOLATE_LINEAR};
+    return tutti_interpolate(s, c->in[0],
+                             &(tutti_interpolate_options_t){.mode = modes[c->n[6]],
+                                                            .size = {c->n[4], c->n[5]},
+                                                            .antialias = c->n[6] == 3});
+}
+
+static void make_sampled(op_case_t *c)
+{
+    const int64_t *n = c->n;
+    op_input(c, op_sizes(c, 0, 4), -2, 2);
+    op_input(c, TUTTI_SHAPE(n[0], n[4], n[5], 2), -1.1, 1.1);
+}
+
+static tutti_tensor_t *grid_sample(tutti_scope_t *s, op_case_t *c)
+{
+    const tutti_grid_sample_options_t options = {(tutti_grid_mode_t)c->n[6],
+                                                 (tutti_grid_padding_t)c->n[7], false};
+    return tutti_grid_sample(s, c->in[0], c->in[1], &options);
+}
+
 /* ---- sums of products: the sizes of the letters that occur ----------------------------------- */
 
 static int64_t size_of(const op_case_t *c, char letter)
@@ -243,6 +270,8 @@ const op_t op_moves[] = {
     {"flip", make_planes, flip},
     {"unfold", make_planes, unfold},
     {"fold", make_columns, fold},
+    {"interpolate", make_planes, interpolate},
+    {"grid_sample", make_sampled, grid_sample},
     {"einsum", make_terms, einsum},
     {NULL, NULL, NULL},
 };

@@ -122,6 +122,17 @@ def columns(c):
     c.input((n[0], n[1] * n[4] ** 2, places), -2, 2)
 
 
+def sampled(c):
+    n = c.numbers
+    c.input(n[:4], -2, 2)
+    c.input((n[0], *n[4:6], 2), -1.1, 1.1)
+
+
+def interpolate(c):
+    mode = ('bilinear', 'bicubic', 'area', 'bilinear')[c.numbers[6]]
+    return F.interpolate(c.inputs[0], c.numbers[4:6], mode=mode, antialias=c.numbers[6] == 3)
+
+
 def terms(c):
     letters = sorted(set(filter(str.isalpha, c.text)))
     sizes = dict(zip(letters, c.numbers))
@@ -321,6 +332,10 @@ OPS = {
                                           padding=c.numbers[6])),
     'fold': (columns, lambda c: F.fold(c.inputs[0], c.numbers[2:4], c.numbers[4],
                                        stride=c.numbers[5], padding=c.numbers[6])),
+    'interpolate': (planes, interpolate),
+    'grid_sample': (sampled, lambda c: F.grid_sample(
+        *c.inputs, ('bilinear', 'nearest', 'bicubic')[c.numbers[6]],
+        ('zeros', 'border', 'reflection')[c.numbers[7]], False)),
     'einsum': (terms, lambda c: torch.einsum(c.text, *c.inputs)),
     'leaky_relu': (flat, lambda c: F.leaky_relu(c.inputs[0])),
     'elu': (flat, lambda c: F.elu(c.inputs[0])),

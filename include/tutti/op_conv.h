@@ -243,9 +243,12 @@ TUTTI_API tutti_tensor_t *tutti_adaptive_avg_pool2d(tutti_scope_t *s, tutti_tens
 /* ---- other sizes ----------------------------------------------------------------------------- */
 
 typedef enum tutti_interpolate_mode {
-    TUTTI_INTERPOLATE_NEAREST, /**< one element of x */
+    TUTTI_INTERPOLATE_NEAREST, /**< one element of x, below the place of y's lower edge */
     TUTTI_INTERPOLATE_LINEAR,  /**< between two of a line, four of a plane (bilinear), eight of a
                                     volume (trilinear) */
+    TUTTI_INTERPOLATE_CUBIC,   /**< of four in each dimension (bicubic), by cubic convolution */
+    TUTTI_INTERPOLATE_AREA,    /**< means of windows: tutti_adaptive_avg_pool2d() and its like */
+    TUTTI_INTERPOLATE_NEAREST_EXACT, /**< the element of x in which the middle of y's lies */
 } tutti_interpolate_mode_t;
 
 /** {height, width}, over lines the first alone, over volumes {depth, height, width}. Of each
@@ -254,19 +257,25 @@ typedef struct tutti_interpolate_options {
     tutti_interpolate_mode_t mode;
     int64_t size[3];    /**< of y */
     double scale[3];    /**< y's size over x's, rounded down; steps are 1 / scale */
-    bool align_corners; /**< of the linear mode: first and last elements of x and y coincide; else
+    bool align_corners; /**< of linear and cubic: first and last elements of x and y coincide; else
                              their outer edges do */
+    bool antialias;     /**< of linear and cubic: of a smaller y, elements are means over all of x
+                             that they cover, by weights stretched by the step; cubic: a = -0.5 */
 } tutti_interpolate_options_t;
 
 /**
- * Lines, planes or volumes of another size: y[i] = x at a place p in each dimension. With steps r =
- * L / L' (or 1 / scale): nearest floor(i r); linear (i + 0.5) r - 0.5, at least 0, or with
- * align_corners i (L - 1) / (L' - 1).
+ * Lines, planes or volumes of another size: y[i] = Σ weight x around a place in each dimension,
+ * beyond the ends the last element. With steps r = L / L' (or 1 / scale): nearest floor(i r), exact
+ * floor((i + 0.5) r); linear and cubic (i + 0.5) r - 0.5, or with align_corners
+ * i (L - 1) / (L' - 1). Cubic's weights are Keys' with a = -0.75. Area's windows are those of the
+ * sizes alone.
  *
  * @param x        [N, C, L], [N, C, H, W] or [N, C, D, H, W], of a floating dtype
  * @param options  borrowed
  * @return         [N, C, L'], [N, C, H', W'] or [N, C, D', H', W'] of x's dtype; dx = Σ weight dy
  * @thread         the scope's
+ * @cost           rows first, then columns: a product for each weight of a row, a gather for each
+ *                 of a column; the gradient likewise. Keeps nothing
  * @errors         SHAPE, DTYPE, ARG
  * @source         torch.nn.functional.interpolate
  */

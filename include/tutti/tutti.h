@@ -53,6 +53,7 @@
 #include <tutti/op_nn.h>
 #include <tutti/op_pad.h>
 #include <tutti/op_reduce.h>
+#include <tutti/op_sample.h>
 #include <tutti/op_shape.h>
 #include <tutti/op_vocabulary.h>
 #include <tutti/op_volume.h>

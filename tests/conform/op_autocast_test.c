@@ -197,6 +197,7 @@ static const struct {
     {"adaptive_avg_pool1d", SAME},
     {"adaptive_avg_pool2d", SAME},
     {"interpolate", SAME},
+    {"grid_sample", SAME},
 };
 
 static int wrong;

@@ -1,5 +1,6 @@
 /* Cases of pooling (op_conv.h). Their references are golden values. */
 #include <tutti/op_conv.h>
+#include <tutti/op_sample.h>
 
 #include "op_cases.h"
 
@@ -121,10 +122,72 @@ static void call_aligned(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tens
     out[0] = tutti_interpolate(s, in[0], &aligned);
 }
 
+static const tutti_interpolate_options_t cubic = {
+    .mode = TUTTI_INTERPOLATE_CUBIC, .size = {5}, .scale = {0, 2.3}};
+static const tutti_interpolate_options_t smooth = {
+    .mode = TUTTI_INTERPOLATE_CUBIC, .size = {2, 2}, .antialias = true};
+static const tutti_interpolate_options_t area = {.mode = TUTTI_INTERPOLATE_AREA, .size = {2, 2, 3}};
+static const tutti_interpolate_options_t exact = {
+    .mode = TUTTI_INTERPOLATE_NEAREST_EXACT, .size = {5}, .scale = {0, 0.6}};
+
+static void call_cubic(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
+{
+    out[0] = tutti_interpolate(s, in[0], &cubic);
+}
+
+static void call_smooth(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
+{
+    out[0] = tutti_interpolate(s, in[0], &smooth);
+}
+
+static void call_area(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
+{
+    out[0] = tutti_interpolate(s, in[0], &area);
+}
+
+static void call_exact(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
+{
+    out[0] = tutti_interpolate(s, in[0], &exact);
+}
+
+static void call_grid_sample(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
+{
+    out[0] = tutti_grid_sample(s, in[0], in[1], NULL);
+}
+
+static void call_grid_nearest(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
+{
+    const tutti_grid_sample_options_t o = {.mode = TUTTI_GRID_NEAREST, .align_corners = true};
+    out[0] = tutti_grid_sample(s, in[0], in[1], &o);
+}
+
+static void call_grid_reflected(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
+{
+    const tutti_grid_sample_options_t o = {.mode = TUTTI_GRID_BICUBIC,
+                                           .padding = TUTTI_GRID_REFLECTION};
+    out[0] = tutti_grid_sample(s, in[0], in[1], &o);
+}
+
+static void call_grid_border(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
+{
+    const tutti_grid_sample_options_t o = {.padding = TUTTI_GRID_BORDER, .align_corners = true};
+    out[0] = tutti_grid_sample(s, in[0], in[1], &o);
+}
+
+/* Within x, beside its edges, and outside; no place is where a slope jumps. */
+static const double places[] = {-0.81, 0.32, 0.55, -0.4, 1.4,  0.1,
+                                -0.2,  -0.9, 0.93, 0.7,  -1.7, 2.3};
+static const double places_3d[] = {-0.81, 0.32, 0.55, -0.4, 1.4, 0.1, -0.2, -0.9, 0.93};
+
 #define CASE(name, about) .op = name, .what = about
 #define X(...)                                                                                     \
     {                                                                                              \
         .shape = SHAPE(__VA_ARGS__)                                                                \
+    }
+
+#define PLACES(list, ...)                                                                          \
+    {                                                                                              \
+        .shape = SHAPE(__VA_ARGS__), .values = list                                                \
     }
 
 const op_case_t op_cases_pool[] = {
@@ -164,6 +227,30 @@ const op_case_t op_cases_pool[] = {
     {CASE("interpolate", "trilinear"), .inputs = {X(1, 2, 3, 2, 4)}, .call = call_trilinear},
     {CASE("interpolate", "nearest in a volume"), .inputs = {X(2, 1, 3, 2, 4)},
      .call = call_nearest_volume},
+    {CASE("interpolate", "bicubic"), .inputs = {X(2, 2, 3, 4)}, .call = call_cubic},
+    {CASE("interpolate", "bicubic, antialias"), .inputs = {X(1, 2, 5, 7)}, .call = call_smooth},
+    {CASE("interpolate", "area"), .inputs = {X(1, 2, 5, 3)}, .call = call_area},
+    {CASE("interpolate", "area of a volume"), .inputs = {X(1, 2, 3, 5, 4)}, .call = call_area},
+    {CASE("interpolate", "nearest exact"), .inputs = {X(2, 2, 3, 4)}, .call = call_exact},
+    {CASE("grid_sample", ""), .inputs = {X(1, 2, 3, 4), PLACES(places, 1, 2, 3, 2)},
+     .input_count = 2, .call = call_grid_sample},
+    {CASE("grid_sample", "nearest"), .inputs = {X(2, 2, 3, 4), PLACES(places, 2, 1, 3, 2)},
+     .input_count = 2, .call = call_grid_nearest},
+    {CASE("grid_sample", "bicubic, reflected"),
+     .inputs = {X(1, 2, 3, 4), PLACES(places, 1, 2, 3, 2)}, .input_count = 2,
+     .call = call_grid_reflected},
+    {CASE("grid_sample", "border"), .inputs = {X(1, 2, 3, 4), PLACES(places, 1, 6, 1, 2)},
+     .input_count = 2, .call = call_grid_border},
+    {CASE("grid_sample", "a volume"),
+     .inputs = {X(1, 2, 2, 3, 4), PLACES(places_3d, 1, 1, 3, 1, 3)}, .input_count = 2,
+     .call = call_grid_sample},
+    {CASE("grid_sample", "bicubic in a volume"),
+     .inputs = {X(1, 1, 2, 3, 4), PLACES(places_3d, 1, 1, 3, 1, 3)}, .input_count = 2,
+     .call = call_grid_reflected},
+    {CASE("grid_sample", "no samples"), .inputs = {X(0, 2, 3, 4), X(0, 2, 2, 2)}, .input_count = 2,
+     .call = call_grid_sample},
+    {CASE("grid_sample", "no points"), .inputs = {X(1, 2, 3, 4), X(1, 0, 2, 2)}, .input_count = 2,
+     .call = call_grid_sample},
     {CASE("interpolate", "empty"), .inputs = {X(0, 2, 3, 4)}, .call = call_linear},
     {CASE("adaptive_avg_pool2d", "empty"), .inputs = {X(0, 2, 4, 5)},
      .call = call_adaptive_avg_pool2d},
@@ -246,13 +333,55 @@ static void interpolate_one_image(tutti_scope_t *s)
     (void)tutti_interpolate(s, f32(s, TUTTI_SHAPE(5, 5)), &nearest);
 }
 
+static void interpolate_area_with_antialias(tutti_scope_t *s)
+{
+    (void)tutti_interpolate(s, f32(s, TUTTI_SHAPE(2, 3, 5)),
+                            &(tutti_interpolate_options_t){
+                                .mode = TUTTI_INTERPOLATE_AREA, .size = {4}, .antialias = true});
+}
+
+static void interpolate_of_no_mode(tutti_scope_t *s)
+{
+    (void)tutti_interpolate(
+        s, f32(s, TUTTI_SHAPE(2, 3, 5)),
+        &(tutti_interpolate_options_t){.mode = (tutti_interpolate_mode_t)9, .size = {4}});
+}
+
+static void grid_sample_of_other_samples(tutti_scope_t *s)
+{
+    (void)tutti_grid_sample(s, f32(s, TUTTI_SHAPE(2, 3, 5, 5)), f32(s, TUTTI_SHAPE(1, 4, 4, 2)),
+                            NULL);
+}
+
+static void grid_sample_of_integers(tutti_scope_t *s)
+{
+    (void)tutti_grid_sample(s, f32(s, TUTTI_SHAPE(1, 3, 5, 5)),
+                            tutti_ones(s, TUTTI_I32, TUTTI_SHAPE(1, 4, 4, 2)), NULL);
+}
+
+static void grid_sample_of_no_mode(tutti_scope_t *s)
+{
+    (void)tutti_grid_sample(s, f32(s, TUTTI_SHAPE(1, 3, 5, 5)), f32(s, TUTTI_SHAPE(1, 4, 4, 2)),
+                            &(tutti_grid_sample_options_t){.padding = (tutti_grid_padding_t)3});
+}
+
 const op_error_t op_errors_pool[] = {
+    {"interpolate", interpolate_area_with_antialias,
+     "interpolate: antialias goes with the modes linear and cubic only: f32[2, 3, 5]"},
+    {"interpolate", interpolate_of_no_mode, "interpolate: there is no such mode: f32[2, 3, 5]"},
+    {"grid_sample", grid_sample_of_other_samples,
+     "grid_sample: x must be [N, C, H, W] and grid [N, H', W', 2], or [N, C, D, H, W] and "
+     "[N, D', H', W', 3]: f32[2, 3, 5, 5] and f32[1, 4, 4, 2]"},
+    {"grid_sample", grid_sample_of_integers,
+     "grid_sample: x and grid must be of floating dtypes: f32[1, 3, 5, 5] and i32[1, 4, 4, 2]"},
+    {"grid_sample", grid_sample_of_no_mode,
+     "grid_sample: there is no such mode or padding: f32[1, 3, 5, 5] and f32[1, 4, 4, 2]"},
     {"interpolate", interpolate_without_a_size,
      "interpolate: give size or scale of each dimension, one of them: f32[2, 3, 5, 5]"},
     {"interpolate", interpolate_by_too_little,
      "interpolate: scale 0.1 leaves 0 of 5 elements: f32[2, 3, 5]"},
     {"interpolate", interpolate_nearest_with_corners,
-     "interpolate: align_corners goes with the linear mode only: f32[2, 3, 5]"},
+     "interpolate: align_corners goes with the modes linear and cubic only: f32[2, 3, 5]"},
     {"interpolate", interpolate_one_image,
      "interpolate: x must be [N, C, L], [N, C, H, W] or [N, C, D, H, W]: f32[5, 5]"},
     {"max_pool2d", max_pool2d_of_a_line,

@@ -19,6 +19,7 @@
 #include <tutti/op_nn.h>
 #include <tutti/op_pad.h>
 #include <tutti/op_reduce.h>
+#include <tutti/op_sample.h>
 #include <tutti/op_shape.h>
 #include <tutti/tensor.h>
 
@@ -439,8 +440,8 @@ static tutti_tensor_t *call_pool(draw_t *d, tutti_tensor_t *x)
 {
     tutti_tensor_t *more = NULL, **indices = one_in(d, 2) ? &more : NULL;
     tutti_pool_options_t max = {.ceil_mode = one_in(d, 2)};
-    tutti_interpolate_options_t other = {(tutti_interpolate_mode_t)below(d, 3),
-                                         .align_corners = one_in(d, 4)};
+    tutti_interpolate_options_t other = {(tutti_interpolate_mode_t)below(d, 6),
+                                         .align_corners = one_in(d, 4), .antialias = one_in(d, 4)};
     for (int i = 0; i < 2; i++) {
         max.kernel[i] = PICK(d, 0, 1, 1, 2, 2, 3, -1, INT64_MAX);
         max.stride[i] = PICK(d, 0, 1, 2, 17, -1, INT64_MAX);
@@ -455,7 +456,13 @@ static tutti_tensor_t *call_pool(draw_t *d, tutti_tensor_t *x)
                                            max.ceil_mode,
                                            one_in(d, 2),
                                            PICK(d, 0, 0, -3, INT64_MIN)};
-    switch (below(d, 6)) {
+    const tutti_grid_sample_options_t places = {(tutti_grid_mode_t)below(d, 4),
+                                                (tutti_grid_padding_t)below(d, 4), one_in(d, 2)};
+    switch (below(d, 8)) {
+    case 6:
+        return tutti_grid_sample(d->s, x, beside(d, x), one_in(d, 4) ? NULL : &places);
+    case 7:
+        return tutti_affine_grid(d->s, x, any_shape(d), one_in(d, 2));
     case 0:
         return tutti_max_pool1d(d->s, x, &max, indices);
     case 1:

@@ -502,6 +502,8 @@ static const golden_entry_t golden_table[] = {
     {"adaptive_avg_pool1d", .other = call_adaptive_avg_pool1d},
     {"adaptive_avg_pool2d", .other = call_adaptive_avg_pool2d},
     {"interpolate", .other = call_interpolate},
+    {"grid_sample", .other = call_grid_sample},
+    {"affine_grid", .other = call_affine_grid},
 };
 
 static const golden_entry_t *golden_find(const char *name)

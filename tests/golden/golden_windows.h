@@ -1,8 +1,9 @@
-/* Calls of what moves a window over lines and planes: convolutions and pooling. */
+/* Calls of what moves a window over lines and planes: convolutions and pooling; of sampling. */
 #ifndef TT_GOLDEN_WINDOWS_H
 #define TT_GOLDEN_WINDOWS_H
 
 #include <tutti/op_conv.h>
+#include <tutti/op_sample.h>
 
 #include "golden_args.h"
 
@@ -119,19 +120,46 @@ static tutti_tensor_t *call_adaptive_avg_pool2d(golden_call_t *c)
     return tutti_adaptive_avg_pool2d(c->s, c->in[0], size.dims[0], size.dims[1]);
 }
 
+static tutti_interpolate_mode_t interpolate_mode(const char *name)
+{
+    return strcmp(name, "nearest") == 0         ? TUTTI_INTERPOLATE_NEAREST
+           : strcmp(name, "nearest-exact") == 0 ? TUTTI_INTERPOLATE_NEAREST_EXACT
+           : strcmp(name, "bicubic") == 0       ? TUTTI_INTERPOLATE_CUBIC
+           : strcmp(name, "area") == 0          ? TUTTI_INTERPOLATE_AREA
+                                                : TUTTI_INTERPOLATE_LINEAR;
+}
+
 static tutti_tensor_t *call_interpolate(golden_call_t *c)
 {
     const json_t *scale = json_object_get(c->args, "scale");
     const tutti_shape_t size = shape(c, "size");
-    tutti_interpolate_options_t o = {.mode = strcmp(text(c, "mode"), "nearest") == 0
-                                                 ? TUTTI_INTERPOLATE_NEAREST
-                                                 : TUTTI_INTERPOLATE_LINEAR,
-                                     .align_corners = truth(c, "align_corners")};
+    tutti_interpolate_options_t o = {.mode = interpolate_mode(text(c, "mode")),
+                                     .align_corners = truth(c, "align_corners"),
+                                     .antialias = truth(c, "antialias")};
     for (int i = 0; i < 3; i++) {
         o.size[i] = size.dims[i];
         o.scale[i] = json_number_value(json_array_get(scale, (size_t)i));
     }
     return tutti_interpolate(c->s, c->in[0], &o);
+}
+
+static tutti_tensor_t *call_grid_sample(golden_call_t *c)
+{
+    const char *mode = text(c, "mode"), *padding = text(c, "padding");
+    const tutti_grid_sample_options_t o = {
+        .mode = strcmp(mode, "nearest") == 0   ? TUTTI_GRID_NEAREST
+                : strcmp(mode, "bicubic") == 0 ? TUTTI_GRID_BICUBIC
+                                               : TUTTI_GRID_BILINEAR,
+        .padding = strcmp(padding, "border") == 0       ? TUTTI_GRID_BORDER
+                   : strcmp(padding, "reflection") == 0 ? TUTTI_GRID_REFLECTION
+                                                        : TUTTI_GRID_ZEROS,
+        .align_corners = truth(c, "align_corners")};
+    return tutti_grid_sample(c->s, c->in[0], c->in[1], &o);
+}
+
+static tutti_tensor_t *call_affine_grid(golden_call_t *c)
+{
+    return tutti_affine_grid(c->s, c->in[0], shape(c, "size"), truth(c, "align_corners"));
 }
 
 #endif

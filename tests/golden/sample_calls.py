@@ -611,15 +611,55 @@ for dims in (2, 3):
 def interpolate(sample):
     a = bind(sample, 'size scale_factor mode align_corners recompute_scale_factor', mode='nearest',
              antialias=False)
-    if a['mode'] not in ('nearest', 'linear', 'bilinear', 'trilinear') or a['antialias']:
-        raise Skip('mode ' + a['mode'])
-    if a['recompute_scale_factor']:
-        raise Skip('recompute_scale_factor')
+    if a['mode'] == 'lanczos':
+        raise Skip('mode lanczos')
     dims = sample.input.ndim - 2
-    args = {'mode': a['mode'], 'align_corners': bool(a['align_corners'])}
+    args = {'mode': a['mode'], 'align_corners': bool(a['align_corners']),
+            'antialias': bool(a['antialias'])}
+    if a['recompute_scale_factor']:
+        scales = listed(a['scale_factor'], dims)
+        a['size'] = [math.floor(n * f) for n, f in zip(sample.input.shape[2:], scales)]
+        a['scale_factor'] = a['recompute_scale_factor'] = None
     key, value = ('size', a['size']) if a['size'] is not None else ('scale', a['scale_factor'])
     args[key] = listed(value, dims)
     return 'interpolate', [sample.input], lambda x: F.interpolate(x, **a), args
+
+
+@call('nn.functional.upsample_bilinear')
+def upsample_bilinear(sample):
+    sample.kwargs = {**sample.kwargs, 'mode': 'bilinear', 'align_corners': True}
+    return interpolate(sample)
+
+
+CALLS['nn.functional.upsample_nearest'] = interpolate
+
+
+@call('_upsample_bilinear2d_aa')
+def upsample_aa(sample):
+    a = bind(sample, 'output_size align_corners scale_factors scales_h scales_w')
+    if a['scales_h'] is not None:
+        raise Skip('size and scale')
+    sample.args, sample.kwargs = (), {
+        'size': a['output_size'], 'scale_factor': a['scale_factors'], 'mode': 'bilinear',
+        'align_corners': a['align_corners'], 'antialias': True}
+    return interpolate(sample)
+
+
+@call('nn.functional.grid_sample')
+def grid_sample(sample):
+    a = bind(sample, 'grid mode padding_mode align_corners', mode='bilinear', padding_mode='zeros')
+    args = {'mode': a['mode'], 'padding': a['padding_mode'],
+            'align_corners': bool(a['align_corners'])}
+    how = (a['mode'], a['padding_mode'], args['align_corners'])
+    return 'grid_sample', [sample.input, a['grid']], lambda x, g: F.grid_sample(x, g, *how), args
+
+
+@call('grid_sampler_2d', 'grid_sampler_3d')
+def grid_sampler(sample):
+    grid, mode, padding, align = sample.args
+    sample.args = (grid, ('bilinear', 'nearest', 'bicubic')[mode],
+                   ('zeros', 'border', 'reflection')[padding], align)
+    return grid_sample(sample)
 
 
 # ---- networks -----------------------------------------------------------------------------------

@@ -15,6 +15,10 @@ static const tutti_avg_pool_options_t means = {.kernel = {3, 3, 3}, .stride = {2
 static const tutti_adaptive_pool_options_t three = {.size = {3}}, one = {.size = {1, 1}};
 static const tutti_lp_pool_options_t norms = {.p = 2, .kernel = {2, 2, 2}, .ceil_mode = true};
 static const tutti_interpolate_options_t twice = {.scale = {2, 2, 2}};
+static const tutti_interpolate_options_t smaller = {
+    .mode = TUTTI_INTERPOLATE_CUBIC, .scale = {0.4, 0.5}, .antialias = true};
+static const tutti_interpolate_options_t wrong = {
+    .mode = TUTTI_INTERPOLATE_AREA, .size = {2, 2}, .align_corners = true};
 static const tutti_flatten_options_t inner = {.first = -2, .last = -1};
 
 typedef struct {
@@ -41,6 +45,7 @@ static const layer_case_t cases[] = {
     {&tutti_adaptive_avg_pool2d_layer, &one, DIMS(2, 3, 6, 8), DIMS(2, 3, 1, 1)},
     {&tutti_upsample_layer, &twice, DIMS(2, 3, 6, 8), DIMS(2, 3, 12, 16)},
     {&tutti_upsample_layer, &twice, DIMS(2, 3, 1, 6, 8), DIMS(2, 3, 2, 12, 16)},
+    {&tutti_upsample_layer, &smaller, DIMS(2, 3, 6, 8), DIMS(2, 3, 2, 4)},
     {&tutti_max_pool3d_layer, &halves, DIMS(2, 3, 7, 6, 8), DIMS(2, 3, 3, 3, 4)},
     {&tutti_avg_pool3d_layer, &means, DIMS(3, 7, 6, 8), DIMS(3, 3, 2, 3)},
     {&tutti_adaptive_max_pool3d_layer, &three, DIMS(2, 3, 7, 6, 8), DIMS(2, 3, 3, 6, 8)},
@@ -172,6 +177,9 @@ static void wrong_options_are_named(void **state)
     assert_int_equal(tutti_module_create(ctx, &tutti_upsample_layer, NULL, &m), TUTTI_ERR_ARG);
     assert_non_null(
         strstr(tutti_last_error(), "upsample: size 0, scale 0: one of them must be given"));
+    assert_int_equal(tutti_module_create(ctx, &tutti_upsample_layer, &wrong, &m), TUTTI_ERR_ARG);
+    assert_non_null(strstr(tutti_last_error(),
+                           "upsample: align_corners goes with the modes linear and cubic only"));
     tutti_context_release(ctx);
 }
 

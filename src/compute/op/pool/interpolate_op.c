@@ -1,7 +1,8 @@
 /* interpolate: lines, planes and volumes of another size. A line is a plane of height 1; of volumes
  * planes come first, then depth, where a plane is the width. Cost and source: op_conv.h,
  * interpolate.h. */
-#include <tutti/op_conv.h>
+#include "compute/op/pool/interpolate_op.h"
+
 #include <tutti/op_shape.h>
 
 #include <math.h>
@@ -30,6 +31,29 @@ static tutti_status_t check_x(const tutti_op_call_t *call)
     return TUTTI_OK;
 }
 
+/* By mode. */
+static const tt_filter_t filters[] = {
+    [TUTTI_INTERPOLATE_NEAREST] = TT_FILTER_NEAREST,
+    [TUTTI_INTERPOLATE_LINEAR] = TT_FILTER_LINEAR,
+    [TUTTI_INTERPOLATE_CUBIC] = TT_FILTER_CUBIC,
+    [TUTTI_INTERPOLATE_AREA] = TT_FILTER_AREA,
+    [TUTTI_INTERPOLATE_NEAREST_EXACT] = TT_FILTER_NEAREST_EXACT,
+};
+
+const char *tt_interpolate_fault(const tutti_interpolate_options_t *o)
+{
+    const bool is_smooth =
+        o->mode == TUTTI_INTERPOLATE_LINEAR || o->mode == TUTTI_INTERPOLATE_CUBIC;
+    if ((unsigned)o->mode >= sizeof filters / sizeof *filters) {
+        return "there is no such mode";
+    }
+    if (o->align_corners && !is_smooth) {
+        return "align_corners goes with the modes linear and cubic only";
+    }
+    return o->antialias && !is_smooth ? "antialias goes with the modes linear and cubic only"
+                                      : NULL;
+}
+
 /* The size of y along a dimension, counted from the first that is interpolated. */
 static tutti_status_t find_size(const tutti_op_call_t *call, int dim, int64_t in, int64_t *out)
 {
@@ -56,11 +80,9 @@ static tutti_status_t interpolate_infer(const tutti_op_call_t *call, tutti_spec_
     const tutti_interpolate_options_t *o = call->params;
     const tutti_tensor_t *x = call->inputs[0];
     TT_TRY(check_x(call));
-    if (o->mode != TUTTI_INTERPOLATE_NEAREST && o->mode != TUTTI_INTERPOLATE_LINEAR) {
-        return tutti_op_fail(call, TUTTI_ERR_ARG, "there is no mode %d", (int)o->mode);
-    }
-    if (o->align_corners && o->mode == TUTTI_INTERPOLATE_NEAREST) {
-        return tutti_op_fail(call, TUTTI_ERR_ARG, "align_corners goes with the linear mode only");
+    const char *fault = tt_interpolate_fault(o);
+    if (fault != NULL) {
+        return tutti_op_fail(call, TUTTI_ERR_ARG, "%s", fault);
     }
     *outputs = (tutti_spec_t){x->dtype, x->shape};
     for (int i = 2; i < x->shape.rank; i++) {
@@ -72,17 +94,15 @@ static tutti_status_t interpolate_infer(const tutti_op_call_t *call, tutti_spec_
 static tt_interpolate_t describe(const tutti_interpolate_options_t *o, tutti_shape_t x,
                                  tutti_shape_t y, tutti_dtype_t dtype)
 {
-    tt_interpolate_t t = {.planes = x.dims[0] * x.dims[1],
-                          .size = {1, 1},
-                          .out_size = {1, 1},
-                          .is_linear = o->mode == TUTTI_INTERPOLATE_LINEAR,
-                          .align_corners = o->align_corners,
-                          .dtype = dtype};
-    for (int i = 2; i < x.rank; i++) {
-        const int dim = i + 2 - x.rank;
-        t.size[dim] = x.dims[i];
-        t.out_size[dim] = y.dims[i];
-        t.step[dim] = o->size[i - 2] != 0 ? 0 : 1 / o->scale[i - 2];
+    tt_interpolate_t t = {.planes = x.dims[0] * x.dims[1], .dtype = dtype};
+    for (int dim = 0; dim < 2; dim++) {
+        const int i = dim + x.rank - 2; /* 1, and so no height, for the first of a line */
+        t.lines[dim] = (tt_line_t){.filter = filters[o->mode],
+                                   .size = i > 1 ? x.dims[i] : 1,
+                                   .out_size = i > 1 ? y.dims[i] : 1,
+                                   .step = i < 2 || o->size[i - 2] != 0 ? 0 : 1 / o->scale[i - 2],
+                                   .align_corners = o->align_corners,
+                                   .antialias = o->antialias};
     }
     return t;
 }
@@ -116,7 +136,7 @@ static tutti_status_t interpolate_backward(tutti_op_backward_t *call)
 
 const tutti_op_t tt_op_interpolate = {
     .name = "interpolate",
-    .about = "y = x at other places: the nearest, or between two in each dimension; dx = Σ w dy",
+    .about = "y = x at other places: the nearest, or means of those around; dx = Σ w dy",
     .params_bytes = sizeof(tutti_interpolate_options_t),
     .infer = interpolate_infer,
     .forward = interpolate_forward,

@@ -15,7 +15,7 @@
 
 enum { DRAWS = 60, GUARD = 64, THREADS = 3 };
 
-typedef enum { MAX, MEAN, LINEAR, NEAREST, KIND_COUNT } kind_t;
+typedef enum { MAX, MEAN, OTHER_SIZE, KIND_COUNT = OTHER_SIZE + TT_FILTER_AREA + 1 } kind_t;
 
 /* A problem, and one run of it: values and indices of y, then the gradient. */
 typedef struct {
@@ -56,6 +56,18 @@ static void draw_windows(tt_rng_t rng, uint64_t *next, tt_pooling_t *p)
     }
 }
 
+static tt_line_t draw_line(tt_rng_t rng, uint64_t *next, kind_t kind, int64_t size,
+                           int64_t out_size)
+{
+    const double scale = ((double)out_size + 0.25) / (double)size;
+    return (tt_line_t){.filter = (tt_filter_t)(kind - OTHER_SIZE),
+                       .size = size,
+                       .out_size = out_size,
+                       .step = draw(rng, next, 0, 2) == 0 ? 1 / scale : 0,
+                       .align_corners = draw(rng, next, 0, 1) == 1,
+                       .antialias = draw(rng, next, 0, 1) == 1};
+}
+
 static problem_t draw_problem(uint64_t seed)
 {
     const tt_rng_t rng = tt_rng_stream(seed, 7, 0, 0, 0);
@@ -63,7 +75,7 @@ static problem_t draw_problem(uint64_t seed)
     problem_t problem = {.kind = (kind_t)draw(rng, &next, 0, KIND_COUNT - 1)};
     tt_pooling_t *p = &problem.p;
     p->planes = draw(rng, &next, 1, 200);
-    p->is_adaptive = problem.kind >= LINEAR || draw(rng, &next, 0, 5) == 0;
+    p->is_adaptive = problem.kind >= OTHER_SIZE || draw(rng, &next, 0, 5) == 0;
     p->excludes_padding = draw(rng, &next, 0, 1) == 1;
     draw_windows(rng, &next, p);
     if (problem.kind == MAX && !p->is_adaptive && p->size[1] > 3 * p->kernel[1]) {
@@ -71,11 +83,10 @@ static problem_t draw_problem(uint64_t seed)
         p->out_size[1] =
             (p->size[1] + 2 * p->padding[1] - 2 * (p->kernel[1] - 1) - 1) / p->stride[1] + 1;
     }
-    problem.t = (tt_interpolate_t){.planes = p->planes,
-                                   .size = {p->size[0], p->size[1]},
-                                   .out_size = {p->out_size[0], p->out_size[1]},
-                                   .is_linear = problem.kind == LINEAR,
-                                   .align_corners = draw(rng, &next, 0, 1) == 1};
+    problem.t.planes = p->planes;
+    for (int i = 0; i < 2 && problem.kind >= OTHER_SIZE; i++) {
+        problem.t.lines[i] = draw_line(rng, &next, problem.kind, p->size[i], p->out_size[i]);
+    }
     problem.x = p->planes * p->size[0] * p->size[1];
     problem.y = p->planes * p->out_size[0] * p->out_size[1];
     return problem;

@@ -232,6 +232,17 @@ def nll(c):
     c.indices(c.numbers[:1], c.numbers[1])
 
 
+def head(c):
+    rows, width, classes = c.numbers
+    c.input((rows, width), -1, 1)
+    c.input((classes, width), -0.1, 0.1)
+    c.indices((rows,), classes)
+
+
+def chunked_head(c):
+    return F.linear_cross_entropy(*c.inputs, options=torch.nn.LinearCrossEntropyOptions())
+
+
 def ctc(c):
     steps, count, letters, length = c.numbers
     c.input((steps, count, letters), -6, 0)
@@ -243,6 +254,22 @@ def ctc(c):
 def triplet(c):
     for _ in range(3):
         c.input(c.numbers, -1, 1)
+
+
+def labels(c):
+    c.input(c.numbers, -2, 2)
+    c.indices(c.numbers, c.numbers[1] + 1)
+    c.inputs[1] -= 1
+    c.inputs[1][:, 4:] = -1
+
+
+def points(c):
+    c.input(c.numbers, -1, 1)
+
+
+def distances(c):
+    c.input((c.numbers[0], c.numbers[2]), -1, 1)
+    c.input(c.numbers[1:], -1, 1)
 
 
 def cosine(c):
@@ -334,10 +361,14 @@ OPS = {
     'bce': (probabilities, lambda c: F.binary_cross_entropy(*c.inputs)),
     'nll': (nll, lambda c: F.nll_loss(*c.inputs)),
     'ctc': (ctc, lambda c: F.ctc_loss(*c.inputs, *c.lengths)),
+    'linear_cross_entropy': (head, chunked_head),
     'triplet': (triplet, lambda c: F.triplet_margin_loss(*c.inputs)),
     'cosine': (cosine, lambda c: F.cosine_embedding_loss(*c.inputs)),
     'hinge': (hinge, lambda c: F.hinge_embedding_loss(*c.inputs)),
     'focal': (focal, focal_loss),
+    'multilabel_margin': (labels, lambda c: F.multilabel_margin_loss(*c.inputs)),
+    'pdist': (points, lambda c: F.pdist(*c.inputs)),
+    'cdist': (distances, lambda c: torch.cdist(*c.inputs)),
 }
 
 

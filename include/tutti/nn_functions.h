@@ -23,6 +23,7 @@
 
 #include <tutti/nn_layers.h>
 #include <tutti/op_feature.h>
+#include <tutti/op_fractional.h>
 #include <tutti/op_pad.h>
 #include <tutti/op_volume.h>
 
@@ -149,6 +150,13 @@ TUTTI_API extern const tutti_module_ops_t tutti_max_unpool2d_layer;
 
 /** tutti_max_unpool3d(). @source torch.nn.MaxUnpool3d */
 TUTTI_API extern const tutti_module_ops_t tutti_max_unpool3d_layer;
+
+/** tutti_fractional_max_pool2d(), options tutti_fractional_pool_options_t: x and, as a second
+ * input, samples; one output, or the indices as a second. @source torch.nn.FractionalMaxPool2d */
+TUTTI_API extern const tutti_module_ops_t tutti_fractional_max_pool2d_layer;
+
+/** tutti_fractional_max_pool3d(). @source torch.nn.FractionalMaxPool3d */
+TUTTI_API extern const tutti_module_ops_t tutti_fractional_max_pool3d_layer;
 
 typedef struct tutti_bilinear_options {
     int64_t in, second_in, out;

@@ -125,7 +125,7 @@ typedef struct tutti_ctc_options {
  * @param options    NULL for the defaults
  * @return           a scalar, or [N] (or [] without N) without reduction; the gradient is
  *                   PyTorch's: e^log_prob - the probability of being there, of which
- *                   log_softmax's own gradient cancels the first part
+ *                   log_softmax's own gradient cancels the first part; NaN of an infinite loss
  * @thread           the scope's
  * @cost             T S for each sample, in f64; backward twice that
  * @errors           SHAPE, DTYPE, ARG (blank; a length or a target outside), NOMEM

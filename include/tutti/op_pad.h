@@ -139,7 +139,8 @@ TUTTI_API tutti_tensor_t *tutti_fold(tutti_scope_t *s, tutti_tensor_t *x, int64_
  *
  * @param equation  letters a to z and A to Z; blanks are skipped
  * @param terms     [count], of one dtype or promoted; no step may need more than eight dimensions
- * @return          of the promoted dtype, its gradients those of the operations that it consists of
+ * @return          of the promoted dtype, of integers that are summed i64; its gradients are those
+ *                  of the operations that it consists of
  * @thread          the scope's
  * @cost            that of the products; terms whose dimensions lie in another order are copied
  * @errors          ARG (the equation: what is wrong with it), SHAPE (sizes of one letter differ, a

@@ -117,7 +117,8 @@ typedef struct tutti_lp_pool_options {
  *
  * @param x        [N, C, L] or [C, L]
  * @param options  borrowed
- * @return         as tutti_avg_pool1d()'s, in x's dtype; dx = g y^(1-p) x^(p-1)
+ * @return         as tutti_avg_pool1d()'s, in x's dtype; dx = g y^(1-p) x^(p-1), 0 where all x of a
+ *                 window are 0 (p above 1)
  * @thread         the scope's
  * @errors         SHAPE, DTYPE, ARG (the windows, a power of 0)
  * @source         torch.nn.functional.lp_pool1d

@@ -262,7 +262,7 @@ typedef struct tutti_pipeline_verdict {
  *                   and unscaling by the caller are refused, and gradients are gone when a step has
  *                   been validated. NULL: takes it away, when what is under way is validated; also
  *                   from a pipeline that has failed, which waits for nobody
- * @param options    copied, the same on every rank; NULL: nothing is clipped or scaled
+ * @param options    copied, the same on every rank of the mesh; NULL: nothing is clipped or scaled
  * @thread           the context's; blocks until every rank has called it
  * @cost             memory: a copy of what this rank steps of parameters, of the optimizer's state
  *                   of it, and of buffers; a pass over those at each step, and one over gradients.

@@ -154,7 +154,8 @@ TUTTI_API void tutti_sharded_plan_release(tutti_sharded_plan_t *plan);
  * @param ddp  behind a step at stage 3
  * @param out  owned by the caller: tutti_sharded_plan_release()
  * @thread the context's
- * @errors STATE: not stage 3; no step yet, or this rank computed nothing in it; as
+ * @errors STATE: not stage 3; no step yet, or this rank computed nothing in it; UNSUPPORTED:
+ * buckets leave in each shard (options.accumulate, and more shards than ranks); as
  * tutti_sharded_plan()
  */
 TUTTI_API tutti_status_t tutti_ddp_plan(const tutti_ddp_t *ddp, tutti_sharded_plan_t *out);

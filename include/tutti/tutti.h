@@ -36,6 +36,7 @@
 #include <tutti/nn_functions.h>
 #include <tutti/nn_layers.h>
 #include <tutti/nn_transformer.h>
+#include <tutti/nn_vocabulary.h>
 #include <tutti/objects.h>
 #include <tutti/offload.h>
 #include <tutti/op.h>
@@ -43,6 +44,7 @@
 #include <tutti/op_attention.h>
 #include <tutti/op_conv.h>
 #include <tutti/op_feature.h>
+#include <tutti/op_fractional.h>
 #include <tutti/op_index.h>
 #include <tutti/op_likelihood.h>
 #include <tutti/op_loss.h>
@@ -52,6 +54,7 @@
 #include <tutti/op_pad.h>
 #include <tutti/op_reduce.h>
 #include <tutti/op_shape.h>
+#include <tutti/op_vocabulary.h>
 #include <tutti/op_volume.h>
 #include <tutti/optim.h>
 #include <tutti/options.h>

@@ -19,8 +19,14 @@ typedef struct {
     tutti_shape_t inputs[INPUTS_MAX]; /* up to one of rank 0 */
     int outputs;                      /* 0: 1 */
     tutti_shape_t refused;            /* in place of the first input; rank 0: it takes any shape */
-    bool takes_indices;
+    bool takes_indices, last_is_index;
 } layer_case_t;
+
+static bool is_index(const layer_case_t *c, int input)
+{
+    const bool is_last = input + 1 == INPUTS_MAX || c->inputs[input + 1].rank == 0;
+    return c->takes_indices || (c->last_is_index && is_last);
+}
 
 static const tutti_linear_options_t linear = {
     .in = 4, .out = 6, .activation = TUTTI_ACTIVATION_GELU};
@@ -70,6 +76,11 @@ static const tutti_embedding_bag_layer_options_t bag = {.count = 5, .width = 4};
 
 static const tutti_multihead_attention_options_t heads = {
     .width = 4, .heads = 2, .kv_heads = 1, .causal = true, .batch_first = true};
+static const tutti_linear_cross_entropy_layer_options_t head = {
+    .in = 4, .classes = 5, .sizes = {2}, .has_bias = true, .has_weight = true};
+static const tutti_adaptive_log_softmax_options_t clusters = {
+    .in = 16, .classes = 9, .cutoffs = {3, 5}};
+static const tutti_fractional_pool_options_t fractional = {.kernel = {2, 1, 2}, .size = {2, 3, 2}};
 static const tutti_transformer_options_t transformer = {.width = 4,
                                                         .heads = 2,
                                                         .hidden = 8,
@@ -208,6 +219,26 @@ static const layer_case_t cases[] = {
      &transformer,
      {SHAPE(2, 3, 4), SHAPE(2, 5, 4)},
      .refused = SHAPE(2, 3, 5)},
+    {&tutti_linear_cross_entropy_layer,
+     &head,
+     {SHAPE(3, 4), SHAPE(3, 2, 5)},
+     .refused = SHAPE(3, 5)},
+    {&tutti_adaptive_log_softmax_layer,
+     &clusters,
+     {SHAPE(3, 16), SHAPE(3)},
+     .outputs = 2,
+     .refused = SHAPE(3, 15),
+     .last_is_index = true},
+    {&tutti_fractional_max_pool2d_layer,
+     &fractional,
+     {SHAPE(2, 3, 6, 8), SHAPE(2, 3, 2)},
+     .outputs = 2,
+     .refused = SHAPE(2, 3)},
+    {&tutti_fractional_max_pool3d_layer,
+     &fractional,
+     {SHAPE(2, 3, 4, 6, 8), SHAPE(2, 3, 3)},
+     .outputs = 2,
+     .refused = SHAPE(2, 3, 1, 6, 8)},
     {&tutti_embedding_bag_layer, &bag, {SHAPE(2, 3)}, .takes_indices = true},
 };
 
@@ -258,8 +289,8 @@ static void call(const layer_case_t *c, tutti_scope_t *s, tutti_module_t *m, tut
     const int output_count = c->outputs == 0 ? 1 : c->outputs;
     for (int i = 0; i < INPUTS_MAX && c->inputs[i].rank > 0; i++, input_count++) {
         inputs[i] =
-            tutti_zeros(s, c->takes_indices ? TUTTI_I64 : dtype, i == 0 ? *first : c->inputs[i]);
-        if (!c->takes_indices) {
+            tutti_zeros(s, is_index(c, i) ? TUTTI_I64 : dtype, i == 0 ? *first : c->inputs[i]);
+        if (!is_index(c, i)) {
             assert_int_equal(tutti_tensor_set_requires_grad(inputs[i], true), TUTTI_OK);
         }
     }

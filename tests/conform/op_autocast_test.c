@@ -60,6 +60,7 @@ static const struct {
     {"softmax", WIDE},
     {"log_softmax", WIDE},
     {"cross_entropy", WIDE},
+    {"linear_cross_entropy", WIDE}, /* its product is made in 16 bits */
     {"mse_loss", WIDE},
     {"smooth_l1_loss", WIDE},
     {"huber_loss", WIDE},
@@ -68,6 +69,9 @@ static const struct {
     {"l1_loss", WIDE},
     {"kl_div", WIDE},
     {"ctc_loss", WIDE},
+    {"multilabel_margin_loss", WIDE},
+    {"cdist", WIDE},
+    {"pdist", WIDE},
     /* where Tutti differs */
     {"mean", WIDE},        /* a sum; torch has no opinion */
     {"var", WIDE},         /* as mean */

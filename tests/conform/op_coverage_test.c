@@ -57,10 +57,10 @@ static void cover(const op_case_t *c)
  */
 static bool has_golden(const char *op)
 {
-    static const char *const files[] = {"activation",  "channel", "conv",  "feature", "index",
-                                        "interpolate", "linear",  "loss",  "losses",  "math",
-                                        "nn",          "norm",    "pad",   "pool",    "reduce",
-                                        "rnn",         "shape",   "volume"};
+    static const char *const files[] = {"activation",  "channel", "conv",   "feature",   "index",
+                                        "interpolate", "linear",  "loss",   "losses",    "math",
+                                        "nn",          "norm",    "pad",    "pool",      "reduce",
+                                        "rnn",         "shape",   "volume", "vocabulary"};
     char path[512], wanted[96], header[65536];
     snprintf(wanted, sizeof wanted, "\\\"op\\\":\\\"%s\\\"", op);
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {

@@ -5,6 +5,7 @@
 #include <tutti/averaged.h>
 #include <tutti/nn_functions.h>
 #include <tutti/nn_transformer.h>
+#include <tutti/nn_vocabulary.h>
 #include <tutti/op_attention.h>
 
 #include "zero_trial.h"
@@ -20,6 +21,15 @@ static tutti_status_t pair(trial_t *t, const tutti_module_ops_t *ops, const void
     const tutti_status_t status = keep_result(t, y);
     tutti_module_release(m);
     return status;
+}
+
+static tutti_status_t adaptive_div_value(trial_t *t)
+{
+    tutti_module_t *m;
+    return tutti_module_create(t->ctx, &tutti_adaptive_log_softmax_layer,
+                               &(tutti_adaptive_log_softmax_options_t){
+                                   .in = 4, .classes = 4, .cutoffs = {2}, .div_value = t->value},
+                               &m);
 }
 
 static tutti_status_t cosine_eps(trial_t *t)
@@ -114,6 +124,8 @@ static const tutti_activation_options_t leaky = {.kind = TUTTI_ACTIVATION_LEAKY_
 static const tutti_activation_options_t elu = {.kind = TUTTI_ACTIVATION_ELU};
 static const tutti_activation_options_t softplus = {.kind = TUTTI_ACTIVATION_SOFTPLUS};
 static const tutti_activation_options_t hardshrink = {.kind = TUTTI_ACTIVATION_HARDSHRINK};
+static const tutti_activation_options_t rrelu = {.kind = TUTTI_ACTIVATION_RRELU};
+static const tutti_activation_options_t rising = {.kind = TUTTI_ACTIVATION_RRELU, .lower = -0.5};
 static const tutti_prelu_options_t prelu = {.count = 1};
 
 static tutti_status_t keep_average(void *user, const char *name, tutti_tensor_t *x)

@@ -12,6 +12,7 @@
 #include "golden_args.h"
 #include "golden_everyday.h"
 #include "golden_layers.h"
+#include "golden_vocabulary.h"
 #include "golden_windows.h"
 
 /* ---- op_math.h ------------------------------------------------------------------------------ */
@@ -518,6 +519,11 @@ static const golden_entry_t *golden_find(const char *name)
     for (size_t i = 0; i < sizeof golden_layers / sizeof golden_layers[0]; i++) {
         if (strcmp(golden_layers[i].name, name) == 0) {
             return &golden_layers[i];
+        }
+    }
+    for (size_t i = 0; i < sizeof golden_vocabulary / sizeof golden_vocabulary[0]; i++) {
+        if (strcmp(golden_vocabulary[i].name, name) == 0) {
+            return &golden_vocabulary[i];
         }
     }
     return NULL;

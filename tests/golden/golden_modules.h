@@ -12,6 +12,7 @@
 #include <tutti/nn_functions.h>
 #include <tutti/nn_layers.h>
 #include <tutti/nn_transformer.h>
+#include <tutti/nn_vocabulary.h>
 
 #include "compute/nn/module_impl.h"
 #include "golden_args.h"
@@ -64,6 +65,22 @@ static const option_table_t option_tables[] = {
     {" linear ",
      {FIELD(tutti_linear_options_t, in), FIELD(tutti_linear_options_t, out),
       FIELD(tutti_linear_options_t, no_bias)}},
+    {" linear_cross_entropy ",
+     {FIELD(tutti_linear_cross_entropy_layer_options_t, in),
+      FIELD(tutti_linear_cross_entropy_layer_options_t, classes),
+      FIELD(tutti_linear_cross_entropy_layer_options_t, sizes),
+      FIELD(tutti_linear_cross_entropy_layer_options_t, has_bias),
+      FIELD(tutti_linear_cross_entropy_layer_options_t, has_weight),
+      FIELD(tutti_linear_cross_entropy_layer_options_t, reduction),
+      FIELD(tutti_linear_cross_entropy_layer_options_t, label_smoothing),
+      FIELD(tutti_linear_cross_entropy_layer_options_t, has_ignore_index),
+      FIELD(tutti_linear_cross_entropy_layer_options_t, ignore_index)}},
+    {" adaptive_log_softmax ",
+     {FIELD(tutti_adaptive_log_softmax_options_t, in),
+      FIELD(tutti_adaptive_log_softmax_options_t, classes),
+      FIELD(tutti_adaptive_log_softmax_options_t, cutoffs),
+      FIELD(tutti_adaptive_log_softmax_options_t, div_value),
+      FIELD(tutti_adaptive_log_softmax_options_t, has_bias)}},
     {" bilinear ",
      {FIELD(tutti_bilinear_options_t, in), FIELD(tutti_bilinear_options_t, second_in),
       FIELD(tutti_bilinear_options_t, out), FIELD(tutti_bilinear_options_t, no_bias)}},

@@ -25,11 +25,13 @@
 #define GOLDEN(name) TUTTI_SOURCE_DIR "/tests/golden/" name ".safetensors"
 
 static const char *const files[] = {
-    GOLDEN("ops_math"),   GOLDEN("ops_shape"),  GOLDEN("ops_reduce"),     GOLDEN("ops_linear"),
-    GOLDEN("ops_loss"),   GOLDEN("ops_norm"),   GOLDEN("ops_channel"),    GOLDEN("ops_nn"),
-    GOLDEN("ops_rnn"),    GOLDEN("ops_conv"),   GOLDEN("ops_pool"),       GOLDEN("ops_interpolate"),
-    GOLDEN("ops_index"),  GOLDEN("ops_pad"),    GOLDEN("ops_activation"), GOLDEN("ops_losses"),
-    GOLDEN("ops_volume"), GOLDEN("ops_feature")};
+    GOLDEN("ops_math"),      GOLDEN("ops_shape"),  GOLDEN("ops_reduce"),
+    GOLDEN("ops_linear"),    GOLDEN("ops_loss"),   GOLDEN("ops_norm"),
+    GOLDEN("ops_channel"),   GOLDEN("ops_nn"),     GOLDEN("ops_rnn"),
+    GOLDEN("ops_conv"),      GOLDEN("ops_pool"),   GOLDEN("ops_interpolate"),
+    GOLDEN("ops_index"),     GOLDEN("ops_pad"),    GOLDEN("ops_activation"),
+    GOLDEN("ops_losses"),    GOLDEN("ops_volume"), GOLDEN("ops_feature"),
+    GOLDEN("ops_vocabulary")};
 
 static const struct {
     const char *name, *why;

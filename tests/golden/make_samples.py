@@ -119,12 +119,28 @@ def samples_of_modules():
                                                requires_grad=False, training=training))
 
 
+def samples_of_classes():
+    """The same of classes that its database lacks."""
+    from torch.testing._internal.common_modules import FunctionInput, ModuleInput
+    cls = torch.nn.AdaptiveLogSoftmaxWithLoss
+    for short, dtype in DTYPES.items():
+        torch.manual_seed(5)
+        made = []
+        for rows, classes, cutoffs, more in (((7,), 20, [4, 10], {}), ((), 9, [3], {}),
+                                             ((5,), 30, [2, 9, 15], {'div_value': 2.0}),
+                                             ((2,), 12, [11], {'head_bias': True})):
+            made.append(ModuleInput(FunctionInput(16, classes, cutoffs, **more),
+                                    FunctionInput(torch.randn(*rows, 16, dtype=dtype),
+                                                  torch.randint(0, classes, rows))))
+        yield cls.__name__, short, module_call(cls, dtype, True), True, made
+
+
 def cases():
     """(tensors, metadata, reasons of those left out by name and dtype)."""
     tensors, metadata, left_out = {}, {}, collections.defaultdict(collections.Counter)
     numbers = collections.Counter()
-    for name, short, call, is_differentiable, samples in itertools.chain(samples_of_operations(),
-                                                                         samples_of_modules()):
+    for name, short, call, is_differentiable, samples in itertools.chain(
+            samples_of_operations(), samples_of_modules(), samples_of_classes()):
         for sample in samples:
             try:
                 made, description = make_case(call, sample, is_differentiable)

@@ -13,7 +13,7 @@ import types
 import torch
 from torch.func import functional_call
 
-from sample_calls import CALLS, Skip, listed, lookup
+from sample_calls import CALLS, Skip, back, last, listed, lookup
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 LAYERS = {}  # by class
@@ -25,7 +25,10 @@ LOSSES = {'L1Loss': 'l1_loss', 'SmoothL1Loss': 'smooth_l1_loss', 'MSELoss': 'mse
           'CrossEntropyLoss': 'cross_entropy', 'CTCLoss': 'ctc_loss',
           'CosineEmbeddingLoss': 'cosine_embedding_loss', 'SoftMarginLoss': 'soft_margin_loss',
           'MarginRankingLoss': 'margin_ranking_loss', 'MultiMarginLoss': 'multi_margin_loss',
-          'MultiLabelSoftMarginLoss': 'multilabel_soft_margin_loss'}
+          'MultiLabelMarginLoss': 'multilabel_margin_loss',
+          'MultiLabelSoftMarginLoss': 'multilabel_soft_margin_loss',
+          'FractionalMaxPool2d': 'fractional_max_pool2d',
+          'FractionalMaxPool3d': 'fractional_max_pool3d'}
 
 
 def layer(*names):
@@ -198,6 +201,24 @@ def embedding(a):
                          **{'lookup.' + name: value for name, value in options.items()}}
 
 
+@layer('LinearCrossEntropyLoss')
+def linear_cross_entropy(a):
+    ignore = {} if a['ignore_index'] is None else {'has_ignore_index': True,
+                                                   'ignore_index': a['ignore_index']}
+    return 'linear_cross_entropy', {
+        'in': a['in_features'], 'classes': a['num_classes'], 'sizes': list(a['out_features']),
+        'has_bias': a['bias'], 'has_weight': a['weight'] is not None,
+        'reduction': ('mean', 'sum', 'none').index(a['reduction']),
+        'label_smoothing': a['label_smoothing'], **ignore}
+
+
+@layer('AdaptiveLogSoftmaxWithLoss')
+def adaptive_log_softmax(a):
+    return 'adaptive_log_softmax', {
+        'in': a['in_features'], 'classes': a['n_classes'], 'cutoffs': list(a['cutoffs']),
+        'div_value': a['div_value'], 'has_bias': a['head_bias']}
+
+
 # ---- recurrent, attention -----------------------------------------------------------------------
 
 def recurrent(theirs):
@@ -312,6 +333,13 @@ def random_state(m, dtype):
     return [x.to(dtype) if x.is_floating_point() else x for x in m.state_dict().values()]
 
 
+def with_classes(name, forward, move):
+    """The inputs of a module with the classes of probabilities elsewhere."""
+    y = forward.get('target')
+    is_moved = name == 'LinearCrossEntropyLoss' and y.is_floating_point()
+    return {**forward, 'target': move(y)} if is_moved else forward
+
+
 def is_uncounted(name, x, training):
     """A batch without values counts as one for PyTorch's batch norm, and as none here."""
     return name.startswith('BatchNorm') and training and x.numel() == 0
@@ -321,13 +349,15 @@ def call_of_module(name, m, forward, names):
     """A function of inputs and state that gives the outputs, and buffers behind them."""
     order = INPUTS.get(name, list(forward))
     buffers = [n for n, _ in m.named_buffers()]
+    forward = with_classes(name, forward, last)
     more = {**forward, **FIXED.get(name, {})}
 
     def run(*xs):
         it = iter(xs)
         given = {n: refill(forward[n], it) for n in order}
         state = {n: x.clone() if n in buffers else x for n, x in zip(names, it)}
-        y = functional_call(m.double(), state, (), {**more, **given})
+        given = with_classes(name, {**more, **given}, back)
+        y = functional_call(m.double(), state, (), given)
         if is_uncounted(name, xs[0], m.training) and 'num_batches_tracked' in state:
             state['num_batches_tracked'] -= 1
         return flat([y]) + [state[n] for n in buffers]

@@ -586,6 +586,27 @@ for dims in (1, 2, 3):
     max_unpool(dims)
 
 
+def fractional(dims):
+    f = getattr(F, 'fractional_max_pool%dd' % dims)
+
+    def make(sample):
+        a = bind(sample, 'kernel_size output_size output_ratio return_indices _random_samples')
+        x, u = sample.input, a['_random_samples']
+        batch = x.shape[0] if x.ndim == dims + 2 else 1
+        if u is None:
+            u = torch.rand(batch, x.shape[-1 - dims], dims)
+        u = u[:batch].to(torch.float32).to(x.dtype)
+        how = {k: listed(a[k], dims) for k in ('output_size', 'output_ratio') if a[k] is not None}
+        return ('fractional_max_pool%dd' % dims, [x, u],
+                lambda x, u: f(x, a['kernel_size'], return_indices=True, _random_samples=u, **how),
+                {'kernel': listed(a['kernel_size'], dims), **how, 'constant': [1]})
+    CALLS['nn.functional.fractional_max_pool%dd' % dims] = make
+
+
+for dims in (2, 3):
+    fractional(dims)
+
+
 @call('nn.functional.interpolate')
 def interpolate(sample):
     a = bind(sample, 'size scale_factor mode align_corners recompute_scale_factor', mode='nearest',
@@ -756,6 +777,29 @@ def pairwise_distance(sample):
             lambda x, y: F.pairwise_distance(x, y, a['p']), {'p': min(a['p'], 1e9)})
 
 
+@call('nn.functional.pdist')
+def pdist(sample):
+    p = bind(sample, 'p', p=2.)['p']
+    return 'pdist', [sample.input], lambda x: F.pdist(x, p), {'p': min(p, 1e9)}
+
+
+@call('cdist')
+def cdist(sample):
+    a = bind(sample, 'x2 p compute_mode', p=2.)
+    return ('cdist', [sample.input, a['x2']], lambda x, y: torch.cdist(
+        x, y, a['p'], compute_mode='donot_use_mm_for_euclid_dist'), {'p': min(a['p'], 1e9)})
+
+
+@call('nn.functional.rrelu')
+def rrelu(sample):
+    a = bind(sample, 'lower upper training inplace', lower=1 / 8, upper=1 / 3, training=False)
+    if a['training']:
+        raise Skip('slopes are drawn')
+    lower, upper = a['lower'], a['upper']
+    return ('rrelu', [sample.input], lambda x: F.rrelu(x, lower, upper),
+            {'lower': lower, 'upper': upper})
+
+
 @call('nn.functional.scaled_dot_product_attention')
 def attention(sample):
     a = bind(sample, 'key value attn_mask dropout_p is_causal', dropout_p=0., is_causal=False,
@@ -902,6 +946,31 @@ def triplet(sample):
             {'margin': a['margin'], 'p': a['p'], 'swap': a['swap'], 'reduction': r})
 
 
+@call('nn.functional.triplet_margin_with_distance_loss')
+def triplet_with_distance(sample):
+    a = bind(sample, 'positive negative distance_function margin swap reduction', margin=1.,
+             swap=False, reduction='mean')
+    r = reduction_of(a)
+    if not sample.input.shape == a['positive'].shape == a['negative'].shape:
+        raise Skip('unlike shapes')
+    if not isinstance(a['distance_function'], (type(None), torch.nn.PairwiseDistance)):
+        raise Skip("a distance of one's own")
+    return ('triplet_margin_with_distance_loss', [sample.input, a['positive'], a['negative']],
+            lambda x, y, z: F.triplet_margin_with_distance_loss(
+                x, y, z, margin=a['margin'], swap=a['swap'], reduction=r),
+            {'margin': a['margin'], 'swap': a['swap'], 'reduction': r})
+
+
+@call('nn.functional.multilabel_margin_loss')
+def multilabel_margin(sample):
+    a = bind(sample, 'target size_average reduce reduction', reduction='mean')
+    r = reduction_of(a)
+    if sample.input.ndim == 0:
+        raise Skip('a scalar')
+    return ('multilabel_margin_loss', [sample.input, a['target']],
+            lambda x, t: F.multilabel_margin_loss(x, t, reduction=r), {'reduction': r})
+
+
 @call('nn.functional.multi_margin_loss')
 def multi_margin(sample):
     a = bind(sample, 'target p margin weight size_average reduce reduction', p=1, margin=1.,
@@ -957,6 +1026,36 @@ def class_loss(name, ours):
 
 class_loss('cross_entropy', 'weighted_cross_entropy')
 class_loss('nll_loss', 'weighted_nll_loss')
+
+
+def classes_last(x, more=0):
+    """[V, d..., more] as [d..., V, more]."""
+    return x.movedim(0, x.ndim - 1 - more).contiguous()
+
+
+def classes_first(x, more=0):
+    return x.movedim(x.ndim - 1 - more, 0)
+
+
+@call('nn.functional.linear_cross_entropy')
+def linear_cross_entropy(sample):
+    a = bind(sample, 'linear_weight target', linear_bias=None, weight=None, reduction='mean',
+             ignore_index=None, label_smoothing=0., options=None)
+    options = {k: a[k] for k in ('reduction', 'ignore_index', 'label_smoothing', 'options')}
+    y, bias = a['target'], a['linear_bias']
+    probabilities = y.is_floating_point()
+
+    def run(x, w, b, t, e):
+        return F.linear_cross_entropy(
+            x, classes_first(w, 1), back(t) if probabilities else t,
+            linear_bias=None if b is None else classes_first(b), weight=e, **options)
+    more = {k: a[k] for k in ('reduction', 'label_smoothing')}
+    if a['ignore_index'] is not None:
+        more['ignore_index'] = a['ignore_index']
+    return ('linear_cross_entropy',
+            [sample.input, classes_last(a['linear_weight'], 1),
+             None if bias is None else classes_last(bias), last(y) if probabilities else y,
+             a['weight']], run, {**more, 'constant': [4]})
 
 
 @call('nn.functional.ctc_loss')

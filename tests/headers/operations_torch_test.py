@@ -9,7 +9,7 @@ SOURCE = os.environ.get('TUTTI_SOURCE_DIR',
 PAGE = os.path.join(SOURCE, 'docs', 'guide', 'operations-torch.md')
 INCLUDE = os.path.join(SOURCE, 'include', 'tutti')
 NEW = ['op_index.h', 'op_pad.h', 'op_activation.h', 'op_margin_loss.h', 'op_likelihood.h',
-       'op_volume.h',
+       'op_volume.h', 'op_fractional.h', 'op_vocabulary.h', 'nn_vocabulary.h',
        'op_feature.h', 'nn_functions.h', 'op_attention.h', 'nn_transformer.h']
 EXCUSED = {'tutti_topk_smallest'}  # an argument of topk
 

@@ -102,24 +102,30 @@ void tt_coll_fail_call(tt_coll_t *coll, const tt_run_t *run, tutti_status_t stat
 }
 
 /* What the board fails of is not the cause. */
-void tt_coll_fail_for(tt_coll_t *coll, tutti_status_t status)
+static tutti_status_t put_last_error(tt_coll_t *coll, tutti_status_t status)
 {
     char cause[TT_ERROR_TEXT_BYTES];
-    if (coll->status < 0) {
-        return;
-    }
     snprintf(cause, sizeof cause, "%s", tutti_last_error());
     tt_coll_put_cause(coll, cause);
-    status = tt_fail_again(is_of_others(status) ? TUTTI_ERR_STATE : status, cause);
-    tt_coll_fail(coll, (tt_verdict_t){status, coll->rank, false});
+    return tt_fail_again(status, cause);
 }
 
+void tt_coll_fail_for(tt_coll_t *coll, tutti_status_t status)
+{
+    if (coll->status >= 0) {
+        status = put_last_error(coll, is_of_others(status) ? TUTTI_ERR_STATE : status);
+        tt_coll_fail(coll, (tt_verdict_t){status, coll->rank, false});
+    }
+}
+
+/* That a message is not what is received is seen here alone: the others hear which. */
 void tt_coll_fail_message(tt_coll_t *coll, tutti_status_t status, int blamed)
 {
-    if (is_of_others(status)) {
-        tt_coll_fail(coll, (tt_verdict_t){status, blamed, false});
-    } else {
+    if (!is_of_others(status)) {
         tt_coll_fail_for(coll, status);
+    } else if (coll->status >= 0) {
+        status = status == TUTTI_ERR_MISMATCH ? put_last_error(coll, status) : status;
+        tt_coll_fail(coll, (tt_verdict_t){status, blamed, false});
     }
 }
 

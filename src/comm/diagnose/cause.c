@@ -27,16 +27,6 @@ void tt_make_printable(char *text)
     }
 }
 
-void tt_coll_put_cause(tt_coll_t *coll, const char *text)
-{
-    const tt_wait_board_t *board = &coll->options.wait_board;
-    snprintf(coll->block->cause, sizeof coll->block->cause, "%s", text);
-    if (text[0] != 0 && coll->host_count > 1 && board->put != NULL) {
-        (void)board->put(board->user, "cause", coll->rank, coll->block->cause,
-                         strlen(coll->block->cause));
-    }
-}
-
 /* It stands there once the rank's failure does. */
 static void read_block(const tt_flag_block_t *block, cause_t *cause)
 {

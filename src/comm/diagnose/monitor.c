@@ -80,14 +80,34 @@ static tt_verdict_t judge_late(tt_coll_t *coll, const tt_run_t *run, const char 
     return (tt_verdict_t){status, is_known ? stragglers.first : blamed, false};
 }
 
+/* A rank gives up itself for the loss or the lateness of another one; anything else may be what it
+ * has heard of. */
+static bool is_for_another(uint64_t failure)
+{
+    const tutti_status_t status = tt_failure_status(failure);
+    return status == TUTTI_ERR_PEER || status == TUTTI_ERR_TIMEOUT;
+}
+
+/* Who gave up first, of what a rank says. */
+static int first_of(int rank, uint64_t failure)
+{
+    const int blamed = tt_failure_rank(failure);
+    return is_for_another(failure) || blamed < 0 ? rank : blamed;
+}
+
+/* Whom those blame that follow it; -1: nobody. */
+static int blamed_for(int rank, uint64_t failure)
+{
+    return is_for_another(failure) ? tt_failure_rank(failure) : first_of(rank, failure);
+}
+
 /* Another rank has given up, and says why. */
 static tt_verdict_t judge_like(tt_coll_t *coll, const tt_run_t *run, int rank, uint64_t failure)
 {
     tutti_status_t status = tt_failure_status(failure);
-    const int blamed = tt_failure_rank(failure);
+    const int blamed = tt_failure_rank(failure), first = first_of(rank, failure);
     const tt_call_text_t call = describe_run(coll, run);
     char how[64];
-    int first;
     switch (status) {
     case TUTTI_ERR_PEER:
         if (blamed >= 0 && blamed < coll->size && blamed != coll->rank) {
@@ -99,11 +119,10 @@ static tt_verdict_t judge_like(tt_coll_t *coll, const tt_run_t *run, int rank, u
         snprintf(how, sizeof how, "rank %d gave up waiting for rank %d", rank, blamed);
         return judge_late(coll, run, how, blamed);
     default: /* the one that began, not the one that followed */
-        first = blamed >= 0 ? blamed : rank;
         status = TT_FAIL(status, "%s: rank %d gave the group up%s", call.text, first,
                          tt_coll_why(coll, first, status).text);
     }
-    return (tt_verdict_t){status, blamed, false};
+    return (tt_verdict_t){status, blamed_for(rank, failure), false};
 }
 
 static bool has_left(uint64_t failure)
@@ -278,8 +297,9 @@ static tutti_status_t describe_end(const tt_coll_t *coll, int rank, uint64_t fai
         return TT_FAIL(status, "group %s: rank %d gave it up (%s: rank %d)", coll->options.name,
                        rank, tutti_status_text(status), blamed);
     }
-    return TT_FAIL(status, "group %s: rank %d gave it up%s", coll->options.name, rank,
-                   tt_coll_why(coll, blamed >= 0 ? blamed : rank, status).text);
+    const int first = first_of(rank, failure);
+    return TT_FAIL(status, "group %s: rank %d gave it up%s", coll->options.name, first,
+                   tt_coll_why(coll, first, status).text);
 }
 
 tt_verdict_t tt_coll_listen_to(tt_coll_t *coll)
@@ -287,9 +307,8 @@ tt_verdict_t tt_coll_listen_to(tt_coll_t *coll)
     for (int rank = 0; rank < coll->size; rank++) {
         const uint64_t failure = rank != coll->rank ? last_word(coll, rank) : 0;
         if (failure != 0 && !has_left(failure)) {
-            const int blamed = tt_failure_rank(failure);
             const tutti_status_t status = describe_end(coll, rank, failure);
-            return (tt_verdict_t){status, blamed, false};
+            return (tt_verdict_t){status, blamed_for(rank, failure), false};
         }
     }
     return ALL_WELL;
@@ -320,7 +339,7 @@ tt_verdict_t tt_coll_ask_end(tt_coll_t *coll, int64_t now)
     if (failure == 0 || tt_coll_is_node_peer(coll, rank)) {
         return ALL_WELL;
     }
-    return coll->queue.head != NULL
-               ? judge_like(coll, coll->queue.head, rank, failure)
-               : (tt_verdict_t){describe_end(coll, rank, failure), tt_failure_rank(failure), false};
+    return coll->queue.head != NULL ? judge_like(coll, coll->queue.head, rank, failure)
+                                    : (tt_verdict_t){describe_end(coll, rank, failure),
+                                                     blamed_for(rank, failure), false};
 }

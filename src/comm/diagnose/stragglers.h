@@ -67,10 +67,6 @@ static inline bool tt_coll_has_finished(const tt_coll_t *coll, const tt_run_t *r
 /* Control characters become '?': for bytes of others that go into a line. */
 void tt_make_printable(char *text);
 
-/* cause.c: why this rank is about to give the group up, which no number says; before
- * tt_coll_give_up. Cut after TT_CAUSE_BYTES - 1. */
-void tt_coll_put_cause(tt_coll_t *coll, const char *text);
-
 typedef struct {
     char text[TT_CAUSE_BYTES + 80];
 } tt_why_t;

@@ -13,6 +13,16 @@
 
 enum { QUIESCE_MS = 100, OWN_PIECES = 4 }; /* block, two bounce buffers, table */
 
+void tt_coll_put_cause(tt_coll_t *coll, const char *text)
+{
+    const tt_wait_board_t *board = &coll->options.wait_board;
+    snprintf(coll->block->cause, sizeof coll->block->cause, "%s", text);
+    if (text[0] != 0 && coll->host_count > 1 && board->put != NULL) {
+        (void)board->put(board->user, "cause", coll->rank, coll->block->cause,
+                         strlen(coll->block->cause));
+    }
+}
+
 /* F1 */
 void tt_coll_give_up(tt_coll_t *coll, tt_verdict_t verdict)
 {
@@ -120,11 +130,13 @@ static void fail_if_exposed(tt_coll_t *coll, const char *memory, size_t bytes)
         size_t out_bytes;
         const char *out = tt_coll_exposed_out(coll, run, &out_bytes);
         if (out != NULL && out < memory + bytes + page && memory < out + out_bytes + page) {
-            const tutti_status_t status =
-                TT_FAIL(TUTTI_ERR_ABORTED,
-                        "group %s: the memory of a call was replaced, for a rank was stopped "
-                        "inside it in a call of another group that failed",
-                        coll->options.name);
+            char cause[TT_CAUSE_BYTES];
+            snprintf(cause, sizeof cause,
+                     "group %s: the memory of a call was replaced, for a rank was stopped inside "
+                     "it in a call of another group that failed",
+                     coll->options.name);
+            tt_coll_put_cause(coll, cause);
+            const tutti_status_t status = TT_FAIL(TUTTI_ERR_ABORTED, "%s", cause);
             tt_coll_give_up(coll, (tt_verdict_t){status, coll->rank, false});
         }
     }

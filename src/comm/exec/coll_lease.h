@@ -31,6 +31,9 @@ bool tt_coll_leave(tt_coll_t *coll);
 bool tt_coll_get(tt_coll_t *coll, int rank, void *dst, const void *src, size_t bytes);
 /* Whether a rank of this host has given the group up. */
 bool tt_coll_is_given_up(const tt_coll_t *coll);
+/* Why this rank is about to give the group up, which no number says; before tt_coll_give_up. Cut
+ * after TT_CAUSE_BYTES - 1. */
+void tt_coll_put_cause(tt_coll_t *coll, const char *text);
 /* The first failure counts. The ranks of this host see it, so that all blame the same rank. */
 void tt_coll_give_up(tt_coll_t *coll, tt_verdict_t verdict);
 /* What a call ends with then: ABORTED, until tt_coll_fail_call has found out why. */

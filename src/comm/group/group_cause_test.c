@@ -357,6 +357,78 @@ static void what_a_message_fails_of_is_told(void **state)
     expect_nothing_left();
 }
 
+/* ---- memory that two groups have under way --------------------------------------------------- */
+
+/* A rank is stopped inside it when one of them fails: the other one fails, too, and says why. */
+static void have_memory_replaced(tt_member_t *m)
+{
+    static const char why[] = "rank 0 gave it up: group world[0,1]: the memory of a call was "
+                              "replaced, for a rank was stopped inside it";
+    tutti_group_t *other;
+    tutti_tensor_t *x;
+    tutti_work_t *works[2] = {NULL};
+    TT_EXPECT(m, tutti_group_new(m->group, NULL, 0, NULL, &other) == TUTTI_OK);
+    TT_EXPECT(m, tutti_group_tensor(m->group, TUTTI_F32, TUTTI_SHAPE(1 << 16), &x) == TUTTI_OK);
+    if (m->rank == 0) {
+        tt_flag_block_t *block = tt_native_coll(m->group->state)->blocks[1];
+        TT_EXPECT(m, tutti_all_reduce(other, x, TUTTI_SUM, &works[0]) == TUTTI_OK);
+        TT_EXPECT(m, tutti_all_reduce(m->group, x, TUTTI_SUM, &works[1]) == TUTTI_OK);
+        atomic_store(&block->inside, 1);
+        give_up_for(m, m->group, "no memory");
+        atomic_store(&block->inside, 0);
+        TT_EXPECT(m, tutti_work_wait(works[0], 0) == TUTTI_ERR_ABORTED && says("was replaced"));
+        TT_EXPECT(m, tutti_work_wait(works[1], 0) == TUTTI_ERR_ABORTED);
+        tt_member_tell(m);
+    } else {
+        tt_member_await(m, 1);
+        TT_EXPECT(m, tt_group_check(other) == TUTTI_ERR_ABORTED && says(why));
+    }
+    tutti_work_release(works[0]);
+    tutti_work_release(works[1]);
+    tutti_tensor_release(x);
+    tutti_group_release(other);
+}
+
+static void a_call_whose_memory_was_replaced_says_so(void **state)
+{
+    (void)state;
+    tt_needs_shared_memory("a rank is inside the memory of another one");
+    tt_team_expect_quietly(2, TIMEOUT_MS, have_memory_replaced, NULL);
+    expect_nothing_left();
+}
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+/* A message that is not what is received. The last rank hears two that have given up, and the one
+ * that follows comes first when it looks from the end. */
+static void receive_something_else(tt_member_t *m)
+{
+    static const char why[] = "message with tag 7 of group world: rank 1 sent f32[4], rank 0 "
+                              "receives f32[8]";
+    tutti_tensor_t *x;
+    TT_EXPECT(m, tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(m->rank == 0 ? 8 : 4), &x) == TUTTI_OK);
+    if (m->rank == 1) {
+        (void)tutti_send(m->group, x, 0, 7, NULL);
+    } else if (m->rank == 0) {
+        TT_EXPECT(m, tutti_recv(m->group, x, 1, 7, NULL) == TUTTI_ERR_MISMATCH && says(why));
+        tt_member_tell(m);
+    } else {
+        tt_member_await(m, (uint32_t)m->rank - 1);
+        TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_ERR_MISMATCH);
+        TT_EXPECT(m, says(": rank 0 gave the group up (") && says(why));
+        tt_member_tell(m);
+    }
+    tt_member_await(m, (uint32_t)m->size - 1);
+    tutti_tensor_release(x);
+}
+
+static void who_receives_something_else_says_what(void **state)
+{
+    (void)state;
+    tt_team_expect_quietly(4, TIMEOUT_MS, receive_something_else, NULL);
+    expect_nothing_left();
+}
+
 static tutti_status_t refuse_to_put(void *user, const char *what, int rank, const void *value,
                                     size_t bytes)
 {
@@ -390,6 +462,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_follows_one_that_followed_hears_the_first),
         cmocka_unit_test(what_a_message_fails_of_is_told),
+        cmocka_unit_test(who_receives_something_else_says_what),
+        cmocka_unit_test(a_call_whose_memory_was_replaced_says_so),
         cmocka_unit_test(what_a_board_fails_of_is_not_the_cause),
         cmocka_unit_test(the_cause_is_told_with_the_end_of_calls),
         cmocka_unit_test(a_rank_that_looks_hears_the_cause),

@@ -90,6 +90,7 @@ typedef struct tt_coalesced tt_coalesced_t;
 typedef struct {
     uint64_t list; /* a hash */
     uint64_t count;
+    uint64_t refused; /* wrong lists of this rank, of which this may have been meant */
 } tt_turn_t;
 
 struct tutti_group {
@@ -108,6 +109,7 @@ struct tutti_group {
     uint32_t shrunk_to;         /* the epoch of the group that it has shrunk to; 0: none */
     tt_turn_t *turns;           /* of groups made of this one */
     int turn_count;
+    uint64_t refused; /* lists of ranks that were wrong here, so far: others may have counted */
 
     tt_family_t *family;
     LIST_ENTRY(tutti_group) of_family;
@@ -470,6 +472,7 @@ typedef struct {
                           * take part; unless a verdict stands already, its failure is that */
     bool is_complete;    /* out: all were there */
     bool has_lost;       /* out: those that have not come are gone rather than late */
+    bool is_late;        /* out: this rank is one of those */
 
     /* out: none was there, for one has failed: which, with what, and why */
     tutti_status_t failure;

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "comm/diagnose/stragglers.h"
 #include "comm/group/group_impl.h"
 #include "comm/plan/plan_text.h"
 #include "comm/store/store_ops.h"
@@ -88,6 +89,7 @@ static bool take_letters(tt_meet_t *meet, tutti_bytes_t verdict, bool *came)
         }
         meet->is_complete = meet->is_complete && letter == '1';
         meet->has_lost = meet->has_lost || letter == 'x';
+        meet->is_late = meet->is_late || (i == meet->rank && letter != '1');
     }
     return true;
 }
@@ -107,6 +109,7 @@ static bool take_failure(tt_meet_t *meet, tutti_bytes_t verdict, bool *came)
     }
     meet->failure = (tutti_status_t)status;
     snprintf(meet->cause, sizeof meet->cause, "%s", text + at);
+    tt_make_printable(meet->cause);
     if (came != NULL) {
         memset(came, false, (size_t)meet->size * sizeof *came);
     }
@@ -265,7 +268,7 @@ tutti_status_t tt_group_meet(tt_meet_t *meet, const char *place, bool *came)
 {
     char cause[TT_ERROR_TEXT_BYTES];
     const tt_deadline_t deadline = tt_deadline_in_ms(meet->timeout_ms);
-    meet->is_complete = meet->has_lost = false;
+    meet->is_complete = meet->has_lost = meet->is_late = false;
     meet->failure = TUTTI_OK;
     snprintf(cause, sizeof cause, "%s", meet->mine < 0 ? tutti_last_error() : "");
     tutti_status_t status = meet_at(meet, place, meet->mine, cause, came);

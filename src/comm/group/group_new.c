@@ -5,7 +5,9 @@
  * They meet there (group_meet.c), so that a member that does not come is named on all the others;
  * then the backend opens the group, over what the world has opened already; and they meet again,
  * so that all have the group or none has. A member that fails on the way says so in the meeting;
- * also one whose arguments are wrong, unless they are the list, which names the place.
+ * also one whose arguments are wrong, unless they are the list, which names the place. Those wait
+ * for it then, in a turn that it does not count: where it finds later that a meeting stands without
+ * it, it goes on to the next turn, once for each wrong list.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,11 +76,22 @@ static tutti_status_t fail_parent(tutti_group_t *parent, tutti_status_t status)
     return tt_fail_again(status, cause);
 }
 
-static tutti_status_t next_turn(tutti_group_t *parent, uint64_t list, uint64_t *turn)
+/* Of a group that is made. */
+typedef struct {
+    tt_group_options_t plan;
+    const members_t *members;
+    tt_turn_t *turn; /* the parent's */
+    char key[KEY_BYTES];
+    bool is_late; /* the members' meeting stands without this rank */
+} making_t;
+
+/* *turn: until the next call. */
+static tutti_status_t next_turn(tutti_group_t *parent, uint64_t list, tt_turn_t **turn)
 {
     for (int i = 0; i < parent->turn_count; i++) {
         if (parent->turns[i].list == list) {
-            *turn = ++parent->turns[i].count;
+            *turn = &parent->turns[i];
+            (*turn)->count++;
             return TUTTI_OK;
         }
     }
@@ -86,8 +99,8 @@ static tutti_status_t next_turn(tutti_group_t *parent, uint64_t list, uint64_t *
                                   "groups made so far");
     TT_TRY_ALLOC(grown);
     parent->turns = grown;
-    grown[parent->turn_count++] = (tt_turn_t){list, 1};
-    *turn = 1;
+    *turn = &grown[parent->turn_count++];
+    **turn = (tt_turn_t){.list = list, .count = 1};
     return TUTTI_OK;
 }
 
@@ -128,9 +141,10 @@ static tutti_status_t check_members(const tutti_group_t *parent, const members_t
 /* ---- in the parent's store ---- */
 
 /* All members are here, all that are hear who is not, or who has failed: this rank with `mine`. */
-static tutti_status_t meet_members(const tt_group_options_t *plan, const members_t *members,
-                                   const char *key, const char *step, tutti_status_t mine)
+static tutti_status_t meet_members(making_t *making, const char *step, tutti_status_t mine)
 {
+    const tt_group_options_t *plan = &making->plan;
+    const members_t *members = making->members;
     char what[NAME_BYTES + 16], place[KEY_BYTES + 16];
     if (plan->size == 1) {
         return mine;
@@ -145,8 +159,10 @@ static tutti_status_t meet_members(const tt_group_options_t *plan, const members
                       .heeds = true,
                       .mine = mine};
     snprintf(what, sizeof what, "group_new %s", plan->name);
-    snprintf(place, sizeof place, "%s/%s", key, step);
-    return tt_group_meet_all(&meet, place, what);
+    snprintf(place, sizeof place, "%s/%s", making->key, step);
+    const tutti_status_t status = tt_group_meet_all(&meet, place, what);
+    making->is_late = meet.is_late;
+    return status;
 }
 
 /* Of a group of this list in the parent's store. */
@@ -196,9 +212,10 @@ static tutti_status_t forget_turn(const tt_group_options_t *plan, const members_
 }
 
 /* What each member does alone, before they meet. */
-static tutti_status_t prepare(tt_group_options_t *plan, const members_t *members, const char *key,
-                              int **every)
+static tutti_status_t prepare(making_t *making, int **every)
 {
+    tt_group_options_t *plan = &making->plan;
+    const members_t *members = making->members;
     if (members->ranks == NULL) {
         *every = tt_alloc_array((size_t)members->count, sizeof **every, "ranks");
         TT_TRY_ALLOC(*every);
@@ -209,18 +226,19 @@ static tutti_status_t prepare(tt_group_options_t *plan, const members_t *members
     plan->ranks = members->ranks != NULL ? members->ranks : *every;
     return plan->parent->store == NULL
                ? TUTTI_OK
-               : tutti_store_prefix(plan->parent->store, tutti_text(key), &plan->store);
+               : tutti_store_prefix(plan->parent->store, tutti_text(making->key), &plan->store);
 }
 
 /* They have met: all of them have the group, or none has. */
-static tutti_status_t make(const tt_group_options_t *plan, const members_t *members,
-                           const char *key, uint64_t turn, tutti_group_t **out)
+static tutti_status_t make(making_t *making, tutti_group_t **out)
 {
     tutti_group_t *made = NULL;
+    const tt_group_options_t *plan = &making->plan;
+    const uint64_t turn = making->turn->count;
     tutti_status_t status =
-        plan->size > 1 && turn > 1 ? forget_turn(plan, members, turn - 1) : TUTTI_OK;
+        plan->size > 1 && turn > 1 ? forget_turn(plan, making->members, turn - 1) : TUTTI_OK;
     status = status < 0 ? status : tt_group_create(plan, &made);
-    status = meet_members(plan, members, key, TT_MEET_STAND, status);
+    status = meet_members(making, TT_MEET_STAND, status);
     if (status < 0) {
         tutti_group_release(made);
         return status;
@@ -230,29 +248,43 @@ static tutti_status_t make(const tt_group_options_t *plan, const members_t *memb
 }
 
 /* The members of a group of several meet for it. `mine` is how this one has fared so far. */
-static tutti_status_t meet_and_make(tt_group_options_t *plan, const members_t *members,
-                                    const char *own, tutti_status_t mine, tutti_group_t **out)
+static tutti_status_t meet_and_make(making_t *making, const char *own, tutti_status_t mine,
+                                    tutti_group_t **out)
 {
-    char name[NAME_BYTES], key[KEY_BYTES];
-    uint64_t turn;
+    char name[NAME_BYTES];
     int *every = NULL;
-    const tutti_status_t counted = next_turn(plan->parent, hash_ranks(members), &turn);
+    tt_group_options_t *plan = &making->plan;
+    const members_t *members = making->members;
+    making->is_late = false;
+    const tutti_status_t counted = next_turn(plan->parent, hash_ranks(members), &making->turn);
     if (counted < 0) { /* which group the others make next it would not know any more */
         return plan->size > 1 ? fail_parent(plan->parent, counted) : counted;
     }
-    write_name(plan->parent, members, own, turn, name);
-    write_key(members, turn, key);
+    write_name(plan->parent, members, own, making->turn->count, name);
+    write_key(members, making->turn->count, making->key);
     plan->name = name;
-    tutti_status_t status = mine < 0 ? mine : prepare(plan, members, key, &every);
+    tutti_status_t status = mine < 0 ? mine : prepare(making, &every);
     if (plan->parent->store == NULL) {
         status = status < 0 ? status : tt_group_create(plan, out);
     } else {
-        status = meet_members(plan, members, key, "meet", status);
-        status = status < 0 ? status : make(plan, members, key, turn, out);
+        status = meet_members(making, "meet", status);
+        status = status < 0 ? status : make(making, out);
     }
     tutti_store_release(plan->store);
+    plan->store = NULL;
     tt_free(every);
     return status;
+}
+
+/* A meeting stands without this rank: where a list of its own was wrong before, the others may have
+ * waited for it there. One at which it was in time shows that all count alike. */
+static bool has_missed_turn(const making_t *making)
+{
+    tt_turn_t *turn = making->turn;
+    const uint64_t refused = making->plan.parent->refused;
+    const bool has_missed = making->is_late && turn->refused < refused;
+    turn->refused = has_missed ? turn->refused + 1 : refused;
+    return has_missed;
 }
 
 /* What a rank can have wrong although it knows who the members are. */
@@ -268,12 +300,14 @@ static tutti_status_t make_of(tutti_group_t *parent, const members_t *members,
 {
     const int64_t timeout_ms = options != NULL ? options->timeout_ms : 0;
     if (members->count < 1 || members->count > parent->size) {
+        parent->refused++;
         return TT_FAIL(TUTTI_ERR_ARG, "group_new: %d ranks of group %s, which has %d",
                        members->count, parent->name, parent->size);
     }
     tutti_status_t checked = check_members(parent, members);
     const int self = find_self(parent, members);
     if (checked < 0 && (checked != TUTTI_ERR_NOMEM || self < 0)) {
+        parent->refused++;
         return checked; /* where the others meet is not known */
     }
     checked = checked < 0 ? checked : check_own(options, out);
@@ -282,12 +316,17 @@ static tutti_status_t make_of(tutti_group_t *parent, const members_t *members,
         *out = NULL;
         return TUTTI_NONMEMBER;
     }
-    tt_group_options_t plan = {.parent = parent,
-                               .size = members->count,
-                               .rank = self,
-                               .epoch = parent->epoch,
-                               .timeout_ms = timeout_ms > 0 ? timeout_ms : parent->timeout_ms};
-    return meet_and_make(&plan, members, options != NULL ? options->name : NULL, checked, out);
+    making_t making = {.plan = {.parent = parent,
+                                .size = members->count,
+                                .rank = self,
+                                .epoch = parent->epoch,
+                                .timeout_ms = timeout_ms > 0 ? timeout_ms : parent->timeout_ms},
+                       .members = members};
+    tutti_status_t status;
+    do {
+        status = meet_and_make(&making, options != NULL ? options->name : NULL, checked, out);
+    } while (making.turn != NULL && has_missed_turn(&making));
+    return status;
 }
 
 tutti_status_t tutti_group_new(tutti_group_t *parent, const int *ranks, int count,

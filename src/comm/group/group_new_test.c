@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include "comm/group/group_impl.h"
 #include "comm/group/group_team.h"
 #include "core/base/clock.h"
 
@@ -289,6 +290,44 @@ static void what_one_member_has_wrong_is_told_to_all(void **state)
     run_team(3, 60000, wrong_on_rank_1, NULL);
 }
 
+/* The others have waited for it in vain when it comes with the right one; from then on all count
+ * alike. One that is late without that hears so. */
+static void wrong_list_on_rank_1(tt_member_t *m)
+{
+    static const int wrong[] = {0, 1, 1};
+    const tutti_group_options_t soon = {.timeout_ms = 300};
+    tutti_group_t *group;
+    if (m->rank == 1) {
+        TT_EXPECT(m, tutti_group_new(m->group, wrong, 3, NULL, &group) == TUTTI_ERR_ARG);
+        tt_member_await(m, 2);
+    } else {
+        TT_EXPECT(m, tutti_group_new(m->group, NULL, 0, &soon, &group) == TUTTI_ERR_TIMEOUT);
+        TT_EXPECT(m, says("these ranks of group world did not come within 300 ms: 1"));
+        tt_member_tell(m);
+    }
+    for (int i = 0; i < 2; i++) {
+        TT_EXPECT(m, tutti_group_new(m->group, NULL, 0, NULL, &group) == TUTTI_OK);
+        expect_sum(m, group, 6);
+        tutti_group_release(group);
+    }
+    if (m->rank == 1) {
+        tt_member_await(m, 4);
+    }
+    TT_EXPECT(m, tutti_group_new(m->group, NULL, 0, &soon, &group) == TUTTI_ERR_TIMEOUT);
+    TT_EXPECT(m, says("did not come within 300 ms: 1"));
+    if (m->rank != 1) {
+        tt_member_tell(m);
+    }
+    TT_EXPECT(m, tutti_group_new(m->group, NULL, 0, NULL, &group) == TUTTI_OK);
+    tutti_group_release(group);
+}
+
+static void a_wrong_list_on_one_rank_does_not_part_the_ranks(void **state)
+{
+    (void)state;
+    run_team(3, 10000, wrong_list_on_rank_1, NULL);
+}
+
 /* ---- monitored barriers ---- */
 
 static void monitored(tt_member_t *m)
@@ -310,6 +349,28 @@ static void a_monitored_barrier_names_every_missing_rank_on_all(void **state)
 {
     (void)state;
     run_team(4, 10000, monitored, NULL);
+}
+
+/* A rank writes what it likes. */
+static void hear_controls(tt_member_t *m)
+{
+    static const char verdict[] = "!1 -4 one\ntwo\x1b[31m";
+    const tutti_status_t status = (tutti_status_t)-4;
+    if (m->rank == 1) {
+        TT_EXPECT(m, tutti_store_set(m->group->store, tutti_text("barrier/1/verdict"),
+                                     tutti_text(verdict)) == TUTTI_OK);
+        tt_member_tell(m);
+        return;
+    }
+    tt_member_await(m, 1);
+    TT_EXPECT(m, tutti_monitored_barrier(m->group, 5000) == status);
+    TT_EXPECT(m, says("monitored_barrier #1: rank 1: one?two?[31m"));
+}
+
+static void what_a_rank_says_in_a_meeting_is_a_line(void **state)
+{
+    (void)state;
+    run_team(2, 10000, hear_controls, NULL);
 }
 
 static void alone(tt_member_t *m)
@@ -346,7 +407,9 @@ int main(void)
         cmocka_unit_test(waiting_in_one_group_moves_the_others_forward),
         cmocka_unit_test(bad_lists_are_refused),
         cmocka_unit_test(what_one_member_has_wrong_is_told_to_all),
+        cmocka_unit_test(a_wrong_list_on_one_rank_does_not_part_the_ranks),
         cmocka_unit_test(a_monitored_barrier_names_every_missing_rank_on_all),
+        cmocka_unit_test(what_a_rank_says_in_a_meeting_is_a_line),
         cmocka_unit_test(a_world_of_one_has_groups_too),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

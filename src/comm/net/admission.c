@@ -184,7 +184,9 @@ static bool add_caller(tt_admission_t *admission, int fd)
         (void)make_room(admission, true);
     }
     tt_caller_t *caller = tt_alloc(sizeof *caller, "connection");
-    if (caller == NULL || tt_channel_accept(fd, admission->credentials, &caller->channel) < 0) {
+    const bool is_watched = caller != NULL && watch(admission, EPOLL_CTL_ADD, fd, POLLIN, caller);
+    if (!is_watched || tt_channel_accept(fd, admission->credentials, &caller->channel) < 0) {
+        (void)watch(admission, EPOLL_CTL_DEL, fd, 0, NULL);
         tt_free(caller);
         hold(admission, fd);
         return false;
@@ -196,10 +198,6 @@ static bool add_caller(tt_admission_t *admission, int fd)
     admission->silent++;
     admission->count++;
     set_clock(admission);
-    if (!watch(admission, EPOLL_CTL_ADD, fd, caller->events, caller)) {
-        drop(admission, caller);
-        return false;
-    }
     return true;
 }
 

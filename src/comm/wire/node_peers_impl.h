@@ -97,11 +97,11 @@ static inline bool tt_node_peer_is_gone(const tt_node_peer_t *node_peer)
             !node_peer->is_refused);
 }
 
-/* Send one message, with a descriptor unless fd is -1; flags 0 or MSG_DONTWAIT. PENDING: it must
- * be sent again later. Errors: PEER (no rank is there), TIMEOUT (the socket's own, see
- * tt_unix_set_send_deadline()). */
-tutti_status_t tt_node_peers_send(int socket, const tt_node_peer_message_t *message, int fd,
-                                  int flags);
+/* Send one message, with a descriptor unless fd is -1; flags 0 or MSG_DONTWAIT. Returns 0, or
+ * errno: EAGAIN where the socket is full (until its own deadline, see tt_unix_set_send_deadline()),
+ * EPIPE and others where no rank is there. Leaves tutti_last_error() as it is: most messages may be
+ * lost, and are sent while another failure is told. */
+int tt_node_peers_send(int socket, const tt_node_peer_message_t *message, int fd, int flags);
 
 /* Wake a local rank that sleeps in a poll. Does not block, and may be lost. */
 void tt_node_peers_send_wake(const tt_node_peers_t *node_peers, int rank);
@@ -109,7 +109,8 @@ void tt_node_peers_send_wake(const tt_node_peers_t *node_peers, int rank);
 /* Handle what has come from one local rank. */
 void tt_node_peers_receive(tt_node_peers_t *node_peers, int rank);
 
-/* Greet: HELLO and the segments there are. */
+/* Greet: HELLO and the segments there are. Errors, which name both ranks: PEER (it is not there any
+ * more), TIMEOUT. */
 tutti_status_t tt_node_peers_greet(tt_node_peers_t *node_peers, int rank);
 
 /* Tell a local rank of segments that are new, as many as its socket takes. */

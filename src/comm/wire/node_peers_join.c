@@ -49,13 +49,15 @@ tutti_status_t tt_refusal_check(const tt_refusal_t *refusal, int rank)
                : TT_FAIL(TUTTI_ERR_PEER, "rank %d did not join: %.*s", rank, length, refusal->text);
 }
 
-/* Whether a rank has said that it does not join. A directory that does not answer says nothing. */
+/* Whether a rank has said that it does not join, by the deadline. A directory that does not answer
+ * says nothing. */
 static tutti_status_t look_for_refusal(const tt_node_peers_t *node_peers,
-                                       const tt_directory_t *directory, int rank)
+                                       const tt_directory_t *directory, int rank,
+                                       tt_deadline_t deadline)
 {
     tt_refusal_t refusal = {0};
     const int name = tt_node_peers_name(node_peers, rank);
-    return directory->get(directory->user, TT_INFO_REFUSAL, name, tt_clock_ns(), &refusal) < 0
+    return directory->get(directory->user, TT_INFO_REFUSAL, name, deadline, &refusal) < 0
                ? TUTTI_OK
                : tt_refusal_check(&refusal, name);
 }
@@ -71,11 +73,24 @@ static tutti_status_t get_info(const tt_node_peers_t *node_peers, const tt_direc
     if (memcmp(info, &none, sizeof none) != 0) {
         return TUTTI_OK;
     }
-    TT_TRY(look_for_refusal(node_peers, directory, rank));
+    TT_TRY(look_for_refusal(node_peers, directory, rank, tt_clock_ns()));
     return TT_FAIL(TUTTI_ERR_PEER, "rank %d did not join", tt_node_peers_name(node_peers, rank));
 }
 
-/* The socket to a rank is there: from now on its death is seen. */
+/* A rank that was here. One that lives says why in a moment, for it leaves first. */
+static tutti_status_t fail_gone(const tt_node_peers_t *node_peers, const tt_directory_t *directory,
+                                int rank)
+{
+    const tt_node_peer_t *node_peer = &node_peers->node_peers[rank];
+    TT_TRY(look_for_refusal(node_peers, directory, rank,
+                            node_peer->has_ended ? tt_clock_ns() : tt_deadline_in_ms(REFUSALS_MS)));
+    return TT_FAIL(TUTTI_ERR_PEER, "while joining: rank %d %s",
+                   tt_node_peers_name(node_peers, rank),
+                   node_peer->has_left ? "gave up" : tt_node_peers_how(node_peers, rank));
+}
+
+/* The socket to a rank is there: from now on its death is seen. One that has hung up by now is told
+ * apart by its caller. */
 static tutti_status_t greet(tt_node_peers_t *node_peers, int rank, int fd)
 {
     tt_node_peer_t *node_peer = &node_peers->node_peers[rank];
@@ -84,16 +99,22 @@ static tutti_status_t greet(tt_node_peers_t *node_peers, int rank, int fd)
         close(node_peer->pidfd);
     }
     node_peer->pidfd = tt_unix_peer_process(fd);
-    return tt_node_peers_greet(node_peers, rank);
+    const tutti_status_t status = tt_node_peers_greet(node_peers, rank);
+    if (status == TUTTI_ERR_PEER) {
+        tt_node_peers_receive(node_peers, rank); /* its last words */
+    }
+    return node_peer->fd < 0 ? TUTTI_OK : status;
 }
 
-static tutti_status_t connect_to(tt_node_peers_t *node_peers, int rank, tt_deadline_t deadline)
+static tutti_status_t connect_to(tt_node_peers_t *node_peers, const tt_directory_t *directory,
+                                 int rank, tt_deadline_t deadline)
 {
     uid_t uid;
     int fd;
     const tt_unix_address_t address = address_of(&node_peers->node_peers[rank].info);
     const tutti_status_t status = tt_unix_connect(&address, deadline, &fd);
     if (status == TUTTI_PENDING) {
+        TT_TRY(look_for_refusal(node_peers, directory, rank, tt_deadline_in_ms(REFUSALS_MS)));
         return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
                        "rank %d is gone, or on another host than rank %d: its Unix socket is "
                        "not here; ranks of several hosts need the tcp wire, and hosts with one "
@@ -125,7 +146,8 @@ static int rank_of(const tt_node_peers_t *node_peers, const tt_node_peer_message
 }
 
 /* A process has said hello, which proves nothing before the token has been compared. */
-static tutti_status_t take_in(tt_node_peers_t *node_peers, int rank, int fd, tt_deadline_t deadline)
+static tutti_status_t take_in(tt_node_peers_t *node_peers, const tt_directory_t *directory,
+                              int rank, int fd, tt_deadline_t deadline)
 {
     tt_node_peer_t *node_peer = &node_peers->node_peers[rank];
     node_peer->fd = fd;
@@ -137,18 +159,15 @@ static tutti_status_t take_in(tt_node_peers_t *node_peers, int rank, int fd, tt_
         return TUTTI_OK;
     }
     TT_TRY(tt_node_peers_status(node_peers));
-    if (node_peer->fd < 0) { /* it came, and went */
-        return TT_FAIL(TUTTI_ERR_PEER, "rank %d %s while rank %d was joining",
-                       tt_node_peers_name(node_peers, rank),
-                       node_peer->has_left ? "gave up" : tt_node_peers_how(node_peers, rank),
-                       tt_node_peers_name(node_peers, node_peers->rank));
+    if (node_peer->fd >= 0) {
+        tt_unix_set_send_deadline(fd, deadline);
+        TT_TRY(greet(node_peers, rank, fd));
     }
-    tt_unix_set_send_deadline(fd, deadline);
-    return greet(node_peers, rank, fd);
+    return node_peer->fd >= 0 ? TUTTI_OK : fail_gone(node_peers, directory, rank);
 }
 
-static tutti_status_t take_callers(tt_node_peers_t *node_peers, tt_unix_listener_t *listener,
-                                   tt_deadline_t deadline)
+static tutti_status_t take_callers(tt_node_peers_t *node_peers, const tt_directory_t *directory,
+                                   tt_unix_listener_t *listener, tt_deadline_t deadline)
 {
     tt_node_peer_message_t hello;
     int fd;
@@ -161,7 +180,7 @@ static tutti_status_t take_callers(tt_node_peers_t *node_peers, tt_unix_listener
         if (rank < 0) {
             tt_socket_close(fd);
         } else {
-            TT_TRY(take_in(node_peers, rank, fd, deadline));
+            TT_TRY(take_in(node_peers, directory, rank, fd, deadline));
         }
     }
 }
@@ -212,18 +231,19 @@ static bool may_call_again(const tt_node_peers_t *node_peers, int rank)
            !node_peer->has_greeted && !node_peer->has_ended && node_peer->calls < CALLS_MAX;
 }
 
-static tutti_status_t call_again(tt_node_peers_t *node_peers, int rank, tt_deadline_t deadline)
+static tutti_status_t call_again(tt_node_peers_t *node_peers, const tt_directory_t *directory,
+                                 int rank, tt_deadline_t deadline)
 {
     tt_node_peer_t *node_peer = &node_peers->node_peers[rank];
     node_peer->calls++;
     node_peer->state = TT_NODE_PEER_HERE;
     node_peer->is_refused = false;
-    return connect_to(node_peers, rank, deadline);
+    return connect_to(node_peers, directory, rank, deadline);
 }
 
 /* How many are still to come; those who died are an error. */
-static tutti_status_t count_missing(tt_node_peers_t *node_peers, tt_deadline_t deadline,
-                                    int *missing)
+static tutti_status_t count_missing(tt_node_peers_t *node_peers, const tt_directory_t *directory,
+                                    tt_deadline_t deadline, int *missing)
 {
     *missing = 0;
     for (int i = 0; i < node_peers->size; i++) {
@@ -233,11 +253,9 @@ static tutti_status_t count_missing(tt_node_peers_t *node_peers, tt_deadline_t d
         }
         *missing += 1;
         if (may_call_again(node_peers, i)) {
-            TT_TRY(call_again(node_peers, i, deadline));
+            TT_TRY(call_again(node_peers, directory, i, deadline));
         } else if (node_peer->state != TT_NODE_PEER_HERE) {
-            return TT_FAIL(TUTTI_ERR_PEER, "while joining: rank %d %s",
-                           tt_node_peers_name(node_peers, i),
-                           node_peer->has_left ? "gave up" : tt_node_peers_how(node_peers, i));
+            return fail_gone(node_peers, directory, i);
         }
     }
     return TUTTI_OK;
@@ -254,7 +272,7 @@ static tutti_status_t look_for_refusals(const tt_node_peers_t *node_peers,
         const int rank = first + *next;
         *next = (*next + 1) % count;
         if (node_peers->node_peers[rank].fd < 0 && !is_complete(&node_peers->node_peers[rank])) {
-            TT_TRY(look_for_refusal(node_peers, directory, rank));
+            TT_TRY(look_for_refusal(node_peers, directory, rank, tt_clock_ns()));
         }
     }
     return TUTTI_OK;
@@ -268,7 +286,7 @@ static tutti_status_t gather(tt_node_peers_t *node_peers, const tt_directory_t *
     int next = 0; /* of those that may refuse */
     for (;;) {
         int missing;
-        TT_TRY(count_missing(node_peers, deadline, &missing));
+        TT_TRY(count_missing(node_peers, directory, deadline, &missing));
         if (missing == 0) {
             return TUTTI_OK;
         }
@@ -281,7 +299,7 @@ static tutti_status_t gather(tt_node_peers_t *node_peers, const tt_directory_t *
                    tt_deadline_left_ms(look < deadline ? look : deadline));
         tt_node_peers_look_at_polls(node_peers);
         TT_TRY(tt_node_peers_status(node_peers));
-        TT_TRY(take_callers(node_peers, listener, deadline));
+        TT_TRY(take_callers(node_peers, directory, listener, deadline));
         if (tt_deadline_is_past(look)) {
             TT_TRY(look_for_refusals(node_peers, directory, &next));
             look = tt_deadline_in_ms(REFUSALS_MS);
@@ -334,7 +352,7 @@ static tutti_status_t await_info(tt_node_peers_t *node_peers, const tt_directory
         }
         tt_node_peers_check(node_peers);
         TT_TRY(tt_node_peers_status(node_peers));
-        TT_TRY(count_missing(node_peers, deadline, &missing));
+        TT_TRY(count_missing(node_peers, directory, deadline, &missing));
     }
 }
 
@@ -345,7 +363,7 @@ static tutti_status_t meet_all(tt_node_peers_t *node_peers, const tt_directory_t
                             tt_node_peers_name(node_peers, node_peers->rank), &node_peers->info));
     for (int i = 0; i < node_peers->rank; i++) {
         TT_TRY(get_info(node_peers, directory, i, deadline));
-        TT_TRY(connect_to(node_peers, i, deadline));
+        TT_TRY(connect_to(node_peers, directory, i, deadline));
     }
     for (int i = node_peers->rank + 1; i < node_peers->size; i++) {
         TT_TRY(await_info(node_peers, directory, i, deadline));

@@ -18,8 +18,7 @@ int tt_node_peers_name(const tt_node_peers_t *node_peers, int rank)
     return node_peers->names != NULL ? node_peers->names[rank] : rank;
 }
 
-tutti_status_t tt_node_peers_send(int socket, const tt_node_peer_message_t *message, int fd,
-                                  int flags)
+int tt_node_peers_send(int socket, const tt_node_peer_message_t *message, int fd, int flags)
 {
     tt_node_peer_message_t copy = *message;
     struct iovec part = {.iov_base = &copy, .iov_len = sizeof copy};
@@ -41,15 +40,7 @@ tutti_status_t tt_node_peers_send(int socket, const tt_node_peer_message_t *mess
     do {
         sent = sendmsg(socket, &header, MSG_NOSIGNAL | flags);
     } while (sent < 0 && errno == EINTR);
-    if (sent == (ssize_t)sizeof copy) {
-        return TUTTI_OK;
-    }
-    if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-        return (flags & MSG_DONTWAIT) != 0
-                   ? TUTTI_PENDING
-                   : TT_FAIL(TUTTI_ERR_TIMEOUT, "a rank of this host takes no message in time");
-    }
-    return TT_FAIL_ERRNO(TUTTI_ERR_PEER, "cannot reach a rank of this host");
+    return sent < 0 ? errno : 0;
 }
 
 void tt_node_peers_send_wake(const tt_node_peers_t *node_peers, int rank)
@@ -63,8 +54,7 @@ void tt_node_peers_send_wake(const tt_node_peers_t *node_peers, int rank)
 }
 
 /* Any thread may make a segment: each is announced once, in order. */
-static tutti_status_t tell_one(tt_node_peers_t *node_peers, tt_node_peer_t *node_peer, int segment,
-                               int flags)
+static int tell_one(tt_node_peers_t *node_peers, tt_node_peer_t *node_peer, int segment, int flags)
 {
     int fd;
     tt_node_peer_message_t message = {.magic = TT_NODE_PEER_MAGIC,
@@ -74,30 +64,40 @@ static tutti_status_t tell_one(tt_node_peers_t *node_peers, tt_node_peer_t *node
     size_t bytes;
     tt_heap_segment(node_peers->heap, segment, &fd, &bytes);
     message.bytes = bytes;
-    tutti_status_t status = TUTTI_OK;
+    int failed = 0;
     pthread_mutex_lock(&node_peers->telling);
     if (node_peer->fd < 0) {
-        status = TUTTI_PENDING; /* it is gone, and gets no messages any more */
+        failed = EPIPE; /* it is gone, and gets no messages any more */
     } else if (node_peer->told == segment) {
-        status = tt_node_peers_send(node_peer->fd, &message, fd, flags);
-        node_peer->told += status == TUTTI_OK;
+        failed = tt_node_peers_send(node_peer->fd, &message, fd, flags);
+        node_peer->told += failed == 0;
     }
     pthread_mutex_unlock(&node_peers->telling);
-    return status;
+    return failed;
 }
 
-/* Of the segments from `told` on; flags as of tt_node_peers_send(). */
-static tutti_status_t tell(tt_node_peers_t *node_peers, int rank, int flags)
+/* Of the segments from `told` on; flags and result as of tt_node_peers_send(). */
+static int tell(tt_node_peers_t *node_peers, int rank, int flags)
 {
     tt_node_peer_t *node_peer = &node_peers->node_peers[rank];
     const int count = tt_heap_segment_count(node_peers->heap);
-    while (node_peer->told < count) {
-        const tutti_status_t status = tell_one(node_peers, node_peer, node_peer->told, flags);
-        if (status != TUTTI_OK) {
-            return status;
-        }
+    int failed = 0;
+    while (node_peer->told < count && failed == 0) {
+        failed = tell_one(node_peers, node_peer, node_peer->told, flags);
     }
-    return TUTTI_OK;
+    return failed;
+}
+
+static tutti_status_t fail_greeting(const tt_node_peers_t *node_peers, int rank, int error)
+{
+    const int mine = tt_node_peers_name(node_peers, node_peers->rank),
+              other = tt_node_peers_name(node_peers, rank);
+    if (error == EAGAIN || error == EWOULDBLOCK) {
+        return TT_FAIL(TUTTI_ERR_TIMEOUT,
+                       "while joining: rank %d takes no message of rank %d in time", other, mine);
+    }
+    errno = error;
+    return TT_FAIL_ERRNO(TUTTI_ERR_PEER, "while joining: rank %d greets rank %d", mine, other);
 }
 
 tutti_status_t tt_node_peers_greet(tt_node_peers_t *node_peers, int rank)
@@ -108,9 +108,12 @@ tutti_status_t tt_node_peers_greet(tt_node_peers_t *node_peers, int rank)
                                       .segment = tt_heap_segment_count(node_peers->heap)};
     message.block = tt_heap_address(node_peers->heap, node_peers->block, sizeof *node_peers->block);
     memcpy(message.token, node_peers->info.token, TT_TOKEN_BYTES);
-    TT_TRY(tt_node_peers_send(node_peers->node_peers[rank].fd, &message, -1, 0));
-    node_peers->node_peers[rank].told = 0;
-    return tell(node_peers, rank, 0);
+    int failed = tt_node_peers_send(node_peers->node_peers[rank].fd, &message, -1, 0);
+    if (failed == 0) {
+        node_peers->node_peers[rank].told = 0;
+        failed = tell(node_peers, rank, 0);
+    }
+    return failed == 0 ? TUTTI_OK : fail_greeting(node_peers, rank, failed);
 }
 
 /* A local rank that is gone is noticed by the rank that waits for it; one that reads nothing is

@@ -140,7 +140,7 @@ static void descriptor_0_is_one_like_others(void **state)
     tt_heap_segment(pair.heap, 0, &fd, &bytes);
     message.bytes = bytes;
     assert_int_equal(dup2(fd, 0), 0);
-    assert_int_equal(tt_node_peers_send(pair.fd, &message, 0, 0), TUTTI_OK);
+    assert_int_equal(tt_node_peers_send(pair.fd, &message, 0, 0), 0);
     tt_node_peers_receive(&pair.node_peers, OTHER);
     assert_int_equal(pair.list[OTHER].segments_seen, 1);
     message = say(TT_NODE_PEER_WAKE);
@@ -247,7 +247,7 @@ static void a_rank_leaves_with_something_unread(void **state)
     open_pair(&pair);
     void *there = tt_device_alloc(pair.heap, 64, "test");
     const tt_heap_address_t place = tt_heap_address(pair.heap, there, 64);
-    assert_int_equal(tt_node_peers_send(pair.list[OTHER].fd, &wake, -1, MSG_DONTWAIT), TUTTI_OK);
+    assert_int_equal(tt_node_peers_send(pair.list[OTHER].fd, &wake, -1, MSG_DONTWAIT), 0);
     send_segment(&pair);
     send_with(pair.fd, &bye, sizeof bye, NULL, 0);
     close(pair.fd);
@@ -267,7 +267,7 @@ static void a_rank_that_reads_nothing_holds_nobody(void **state)
     const tt_node_peer_message_t wake = say(TT_NODE_PEER_WAKE);
     open_pair(&pair);
     int count = 0;
-    while (tt_node_peers_send(pair.list[OTHER].fd, &wake, -1, MSG_DONTWAIT) == TUTTI_OK) {
+    while (tt_node_peers_send(pair.list[OTHER].fd, &wake, -1, MSG_DONTWAIT) == 0) {
         count++;
     }
     assert_in_range(count, 1, 100 * PLENTY);
@@ -466,6 +466,46 @@ static void a_rank_of_this_process_is_not_judged_by_it(void **state)
     close(fds[1]);
 }
 
+/* ---- a rank that takes nothing any more ---- */
+
+/* The failure of another call is under way, and is about to be told. */
+static void what_is_sent_in_vain_leaves_the_last_error(void **state)
+{
+    (void)state;
+    static const char failure[] = "all_reduce #4: rank 3 died";
+    pair_t pair;
+    open_pair(&pair);
+    void *memory = tt_device_alloc(pair.node_peers.heap, 64, "test"); /* in a segment to tell of */
+    assert_int_equal(tt_heap_segment_count(pair.node_peers.heap), 1);
+    assert_int_equal(shutdown(pair.fd, SHUT_RDWR), 0);
+    assert_int_equal(TT_FAIL(TUTTI_ERR_PEER, failure), TUTTI_ERR_PEER);
+    tt_node_peers_send_wake(&pair.node_peers, OTHER);
+    assert_string_equal(tutti_last_error(), failure);
+    tt_node_peers_tell(&pair.node_peers, OTHER);
+    assert_string_equal(tutti_last_error(), failure);
+    tt_node_peers_say_goodbye(&pair.node_peers, OTHER);
+    assert_string_equal(tutti_last_error(), failure);
+    tt_device_free(pair.node_peers.heap, memory, 64);
+    close_pair(&pair);
+}
+
+static void a_greeting_in_vain_names_both_ranks(void **state)
+{
+    (void)state;
+    const int names[] = {4, 7};
+    pair_t pair;
+    open_pair(&pair);
+    pair.node_peers.names = names;
+    pair.node_peers.block =
+        tt_device_alloc(pair.node_peers.heap, sizeof *pair.node_peers.block, "test");
+    assert_non_null(pair.node_peers.block);
+    assert_int_equal(shutdown(pair.fd, SHUT_RDWR), 0);
+    assert_int_equal(tt_node_peers_greet(&pair.node_peers, OTHER), TUTTI_ERR_PEER);
+    assert_string_equal(tutti_last_error(), "while joining: rank 4 greets rank 7: Broken pipe");
+    tt_device_free(pair.node_peers.heap, pair.node_peers.block, sizeof *pair.node_peers.block);
+    close_pair(&pair);
+}
+
 static void swallow(tt_log_level_t level, const char *line, void *user)
 {
     (void)level;
@@ -487,6 +527,8 @@ int main(void)
         cmocka_unit_test(a_process_that_ended_is_dead_although_others_hold_its_socket),
         cmocka_unit_test(memory_waits_for_a_process_that_was_hung_up_on),
         cmocka_unit_test(a_rank_of_this_process_is_not_judged_by_it),
+        cmocka_unit_test(what_is_sent_in_vain_leaves_the_last_error),
+        cmocka_unit_test(a_greeting_in_vain_names_both_ranks),
     };
     tt_log_set_sink(swallow, NULL);
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

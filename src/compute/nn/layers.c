@@ -2,6 +2,7 @@
 #include <tutti/nn_functions.h>
 #include <tutti/nn_layers.h>
 #include <tutti/nn_transformer.h>
+#include <tutti/nn_vocabulary.h>
 
 #include "compute/nn/module_impl.h"
 

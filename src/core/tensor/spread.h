@@ -33,6 +33,9 @@ typedef struct {
     /* How this rank has fared; the same failure on all ranks, whoever has it. */
     tutti_status_t (*agree)(tt_spread_t *spread, tutti_status_t status);
 
+    /* What the first of the ranks gives, into `first`, for each to compare its own with. */
+    tutti_status_t (*hear_first)(tt_spread_t *spread, const void *mine, size_t bytes, void *first);
+
     /* Numbers of all ranks, each of which is 0 on all ranks but one. */
     tutti_status_t (*sum)(tt_spread_t *spread, double *numbers, size_t count);
 

@@ -35,6 +35,12 @@ tutti_status_t tt_ddp_agree(const tutti_ddp_t *ddp, tutti_status_t status)
     return tt_group_agree(ddp->group, status);
 }
 
+tutti_status_t tt_ddp_hear_first(const tutti_ddp_t *ddp, const void *mine, size_t bytes,
+                                 void *first)
+{
+    return tt_group_hear_first(ddp->group, mine, bytes, first);
+}
+
 bool tt_ddp_rounds(const tutti_ddp_t *ddp, const tutti_tensor_t *x)
 {
     return ddp->options.param_dtype != TUTTI_F32 && !tt_ddp_stays_f32(ddp, x);

@@ -37,6 +37,10 @@ tutti_status_t tt_ddp_check_ranks(const tutti_ddp_t *ddp);
 /* How this rank's step has fared, and those of its replicas: the same failure on all of them. */
 tutti_status_t tt_ddp_agree(const tutti_ddp_t *ddp, tutti_status_t status);
 
+/* What the first replica gives, as tt_group_hear_first(). */
+tutti_status_t tt_ddp_hear_first(const tutti_ddp_t *ddp, const void *mine, size_t bytes,
+                                 void *first);
+
 /* Whether shards compute with a 16-bit copy of x, a parameter of the module. */
 bool tt_ddp_rounds(const tutti_ddp_t *ddp, const tutti_tensor_t *x);
 

@@ -155,6 +155,34 @@ static void what_stays_near_is_there_for_all_who_ask(void **state)
     run(look_in_between, NULL);
 }
 
+/* Two losses, whose forwards come before both backwards. */
+static void go_back_twice(tt_member_t *m)
+{
+    const tutti_ddp_options_t options = near_options();
+    tt_layers_job_t job;
+    tutti_scope_t *s;
+    tt_layers_open(m, &options, LAYER, &job);
+    TT_EXPECT(m, tutti_ddp_next_shard(job.ddp, job.ctx));
+    TT_EXPECT(m, tutti_scope_open(job.ctx, &s) == TUTTI_OK);
+    tutti_tensor_t *first = forward(s, &job), *second = forward(s, &job);
+    tutti_ddp_no_sync(job.ddp, true);
+    (void)tutti_backward(s, first);
+    TT_EXPECT(m, count_in(job.ddp, TT_UNIT_NEAR) == LAYERS);
+    tutti_ddp_no_sync(job.ddp, false);
+    (void)tutti_backward(s, second);
+    TT_EXPECT(m, count_in(job.ddp, TT_UNIT_NEAR) == 0);
+    TT_EXPECT(m, tutti_ddp_memory(job.ddp, NULL).near_bytes == 3 * LAYERS * WEIGHT / 2);
+    TT_EXPECT(m, tutti_scope_close(s) == TUTTI_OK);
+    TT_EXPECT(m, tutti_ddp_finish(job.ddp) == TUTTI_OK);
+    tt_layers_close(&job);
+}
+
+static void what_stays_near_waits_for_both_backwards(void **state)
+{
+    (void)state;
+    run(go_back_twice, NULL);
+}
+
 /* A step ends, also one in which a forward's backward never came; the next one waits for none of
  * it. */
 static void forget_a_backward(tt_member_t *m)
@@ -334,6 +362,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_cannot_be_is_refused_on_all_ranks),
         cmocka_unit_test(what_stays_near_is_there_for_all_who_ask),
+        cmocka_unit_test(what_stays_near_waits_for_both_backwards),
         cmocka_unit_test(what_stays_near_goes_with_the_step),
         cmocka_unit_test(a_part_that_has_no_memory_ends_the_step_for_all),
         cmocka_unit_test(a_whole_that_has_no_memory_is_not_kept),

@@ -59,11 +59,12 @@ tutti_status_t tutti_ddp_plan(const tutti_ddp_t *ddp, tutti_sharded_plan_t *out)
             "this rank has computed",
             ddp->options.stage, (long long)ddp->step.finished);
     }
-    if (tt_ddp_is_sharded_sum(ddp)) {
-        return TT_FAIL(
-            TUTTI_ERR_UNSUPPORTED,
-            "ddp_plan: options.accumulate is TUTTI_DDP_SHARDED, under which buckets leave "
-            "in each shard: plans have them leave in a rank's last one");
+    if (tt_reducer_has_rounds(ddp->reducer)) {
+        return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
+                       "ddp_plan: options.accumulate is TUTTI_DDP_SHARDED, and %d shards on %d "
+                       "ranks have buckets leave in each shard: plans have them leave in a rank's "
+                       "last one",
+                       ddp->options.shards, tutti_group_size(ddp->group));
     }
     tutti_sharded_options_t options = options_of(ddp);
     options.unit_count = ddp->units.count;

@@ -173,6 +173,7 @@ static void a_step_does_what_its_plan_says(void **state)
         {{.stage = 3, .units = units}, .early = 6},
         {{.stage = 3, .units = units, .prefetch = -1}, .early = 0},
         {{.stage = 3, .units = units, .prefetch = 3}, .early = 6},
+        {{.stage = 3, .units = units, .accumulate = TUTTI_DDP_SHARDED}, .early = 6},
         {{.stage = 3, .units = units, .keep_after_forward = true}, .early = 3},
         {{.stage = 3, .units = units, .shards = 4}, .early = 12},
         {{.stage = 3, .units = units, .shards = 4, .keep_after_backward = true}, .early = 6},
@@ -246,6 +247,26 @@ static void who_shares_a_host_does_what_the_plan_says(void **state)
     assert_int_equal(tt_alloc_stats().blocks, 0);
 }
 
+/* A bucket leaves twice, which no plan says. */
+static void be_refused(tt_member_t *m)
+{
+    const tutti_ddp_options_t options = {
+        .stage = 3, .units = {.kind = "linear"}, .shards = 4, .accumulate = TUTTI_DDP_SHARDED};
+    tt_layers_job_t job;
+    tutti_sharded_plan_t plan;
+    tt_layers_open(m, &options, (tutti_linear_options_t){.no_bias = true}, &job);
+    TT_EXPECT(m, step(&job) == TUTTI_OK);
+    TT_EXPECT(m, tutti_ddp_plan(job.ddp, &plan) == TUTTI_ERR_UNSUPPORTED);
+    TT_EXPECT(m, strstr(tutti_last_error(), "and 4 shards on 2 ranks have buckets leave") != NULL);
+    tt_layers_close(&job);
+}
+
+static void sums_that_stay_sharded_have_a_plan_for_one_shard_alone(void **state)
+{
+    (void)state;
+    run(be_refused, NULL);
+}
+
 /* ---- events ---------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -303,6 +324,7 @@ int main(void)
         cmocka_unit_test(a_step_does_what_its_plan_says),
         cmocka_unit_test(who_follows_does_what_the_plan_says),
         cmocka_unit_test(who_shares_a_host_does_what_the_plan_says),
+        cmocka_unit_test(sums_that_stay_sharded_have_a_plan_for_one_shard_alone),
         cmocka_unit_test(events_come_in_the_order_of_the_plan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

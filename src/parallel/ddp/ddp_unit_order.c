@@ -18,6 +18,7 @@
  * Which units start, also early, unit_turns.h says. If what was started early was wanted by nobody,
  * nothing is started early in the next step.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "core/base/alloc.h"
@@ -221,13 +222,28 @@ static tutti_status_t settle(tutti_ddp_t *ddp, tutti_status_t status)
     return status < 0 ? tt_ddp_fail(ddp, status) : TUTTI_OK;
 }
 
+/* Ranks that do not announce starts see by their tags, which are no names, that they differ. */
+static tutti_status_t settle_gather(tutti_ddp_t *ddp, int unit, tutti_status_t status)
+{
+    char cause[TT_ERROR_TEXT_BYTES];
+    if (status != TUTTI_ERR_MISMATCH || ddp->order.announces) {
+        return settle(ddp, status);
+    }
+    snprintf(cause, sizeof cause, "%s", tutti_last_error());
+    return settle(ddp, TT_FAIL(status,
+                               "ddp: rank %d came to %s, and another rank to another unit: every "
+                               "rank must call them in one order: %s",
+                               tutti_group_rank(ddp->group),
+                               name_of(ddp, word_of(code_of(unit, TT_UNIT_FULL), false)), cause));
+}
+
 static tutti_status_t start_unit(void *user, int unit)
 {
     tutti_ddp_t *ddp = user;
     if (ddp->step.status < 0) {
         return tt_fail_again(ddp->step.status, ddp->step.error);
     }
-    return settle(ddp, start(ddp, code_of(unit, tt_ddp_unit_kind(ddp))));
+    return settle_gather(ddp, unit, start(ddp, code_of(unit, tt_ddp_unit_kind(ddp))));
 }
 
 static tutti_status_t wait_for_unit(void *user, int unit)
@@ -236,7 +252,7 @@ static tutti_status_t wait_for_unit(void *user, int unit)
     if (ddp->step.status < 0) {
         return tt_fail_again(ddp->step.status, ddp->step.error);
     }
-    return settle(ddp, tt_ddp_unit_wait(ddp, unit, tt_ddp_unit_kind(ddp)));
+    return settle_gather(ddp, unit, tt_ddp_unit_wait(ddp, unit, tt_ddp_unit_kind(ddp)));
 }
 
 static tutti_status_t leave_unit(void *user, int unit)

@@ -118,6 +118,31 @@ static void go_other_ways(tt_member_t *m)
     tt_layers_close(&job);
 }
 
+/* Nobody announces: the tags of the gathers differ, at once, and each rank says where it came. A
+ * rank that hears of the other's failure says what that one came to. */
+static void go_other_ways_evenly(tt_member_t *m)
+{
+    tt_layers_job_t job;
+    char own[64], others[64];
+    tt_layers_open(m, &by_layer, LAYER, &job);
+    const int64_t start_ns = tt_clock_ns();
+    TT_EXPECT(m, tutti_ddp_next_shard(job.ddp, job.ctx));
+    (void)compute(&job, m->rank == 0 ? all : other_way, LAYERS);
+    const tutti_status_t status = tutti_ddp_finish(job.ddp);
+    TT_EXPECT(m, status == TUTTI_ERR_MISMATCH);
+    snprintf(own, sizeof own, "rank %d came to %d, and another", m->rank, 1 + m->rank);
+    snprintf(others, sizeof others, "rank %d came to %d, and another", 1 - m->rank, 2 - m->rank);
+    TT_EXPECT(m, strstr(tutti_last_error(), own) != NULL || strstr(tutti_last_error(), others));
+    TT_EXPECT(m, tt_clock_ns() - start_ns < 10 * TT_NS_PER_S);
+    tt_layers_close(&job);
+}
+
+static void ranks_that_gather_other_units_are_told(void **state)
+{
+    (void)state;
+    run(RANKS, go_other_ways_evenly, NULL);
+}
+
 static void ranks_that_announce_other_units_are_told(void **state)
 {
     (void)state;
@@ -244,6 +269,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_without_data_follows),
         cmocka_unit_test(ranks_that_announce_other_units_are_told),
+        cmocka_unit_test(ranks_that_gather_other_units_are_told),
         cmocka_unit_test(what_was_gathered_in_vain_ends_the_order),
         cmocka_unit_test(a_step_begins_without_units_of_before),
         cmocka_unit_test(units_say_what_has_failed),

@@ -58,6 +58,32 @@ static void what_stays_near_goes_with_its_last_backward(void **state)
     expect_moves(&o, 0, "g1 k1 n1 k1 g2 k2 g3 k3 n2 n3 k2 r3 n1 k1 n1 r1 r2 g2 r2 s0 s1 s2 s3 p0");
 }
 
+/* Two losses: all forwards, then a whole backward of each. What the first one does not reach stays
+ * for the second, and goes with that. */
+static void what_stays_near_waits_for_every_backward(void **state)
+{
+    (void)state;
+    const tutti_sharded_action_t calls[] = {{.kind = TUTTI_SHARDED_FORWARD, .index = 1},
+                                            {.kind = TUTTI_SHARDED_FORWARD_END, .index = 1},
+                                            {.kind = TUTTI_SHARDED_FORWARD, .index = 3},
+                                            {.kind = TUTTI_SHARDED_FORWARD_END, .index = 3},
+                                            {.kind = TUTTI_SHARDED_FORWARD, .index = 1},
+                                            {.kind = TUTTI_SHARDED_FORWARD_END, .index = 1},
+                                            {.kind = TUTTI_SHARDED_FORWARD, .index = 2},
+                                            {.kind = TUTTI_SHARDED_FORWARD_END, .index = 2},
+                                            {.kind = TUTTI_SHARDED_BACKWARD, .index = 3},
+                                            {.kind = TUTTI_SHARDED_BACKWARD_END, .index = 3},
+                                            {.kind = TUTTI_SHARDED_BACKWARD, .index = 1},
+                                            {.kind = TUTTI_SHARDED_END},
+                                            {.kind = TUTTI_SHARDED_BACKWARD, .index = 1},
+                                            {.kind = TUTTI_SHARDED_END}};
+    tutti_sharded_options_t o = options_of(3, 4, -1);
+    o.reshard_ranks = 2;
+    o.calls = calls;
+    o.call_count = sizeof calls / sizeof calls[0];
+    expect_moves(&o, 0, "g1 k1 g3 k3 n1 k1 g2 k2 n3 r3 n1 k1 n1 r1 r2 s0 s1 s2 s3 p0");
+}
+
 /* ---- checks ---------------------------------------------------------------------------------- */
 
 static void drop_keep(tutti_sharded_row_t *row)
@@ -142,6 +168,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_stays_near_is_gathered_near),
         cmocka_unit_test(what_stays_near_goes_with_its_last_backward),
+        cmocka_unit_test(what_stays_near_waits_for_every_backward),
         cmocka_unit_test(a_check_finds_what_is_wrong_with_what_stays_near),
         cmocka_unit_test(what_stays_near_costs_what_it_says),
     };

@@ -2,6 +2,7 @@
 #include "parallel/ddp/unit_turns.h"
 
 #include "core/base/alloc.h"
+#include "core/base/integers.h"
 
 tutti_status_t tt_unit_turns_open(tt_unit_turns_t *turns, int count)
 {
@@ -111,7 +112,7 @@ void tt_unit_turns_rest(tt_unit_turns_t *turns, bool stays_in_step)
     for (int u = 0; u < turns->count; u++) {
         tt_unit_turn_t *unit = &turns->units[u];
         unit->forwards = unit->backwards = unit->awaited = 0;
-        unit->waits_for_backward = unit->is_ahead = false;
+        unit->waits_for_backward = unit->is_ahead = unit->has_come_back = false;
     }
     turns->ahead = 0;
     turns->is_in_step &= stays_in_step;
@@ -193,6 +194,7 @@ static tutti_status_t end_forward(tt_unit_turns_t *turns, const tutti_sharded_ac
 static tutti_status_t begin_backward(tt_unit_turns_t *turns, int index)
 {
     turns->units[index].backwards++;
+    turns->units[index].has_come_back = true;
     turns->units[index].waits_for_backward = false;
     return tt_unit_turns_want(turns, index);
 }
@@ -209,16 +211,31 @@ static tutti_status_t end_backward(tt_unit_turns_t *turns, int index)
     return leave_if_unwanted(turns, index);
 }
 
+/* What has not said that its backward ended has had it now. */
+static bool is_another_awaited(tt_unit_turns_t *turns)
+{
+    bool is_awaited = false;
+    for (int u = 0; u < turns->count; u++) {
+        tt_unit_turn_t *unit = &turns->units[u];
+        unit->awaited -= tt_min(unit->awaited, unit->backwards);
+        is_awaited |= unit->has_come_back && unit->awaited > 0;
+        unit->has_come_back = false;
+    }
+    return is_awaited;
+}
+
 /* is_last: no other backward follows in the step, for it has failed. */
 static tutti_status_t end_all(tt_unit_turns_t *turns, const tutti_sharded_action_t *call)
 {
     const bool stays = turns->keeps_after_backward && !call->is_last && turns->is_in_step;
+    const bool is_awaited = is_another_awaited(turns) && !call->is_last;
     tutti_status_t status = TUTTI_OK;
     turns->recomputed = -1;
     for (int u = 0; u < turns->count; u++) {
         tt_unit_turn_t *unit = &turns->units[u];
         unit->waits_for_backward = stays && (unit->waits_for_backward || unit->backwards > 0);
-        unit->backwards = unit->awaited = 0;
+        unit->backwards = 0;
+        unit->awaited = is_awaited ? unit->awaited : 0;
         const tutti_status_t one = leave_if_unwanted(turns, u);
         status = status < 0 ? status : one;
     }

@@ -9,7 +9,8 @@
  *     backward begins     wanted
  *     backward ends       it goes, unless it is to stay for other backwards of the step
  *     the whole backward  has ended: what waits for its own, or has not said that it ended, goes,
- *                         and so do parts that stayed near
+ *                         and so do parts that stayed near, unless a unit that has come back is
+ *                         awaited once more: then there is another graph, of forwards before
  *
  * What is computed again is a forward, too. The unit that was computed again last stays, for its
  * backward comes next; where a region has several units, the others come once more.
@@ -27,6 +28,7 @@
 typedef struct {
     int forwards, backwards; /* under way */
     int awaited;             /* backwards of forwards that have ended in a step */
+    bool has_come_back;      /* in the whole backward that is under way */
     bool waits_for_backward; /* its forward has ended, and it stays for the backward */
     bool is_ahead;           /* started before it was wanted */
     bool is_held;            /* tutti_ddp_unshard() */

@@ -324,6 +324,75 @@ static void every_mesh_has_plain_bits(void **state)
     }
 }
 
+/* ---- ranks that ask for different things ----------------------------------------------------- */
+
+/* Those at `odd` along a dimension of the mesh ask for more, or take the optimizer away. */
+typedef struct {
+    tt_mesh_training_t training;
+    const char *along, *first;
+    int odd;
+    bool takes_away;
+} apart_t;
+
+static tutti_status_t ask_apart(const apart_t *a, const tt_mesh_trainer_t *t)
+{
+    const bool is_odd = tutti_mesh_coordinate(t->mesh, a->along) == a->odd;
+    const tutti_pipeline_validation_t o = {.max_norm = is_odd ? 2 : 1};
+    return tutti_pipeline_post_validate(t->pipeline, is_odd && a->takes_away ? NULL : t->opt, &o);
+}
+
+/* The second along the dimension is the one that is not as the first. */
+static bool is_told(const apart_t *a, const tt_mesh_trainer_t *t)
+{
+    static const char same[] = "gives max_norm 1, norm_type 2 and no scaler";
+    const char *other = a->takes_away ? "takes the optimizer away (NULL)"
+                                      : "gives max_norm 2, norm_type 2 and no scaler";
+    char text[256];
+    snprintf(text, sizeof text, "%spipeline_post_validate: this rank %s, and %s %s: all ask",
+             tutti_mesh_coordinate(t->mesh, a->along) == 1 ? "" : "rank 1: ",
+             a->odd == 1 ? other : same, a->first, a->odd == 1 ? same : other);
+    return strncmp(tutti_last_error(), text, strlen(text)) == 0;
+}
+
+static void expect_told(tt_member_t *m)
+{
+    const apart_t *a = m->user;
+    tt_mesh_trainer_t t;
+    double losses[TT_MESH_SHARDS_MAX];
+    tutti_pipeline_verdict_t verdict;
+    TT_EXPECT(m, tt_mesh_open(&t, &a->training, m->group) == TUTTI_OK);
+    for (int i = 0; i < 2; i++) {
+        TT_EXPECT(m, tt_mesh_average(&t, i, losses) == TUTTI_OK); /* a step is under way */
+        TT_EXPECT(m, ask_apart(a, &t) == TUTTI_ERR_MISMATCH);
+        TT_EXPECT(m, is_told(a, &t));
+        TT_EXPECT(m, tutti_pipeline_validate(t.pipeline, &verdict) == TUTTI_ERR_STATE);
+        TT_EXPECT(m, tt_mesh_post_validate(&t) == TUTTI_OK);
+    }
+    tt_mesh_close(&t);
+}
+
+static void ranks_of_a_mesh_ask_for_the_same(void **state)
+{
+    (void)state;
+    apart_t a = {.training = {.shards = 2,
+                              .tp_shards = 2,
+                              .micro_batches = 2,
+                              .pp = 2,
+                              .schedule = "1f1b",
+                              .validates = true}};
+    for (int i = 0; i < 8; i++) {
+        const bool of_replicas = i % 2 == 0;
+        a.training.dp = i < 4 || of_replicas ? 2 : 1;
+        a.training.tp = i < 4 || !of_replicas ? 2 : 1;
+        a.training.stage = i / 2 % 4;
+        a.along = of_replicas ? "dp" : "tp";
+        a.first = of_replicas ? "the first of its replicas" : "the first with parts of its layers";
+        a.odd = i / 2 % 2;
+        a.takes_away = i / 2 % 4 >= 2;
+        tt_team_expect(tt_mesh_ranks(&a.training), 0, expect_told, &a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -334,6 +403,7 @@ int main(void)
         cmocka_unit_test(all_of_them_step_optimistically),
         cmocka_unit_test(every_optimizer_is_undone),
         cmocka_unit_test(every_mesh_has_plain_bits),
+        cmocka_unit_test(ranks_of_a_mesh_ask_for_the_same),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -98,18 +98,91 @@ static const char *describe(const asked_t *asked, char text[ASKED_BYTES])
     return text;
 }
 
-static tutti_status_t compare(const tutti_pipeline_t *p, const asked_t *mine)
+static tutti_status_t check_same(const asked_t *mine, const asked_t *first, const char *who)
+{
+    char here[ASKED_BYTES], there[ASKED_BYTES];
+    return memcmp(mine, first, sizeof *mine) == 0
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_MISMATCH,
+                         "pipeline_post_validate: this rank %s, and %s %s: all ask for the same, "
+                         "and no rank has it now",
+                         describe(mine, here), who, describe(first, there));
+}
+
+static tutti_status_t compare_row(const tutti_pipeline_t *p, const asked_t *mine)
 {
     asked_t first;
-    char here[ASKED_BYTES], there[ASKED_BYTES];
     TT_TRY(tt_group_hear_first(p->group, mine, sizeof *mine, &first));
-    const bool is_same = memcmp(mine, &first, sizeof first) == 0;
-    return tt_group_agree(p->group,
-                          is_same ? TUTTI_OK
-                                  : TT_FAIL(TUTTI_ERR_MISMATCH,
-                                            "pipeline_post_validate: this rank %s, and rank 0 %s: "
-                                            "all ask for the same, and no rank has it now",
-                                            describe(mine, here), describe(&first, there)));
+    return tt_group_agree(p->group, check_same(mine, &first, "rank 0"));
+}
+
+/* A row that is not of one mind says so to the others first, in `status`. */
+static tutti_status_t compare_replicas(const tutti_pipeline_t *p, const asked_t *mine,
+                                       tutti_status_t status)
+{
+    asked_t first;
+    if (p->ddp == NULL) {
+        return status;
+    }
+    TT_TRY(tt_ddp_agree(p->ddp, status));
+    TT_TRY(tt_ddp_hear_first(p->ddp, mine, sizeof *mine, &first));
+    return tt_ddp_agree(p->ddp, check_same(mine, &first, "the first of its replicas"));
+}
+
+static tutti_status_t compare_parts(tt_spread_t *spread, const asked_t *mine, tutti_status_t status)
+{
+    asked_t first;
+    TT_TRY(spread->ops->agree(spread, status));
+    TT_TRY(spread->ops->hear_first(spread, mine, sizeof *mine, &first));
+    return spread->ops->agree(spread,
+                              check_same(mine, &first, "the first with parts of its layers"));
+}
+
+/* Those of one group are asked once; NULL: they have been, or it is whole. */
+static tt_spread_t *next_spread(const tutti_pipeline_t *p, int param)
+{
+    tt_spread_t *spread = p->params[param].tensor->spread;
+    for (int i = 0; i < param && spread != NULL; i++) {
+        const tt_spread_t *before = p->params[i].tensor->spread;
+        if (before != NULL && before->ranks == spread->ranks) {
+            return NULL;
+        }
+    }
+    return spread;
+}
+
+/* The first failure of this rank stays what it is: others hear of it, with this rank's number. */
+typedef struct {
+    tutti_status_t status;
+    char text[TT_ERROR_TEXT_BYTES];
+} outcome_t;
+
+static void note(outcome_t *outcome, tutti_status_t status)
+{
+    if (outcome->status >= 0 && status < 0) {
+        outcome->status = status;
+        snprintf(outcome->text, sizeof outcome->text, "%s", tutti_last_error());
+    }
+}
+
+static tutti_status_t tell(const outcome_t *outcome)
+{
+    return outcome->status < 0 ? tt_fail_again(outcome->status, outcome->text) : TUTTI_OK;
+}
+
+/* All ranks of the mesh: those of this row, then the ones that have the same of other rows, and
+ * parts of the same layers. A stage without others hears of theirs in its row. */
+static tutti_status_t compare(const tutti_pipeline_t *p, const asked_t *mine)
+{
+    outcome_t outcome = {.status = TUTTI_OK};
+    note(&outcome, compare_row(p, mine));
+    note(&outcome, compare_replicas(p, mine, tell(&outcome)));
+    for (int i = 0; i < p->param_count; i++) {
+        tt_spread_t *spread = next_spread(p, i);
+        note(&outcome, spread == NULL ? TUTTI_OK : compare_parts(spread, mine, tell(&outcome)));
+    }
+    note(&outcome, tt_group_agree(p->group, tell(&outcome)));
+    return tell(&outcome);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */

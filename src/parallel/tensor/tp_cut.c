@@ -42,6 +42,11 @@ static tutti_status_t agree(tt_spread_t *base, tutti_status_t status)
     return tt_group_agree(((tp_spread_t *)base)->how.tp.group, status);
 }
 
+static tutti_status_t hear_first(tt_spread_t *base, const void *mine, size_t bytes, void *first)
+{
+    return tt_group_hear_first(((tp_spread_t *)base)->how.tp.group, mine, bytes, first);
+}
+
 static tutti_status_t sum(tt_spread_t *base, double *numbers, size_t count)
 {
     tutti_group_t *group = ((tp_spread_t *)base)->how.tp.group;
@@ -65,7 +70,7 @@ static void give_up(tt_spread_t *base)
     (void)tt_group_give_up(((tp_spread_t *)base)->how.tp.group, TUTTI_ERR_ABORTED);
 }
 
-static const tt_spread_ops_t spread_ops = {free_spread, leaf_runs, agree, sum, give_up};
+static const tt_spread_ops_t spread_ops = {free_spread, leaf_runs, agree, hear_first, sum, give_up};
 
 const tt_tp_linear_t *tt_tp_spread_of(const tutti_tensor_t *x)
 {

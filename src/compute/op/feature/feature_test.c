@@ -279,6 +279,23 @@ static void rows_of_zeros_stay_zeros_where_the_bound_is_too_small(void **state)
     }
 }
 
+/* Of what is 0 behind a ReLU, a root and a power below 1 have no gradient. */
+static void zeros_have_no_slope_that_is_infinite(void **state)
+{
+    fixture_t *f = *state;
+    const double values[] = {0, 0, 3, 4};
+    tutti_tensor_t *x = tutti_from_data(f->s, TUTTI_F64, TUTTI_SHAPE(1, 2, 2), values), *grad;
+    assert_int_equal(tutti_tensor_set_requires_grad(x, true), 0);
+    const tutti_lp_pool_options_t pairs = {.p = 2, .kernel = {2}};
+    tutti_tensor_t *y = tutti_lp_pool1d(f->s, x, &pairs);
+    assert_true(tutti_tensor_at(y, 0) == 0 && tutti_tensor_at(y, 1) == 5);
+    assert_int_equal(tutti_grad(f->s, tutti_sum(f->s, y), NULL, &x, 1, &grad), 0);
+    assert_true(tutti_tensor_at(grad, 0) == 0 && fabs(tutti_tensor_at(grad, 2) - 0.6) < 1e-15);
+    y = tutti_sum(f->s, tutti_normalize(f->s, x, 0.5, 1, 1e-12));
+    assert_int_equal(tutti_grad(f->s, y, NULL, &x, 1, &grad), 0);
+    assert_true(fabs(tutti_tensor_at(grad, 0) - 1.0 / 3) < 1e-15); /* of the quotient */
+}
+
 /* Padding is as if it was not there, whatever its row holds. */
 static void row_of_padding_is_not_read(void **state)
 {
@@ -306,6 +323,15 @@ static void a_window_without_elements_has_no_place(void **state)
     assert_int_equal(tutti_tensor_numel(y), 1);
     assert_true(isinf(tutti_tensor_at(y, 0)) && tutti_tensor_at(y, 0) < 0);
     assert_int_equal((int)tutti_tensor_at(at, 0), -1);
+}
+
+static void no_volumes_have_no_maxima(void **state)
+{
+    fixture_t *f = *state;
+    tutti_tensor_t *at, *x = tutti_ones(f->s, TUTTI_F32, TUTTI_SHAPE(0, 3, 4, 2, 2));
+    (void)tutti_max_pool3d(f->s, x, &(tutti_pool_options_t){.kernel = {2, 1, 1}}, &at);
+    assert_int_equal(tutti_scope_status(f->s), 0);
+    assert_true(tutti_shape_equal(tutti_tensor_shape(at), TUTTI_SHAPE(0, 3, 2, 2, 2)));
 }
 
 /* ---- what they refuse ------------------------------------------------------------------------ */
@@ -496,9 +522,11 @@ int main(void)
         TEST(spectral_norm_finds_the_largest_singular_value),
         TEST(spectral_norm_that_is_computed_again_moves_once),
         TEST(rows_of_zeros_stay_zeros_and_have_a_slope),
+        TEST(zeros_have_no_slope_that_is_infinite),
         TEST(row_of_padding_is_not_read),
         TEST(rows_of_zeros_stay_zeros_where_the_bound_is_too_small),
         TEST(a_window_without_elements_has_no_place),
+        TEST(no_volumes_have_no_maxima),
         TEST(what_is_wrong_is_said),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

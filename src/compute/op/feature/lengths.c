@@ -10,6 +10,7 @@
 
 #include "compute/op/feature/lengths.h"
 #include "compute/op/math/elementwise.h"
+#include "compute/op/math/flat_power.h"
 #include "core/base/default.h"
 
 static tutti_tensor_t *root_of(tutti_scope_t *s, tutti_tensor_t *sum, double p)
@@ -40,7 +41,7 @@ tutti_tensor_t *tt_length_of(tutti_scope_t *s, tutti_tensor_t *x, double p, int 
     if (isinf(p)) {
         return tutti_clamp(s, tutti_max_over(s, x, dims, true), eps, (double)INFINITY);
     }
-    tutti_tensor_t *sum = tutti_sum_over(s, p == 1 ? x : tutti_pow_scalar(s, x, p), dims, true);
+    tutti_tensor_t *sum = tutti_sum_over(s, tt_flat_power(s, x, p), dims, true);
     return bounded_root(s, sum, p, eps);
 }
 

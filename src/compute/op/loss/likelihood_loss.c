@@ -78,10 +78,10 @@ tutti_tensor_t *tutti_gaussian_nll_loss(tutti_scope_t *s, tutti_tensor_t *x, tut
     }
     x = tt_wide(s, x);
     var = tt_wide(s, var);
-    /* The bound is added as a constant: gradients pass as if there were none. */
-    tutti_tensor_t *plain = tutti_detach(s, var);
-    tutti_tensor_t *bounded = tutti_clamp(s, plain, tt_or_default(o.eps, 1e-6), (double)INFINITY);
-    var = tutti_add(s, var, tutti_sub(s, bounded, plain));
+    const double eps = tt_or_default(o.eps, 1e-6);
+    /* The bound is 0, whose gradient is that of var, and eps: exact, however far below var is. */
+    tutti_tensor_t *zero = tutti_sub(s, var, tutti_detach(s, var));
+    var = tutti_where(s, tutti_lt_scalar(s, var, eps), tutti_add_scalar(s, zero, eps), var);
     tutti_tensor_t *away = tutti_square(s, tutti_sub(s, x, tt_wide(s, y)));
     tutti_tensor_t *twice = tutti_add(s, tutti_log(s, var), tutti_div(s, away, var));
     tutti_tensor_t *losses = tutti_mul_scalar(s, twice, 0.5);

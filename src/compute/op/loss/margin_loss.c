@@ -10,6 +10,7 @@
 
 #include "compute/op/loss/loss_reduction.h"
 #include "compute/op/math/elementwise.h"
+#include "compute/op/math/flat_power.h"
 #include "core/base/default.h"
 
 /* ---- distances ------------------------------------------------------------------------------- */
@@ -18,15 +19,14 @@
 static tutti_tensor_t *norm_of(tutti_scope_t *s, tutti_tensor_t *d, double p)
 {
     if (p == 2) {
-        return tutti_sqrt(s, tutti_sum_over(s, tutti_square(s, d), TUTTI_DIMS(-1), false));
+        return tt_flat_power(s, tutti_sum_over(s, tutti_square(s, d), TUTTI_DIMS(-1), false), 0.5);
     }
     d = tutti_abs(s, d);
     if (isinf(p)) {
         return tutti_max_over(s, d, TUTTI_DIMS(-1), false);
     }
-    d = p == 1 ? d : tutti_pow_scalar(s, d, p);
-    d = tutti_sum_over(s, d, TUTTI_DIMS(-1), false);
-    return p == 1 ? d : tutti_pow_scalar(s, d, 1 / p);
+    d = tutti_sum_over(s, tt_flat_power(s, d, p), TUTTI_DIMS(-1), false);
+    return tt_flat_power(s, d, 1 / p);
 }
 
 static tutti_tensor_t *distance(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *y, double p,
@@ -84,6 +84,40 @@ tutti_tensor_t *tutti_cosine_similarity(tutti_scope_t *s, tutti_tensor_t *x, tut
 
 /* ---- triplets -------------------------------------------------------------------------------- */
 
+/* A norm as a distance. */
+typedef struct {
+    double p, eps;
+} norm_t;
+
+static tutti_tensor_t *norm_distance(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *y,
+                                     void *user)
+{
+    const norm_t *norm = user;
+    return distance(s, x, y, norm->p, norm->eps);
+}
+
+static tutti_status_t check_triplet(const char *name, const tutti_tensor_t *anchor,
+                                    const tutti_tensor_t *positive, const tutti_tensor_t *negative)
+{
+    TT_TRY(check_vectors(name, anchor, positive, "the positive"));
+    return check_vectors(name, anchor, negative, "the negative");
+}
+
+/* Of inputs that were checked; options have a distance. */
+static tutti_tensor_t *triplet_loss(tutti_scope_t *s, tutti_tensor_t *anchor,
+                                    tutti_tensor_t *positive, tutti_tensor_t *negative,
+                                    const tutti_triplet_distance_options_t *o)
+{
+    tutti_tensor_t *near = o->distance(s, anchor, positive, o->user),
+                   *far = o->distance(s, anchor, negative, o->user);
+    if (o->swap) {
+        far = tutti_minimum(s, far, o->distance(s, positive, negative, o->user));
+    }
+    tutti_tensor_t *beyond =
+        tutti_add_scalar(s, tutti_sub(s, near, far), tt_or_default(o->margin, 1));
+    return tt_loss_reduce(s, tutti_relu(s, beyond), o->reduction);
+}
+
 tutti_tensor_t *tutti_triplet_margin_loss(tutti_scope_t *s, tutti_tensor_t *anchor,
                                           tutti_tensor_t *positive, tutti_tensor_t *negative,
                                           const tutti_triplet_margin_options_t *options)
@@ -91,28 +125,46 @@ tutti_tensor_t *tutti_triplet_margin_loss(tutti_scope_t *s, tutti_tensor_t *anch
     static const char name[] = "triplet_margin_loss";
     const tutti_triplet_margin_options_t o =
         options == NULL ? (tutti_triplet_margin_options_t){.p = 0} : *options;
-    const double p = tt_or_default(o.p, 2), eps = tt_or_default(o.eps, 1e-6);
+    norm_t norm = {tt_or_default(o.p, 2), tt_or_default(o.eps, 1e-6)};
     tutti_status_t status = tt_loss_check(name, o.reduction);
     if (status >= 0) {
-        status = check_vectors(name, anchor, positive, "the positive");
+        status = check_triplet(name, anchor, positive, negative);
     }
     if (status >= 0) {
-        status = check_vectors(name, anchor, negative, "the negative");
-    }
-    if (status >= 0) {
-        status = check_norm(name, p);
+        status = check_norm(name, norm.p);
     }
     if (status < 0) {
         return tutti_scope_fail(s, status);
     }
-    tutti_tensor_t *near = distance(s, anchor, positive, p, eps),
-                   *far = distance(s, anchor, negative, p, eps);
-    if (o.swap) {
-        far = tutti_minimum(s, far, distance(s, positive, negative, p, eps));
+    const tutti_triplet_distance_options_t with = {.reduction = o.reduction,
+                                                   .margin = o.margin,
+                                                   .swap = o.swap,
+                                                   .distance = norm_distance,
+                                                   .user = &norm};
+    return triplet_loss(s, anchor, positive, negative, &with);
+}
+
+tutti_tensor_t *
+tutti_triplet_margin_with_distance_loss(tutti_scope_t *s, tutti_tensor_t *anchor,
+                                        tutti_tensor_t *positive, tutti_tensor_t *negative,
+                                        const tutti_triplet_distance_options_t *options)
+{
+    static const char name[] = "triplet_margin_with_distance_loss";
+    norm_t norm = {2, 1e-6};
+    tutti_triplet_distance_options_t o =
+        options == NULL ? (tutti_triplet_distance_options_t){.margin = 0} : *options;
+    tutti_status_t status = tt_loss_check(name, o.reduction);
+    if (status >= 0) {
+        status = check_triplet(name, anchor, positive, negative);
     }
-    tutti_tensor_t *beyond =
-        tutti_add_scalar(s, tutti_sub(s, near, far), tt_or_default(o.margin, 1));
-    return tt_loss_reduce(s, tutti_relu(s, beyond), o.reduction);
+    if (status < 0) {
+        return tutti_scope_fail(s, status);
+    }
+    if (o.distance == NULL) {
+        o.distance = norm_distance;
+        o.user = &norm;
+    }
+    return triplet_loss(s, anchor, positive, negative, &o);
 }
 
 /* ---- targets of 1 and -1 --------------------------------------------------------------------- */

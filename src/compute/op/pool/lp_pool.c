@@ -5,6 +5,7 @@
 #include <tutti/op_volume.h>
 
 #include "compute/op/math/elementwise.h"
+#include "compute/op/math/flat_power.h"
 
 typedef tutti_tensor_t *(*pool_t)(tutti_scope_t *s, tutti_tensor_t *x,
                                   const tutti_avg_pool_options_t *options);
@@ -36,7 +37,7 @@ static tutti_tensor_t *lp_pool(tutti_scope_t *s, tutti_tensor_t *x,
         return tutti_scope_fail(s, status);
     }
     tutti_tensor_t *y = pool(s, tutti_pow_scalar(s, tt_wide(s, x), o.p), &means);
-    y = tutti_pow_scalar(s, tutti_mul_scalar(s, y, elements), 1 / o.p);
+    y = tt_flat_power(s, tutti_mul_scalar(s, y, elements), 1 / o.p);
     return tutti_cast(s, y, x->dtype);
 }
 

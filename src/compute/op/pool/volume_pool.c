@@ -76,13 +76,12 @@ static tutti_tensor_t *as_volume(tutti_scope_t *s, const volume_t *v, tutti_tens
 static tutti_tensor_t *places(tutti_scope_t *s, const volume_t *v, tutti_tensor_t *in_planes,
                               tutti_tensor_t *along)
 {
-    const tutti_shape_t row = TUTTI_SHAPE(v->count, -1);
     tutti_tensor_t *first = tutti_arange(s, TUTTI_I64, 0, 1, v->depth);
     first = tutti_mul_scalar(s, first, (double)v->plane);
     first = tutti_reshape(s, first, TUTTI_SHAPE(1, v->depth, 1, 1));
-    tutti_tensor_t *at = tutti_reshape(s, along, row);
+    tutti_tensor_t *at = tutti_flatten(s, along, 1, -1);
     tutti_tensor_t *is_empty = tutti_lt_scalar(s, at, 0);
-    tutti_tensor_t *all = tutti_reshape(s, tutti_add(s, in_planes, first), row);
+    tutti_tensor_t *all = tutti_flatten(s, tutti_add(s, in_planes, first), 1, -1);
     all = tutti_gather_along(s, all, 1, tutti_masked_fill(s, at, is_empty, 0));
     return tutti_masked_fill(s, all, is_empty, -1);
 }

@@ -28,7 +28,7 @@ typedef struct {
 TT_LAUNCHES tutti_status_t tt_ctc(tt_exec_t *exec, const tt_ctc_t *ctc);
 
 /* grad_log_probs = (e^log_prob - the probability of being there) grad_loss, 0 behind a sample's
- * steps. */
+ * steps. Of an infinite loss NaN, or 0 with zero_infinity. */
 TT_LAUNCHES tutti_status_t tt_ctc_backward(tt_exec_t *exec, const tt_ctc_t *ctc);
 
 #endif

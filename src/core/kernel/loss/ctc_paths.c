@@ -274,9 +274,10 @@ void tt_ctc_sample_backward(tt_ctc_sample_t *s)
     if (is_lost || s->steps == 0) {
         return;
     }
-    const double g = ctc->dtype == TUTTI_F32 ? (double)((const float *)ctc->grad_losses)[s->n]
-                                             : ((const double *)ctc->grad_losses)[s->n];
     const tt_far_t p = end_of(s, last), inverse = {1 / p.f, -p.e};
+    double g = ctc->dtype == TUTTI_F32 ? (double)((const float *)ctc->grad_losses)[s->n]
+                                       : ((const double *)ctc->grad_losses)[s->n];
+    g = p.f == 0 ? (double)NAN : g; /* of classes that no path could be at, too */
     begin_beta(s);
     for (int64_t t = s->steps; t-- > 0;) {
         write_step(s, t, inverse, g);

@@ -127,11 +127,45 @@ static void probabilities_far_below_f64_are_exact(void **state)
     }
 }
 
+/* Three labels do not fit into two steps: no class has a gradient, but the step behind has 0. */
+static void infinite_losses_have_no_gradient(void **state)
+{
+    (void)state;
+    static const int64_t target[] = {1, 1, 1}, steps = 2;
+    static const double one = 1;
+    double loss, back[3 * V];
+    draw();
+    tt_ctc_t ctc = {.dtype = TUTTI_F64,
+                    .log_probs = x,
+                    .targets = target,
+                    .input_lengths = &steps,
+                    .losses = &loss,
+                    .grad_losses = &one,
+                    .grad_log_probs = back,
+                    .steps = 3,
+                    .samples = 1,
+                    .classes = V,
+                    .target_count = 3,
+                    .target_stride = 3};
+    assert_int_equal(tt_ctc(NULL, &ctc), 0);
+    assert_int_equal(tt_ctc_backward(NULL, &ctc), 0);
+    assert_true(isinf(loss));
+    for (int i = 0; i < 3 * V; i++) {
+        assert_true(i < steps * V ? isnan(back[i]) : back[i] == 0);
+    }
+    ctc.zero_infinity = true;
+    assert_int_equal(tt_ctc_backward(NULL, &ctc), 0);
+    for (int i = 0; i < 3 * V; i++) {
+        assert_true(back[i] == 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_paths_are_counted),
         cmocka_unit_test(probabilities_far_below_f64_are_exact),
+        cmocka_unit_test(infinite_losses_have_no_gradient),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -56,9 +56,14 @@ typedef struct {
     /* [1], accumulation type: 1 / the number of rows that are not ignored. Forward writes it;
      * backward multiplies each scale by it. NULL: not wanted, and 1. */
     void *weight;
+    /* Accumulation type, without parts: a weight of each class, [n], or NULL; with it targets may
+     * be probabilities, [rows, n], instead. The loss is then Σ q (lse - x) over the classes, with
+     * q = weight ((1 - s) probs + s / n), and the gradient q's sum times the softmax, less q. */
+    const void *class_weight, *probs;
     /* Backward: */
     void *dlogits;        /* [rows, n], may be logits */
-    const void *scale;    /* accumulation type: the loss's incoming gradient per row, */
+    void *dprobs;         /* [rows, n], accumulation type; NULL: not wanted */
+    const void *scale;    /* accumulation type: the loss's incoming gradient per row, NULL: 1, */
     bool scale_is_shared; /* or scale[0] for all */
     /* Of logits that are a part of the classes, from class `first` on: how many there are. 0: the
      * part is the whole. Forward is of the whole. */
@@ -88,6 +93,11 @@ TT_LAUNCHES tutti_status_t tt_cross_entropy_finish(tt_exec_t *exec, const tt_cro
 /* ARG, where it runs, names the first target that is neither in [0, n) nor ignore_index. */
 TT_LAUNCHES tutti_status_t tt_cross_entropy(tt_exec_t *exec, const tt_cross_entropy_t *ce);
 TT_LAUNCHES tutti_status_t tt_cross_entropy_backward(tt_exec_t *exec, const tt_cross_entropy_t *ce);
+
+/* Before rows go to the two above in pieces: the targets' check, and `weight`: 1 / the class
+ * weights of the targets that are not ignored, or their number; of probabilities 1 / rows. Only it
+ * is written, and logits are not read. */
+TT_LAUNCHES tutti_status_t tt_cross_entropy_weight(tt_exec_t *exec, const tt_cross_entropy_t *ce);
 
 /* y = (x - mean) rstd gamma + beta, rstd = 1 / sqrt(var + eps). rms: y = x rstd gamma with
  * rstd = 1 / sqrt(mean(x²) + eps); mean and dbeta are NULL then, beta is not used. */

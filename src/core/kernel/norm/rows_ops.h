@@ -16,6 +16,10 @@ typedef struct {
     double max, sum;    /* largest element; sum of e^(x - max) */
     double pick, total; /* x[target] - max; sum of x - max, where there is smoothing */
     double smoothing, loss, scale;
+    /* Where the target is a distribution, (1 - smoothing) probs + smoothing / classes of each
+     * class, times weight: [n] of the accumulation type. probs NULL: all of it is at `target`. */
+    const void *probs, *weight;
+    void *dprobs; /* [n]; NULL: not wanted */
 } tt_loss_row_t;
 
 typedef struct {
@@ -28,6 +32,8 @@ typedef struct {
     void (*loss_sums)(tt_loss_row_t *row);   /* reads it, writes sum, pick and total; */
     void (*loss_finish)(tt_loss_row_t *row); /* reads those of the whole, writes loss */
     void (*loss_backward)(const tt_loss_row_t *row);
+    void (*soft_loss)(tt_loss_row_t *row); /* with weights: writes max, sum and loss */
+    void (*soft_loss_backward)(const tt_loss_row_t *row);
 } tt_softmax_rows_t;
 
 struct tt_softmax_ops {

@@ -159,15 +159,24 @@ static size_t classes_of(const tt_cross_entropy_t *ce)
     return ce->classes > 0 ? ce->classes : ce->shape.n;
 }
 
+static bool is_ignored(const tt_cross_entropy_t *ce, size_t row)
+{
+    return ce->probs == NULL && ce->targets[row] == ce->ignore_index;
+}
+
 static tt_loss_row_t loss_row_at(const tt_cross_entropy_t *ce, size_t row)
 {
     const size_t n = ce->shape.n, bytes = tutti_dtype_bytes(ce->shape.dtype);
+    const size_t wide = row * n * tutti_dtype_bytes(tt_accum_dtype(ce->shape.dtype));
     return (tt_loss_row_t){
         .x = (const char *)ce->logits + row * n * bytes,
         .n = n,
-        .target = target_in(ce->targets[row], ce->first, n),
+        .target = ce->probs == NULL ? target_in(ce->targets[row], ce->first, n) : -1,
         .classes = classes_of(ce),
         .smoothing = ce->label_smoothing,
+        .probs = ce->probs == NULL ? NULL : (const char *)ce->probs + wide,
+        .weight = ce->class_weight,
+        .dprobs = ce->dprobs == NULL ? NULL : (char *)ce->dprobs + wide,
     };
 }
 
@@ -179,9 +188,9 @@ static void loss_piece(void *arg, size_t piece)
     const size_t group = rows_per_piece(&ce->shape), first = piece * group;
     for (size_t i = first; i < first + group && i < ce->shape.rows; i++) {
         tt_loss_row_t row = {.loss = 0};
-        if (ce->targets[i] != ce->ignore_index) {
+        if (!is_ignored(ce, i)) {
             row = loss_row_at(ce, i);
-            rows->loss(&row);
+            (ce->class_weight != NULL ? rows->soft_loss : rows->loss)(&row);
         }
         put(ce->loss, i, dtype, row.loss);
         put(ce->max_sum, 2 * i, dtype, row.max);
@@ -193,7 +202,8 @@ static void loss_piece(void *arg, size_t piece)
 static double scale_of(const tt_cross_entropy_t *ce, size_t row)
 {
     const tutti_dtype_t dtype = ce->shape.dtype;
-    const double scale = get(ce->scale, ce->scale_is_shared ? 0 : row, dtype);
+    const double scale =
+        ce->scale == NULL ? 1 : get(ce->scale, ce->scale_is_shared ? 0 : row, dtype);
     if (ce->weight == NULL) {
         return scale;
     }
@@ -211,29 +221,32 @@ static void loss_backward_piece(void *arg, size_t piece)
     for (size_t i = first; i < first + group && i < ce->shape.rows; i++) {
         tt_loss_row_t row = loss_row_at(ce, i);
         row.dx = (char *)ce->dlogits + i * bytes;
-        if (ce->targets[i] == ce->ignore_index) {
+        if (is_ignored(ce, i)) {
             memset(row.dx, 0, bytes);
             continue;
         }
         row.max = get(ce->max_sum, 2 * i, dtype);
         row.sum = get(ce->max_sum, 2 * i + 1, dtype);
         row.scale = scale_of(ce, i);
-        rows->loss_backward(&row);
+        (ce->class_weight != NULL ? rows->soft_loss_backward : rows->loss_backward)(&row);
     }
 }
 
-/* How many are not ignored. */
-static tutti_status_t check_targets(const tt_cross_entropy_t *ce, size_t *count)
+/* What those weigh that are not ignored. */
+static tutti_status_t check_targets(const tt_cross_entropy_t *ce, double *count)
 {
-    *count = 0;
-    for (size_t i = 0; i < ce->shape.rows; i++) {
+    const tutti_dtype_t accum = tt_accum_dtype(ce->shape.dtype);
+    *count = ce->probs == NULL ? 0 : (double)ce->shape.rows;
+    for (size_t i = 0; ce->probs == NULL && i < ce->shape.rows; i++) {
         const int64_t target = ce->targets[i];
-        *count += target != ce->ignore_index;
         if (target != ce->ignore_index && (target < 0 || target >= (int64_t)classes_of(ce))) {
             return TT_FAIL(TUTTI_ERR_ARG,
                            "cross_entropy: target %zu is %lld, outside the %zu classes and not "
                            "ignore_index %lld",
                            i, (long long)target, classes_of(ce), (long long)ce->ignore_index);
+        }
+        if (target != ce->ignore_index) {
+            *count += ce->class_weight == NULL ? 1 : get(ce->class_weight, (size_t)target, accum);
         }
     }
     return TUTTI_OK;
@@ -242,12 +255,24 @@ static tutti_status_t check_targets(const tt_cross_entropy_t *ce, size_t *count)
 static tutti_status_t run_cross_entropy(tt_threads_t *threads, const void *arguments)
 {
     tt_cross_entropy_t ce = *(const tt_cross_entropy_t *)arguments;
-    size_t count;
+    double count;
     TT_TRY(check_targets(&ce, &count));
     const size_t group = rows_per_piece(&ce.shape); /* losses are written without classes, too */
     tt_threads_run(threads, (ce.shape.rows + group - 1) / group, loss_piece, &ce);
     if (ce.weight != NULL) {
-        put(ce.weight, 0, ce.shape.dtype, 1 / (double)count);
+        put(ce.weight, 0, ce.shape.dtype, 1 / count);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t run_cross_entropy_weight(tt_threads_t *threads, const void *arguments)
+{
+    tt_cross_entropy_t ce = *(const tt_cross_entropy_t *)arguments;
+    double count;
+    (void)threads;
+    TT_TRY(check_targets(&ce, &count));
+    if (ce.weight != NULL) {
+        put(ce.weight, 0, ce.shape.dtype, 1 / count);
     }
     return TUTTI_OK;
 }
@@ -259,11 +284,17 @@ static tutti_status_t run_cross_entropy_backward(tt_threads_t *threads, const vo
     return TUTTI_OK;
 }
 
-static const tt_pointer_t loss_pointers[] = {
-    TT_POINTER(tt_cross_entropy_t, logits), TT_POINTER(tt_cross_entropy_t, targets),
-    TT_POINTER(tt_cross_entropy_t, loss),   TT_POINTER(tt_cross_entropy_t, max_sum),
-    TT_POINTER(tt_cross_entropy_t, weight), TT_POINTER(tt_cross_entropy_t, dlogits),
-    TT_POINTER(tt_cross_entropy_t, scale),  TT_NO_POINTER};
+static const tt_pointer_t loss_pointers[] = {TT_POINTER(tt_cross_entropy_t, logits),
+                                             TT_POINTER(tt_cross_entropy_t, targets),
+                                             TT_POINTER(tt_cross_entropy_t, loss),
+                                             TT_POINTER(tt_cross_entropy_t, max_sum),
+                                             TT_POINTER(tt_cross_entropy_t, weight),
+                                             TT_POINTER(tt_cross_entropy_t, dlogits),
+                                             TT_POINTER(tt_cross_entropy_t, scale),
+                                             TT_POINTER(tt_cross_entropy_t, probs),
+                                             TT_POINTER(tt_cross_entropy_t, class_weight),
+                                             TT_POINTER(tt_cross_entropy_t, dprobs),
+                                             TT_NO_POINTER};
 
 /* ---- of a part of the classes ---------------------------------------------------------------- */
 
@@ -339,14 +370,14 @@ static void finish_row(const finish_t *f, size_t i)
 static tutti_status_t run_finish(tt_threads_t *threads, const void *arguments)
 {
     const finish_t *f = arguments;
-    size_t count;
+    double count;
     (void)threads;
     TT_TRY(check_targets(&f->ce, &count));
     for (size_t i = 0; i < f->ce.shape.rows; i++) {
         finish_row(f, i);
     }
     if (f->ce.weight != NULL) {
-        put(f->ce.weight, 0, f->ce.shape.dtype, 1 / (double)count);
+        put(f->ce.weight, 0, f->ce.shape.dtype, 1 / count);
     }
     return TUTTI_OK;
 }
@@ -376,5 +407,7 @@ tutti_status_t tt_cross_entropy_finish(tt_exec_t *exec, const tt_cross_entropy_t
 }
 
 TT_LAUNCHER(tt_cross_entropy, "cross_entropy", tt_cross_entropy_t, run_cross_entropy, loss_pointers)
+TT_LAUNCHER(tt_cross_entropy_weight, "cross_entropy_weight", tt_cross_entropy_t,
+            run_cross_entropy_weight, loss_pointers)
 TT_LAUNCHER(tt_cross_entropy_backward, "cross_entropy_backward", tt_cross_entropy_t,
             run_cross_entropy_backward, loss_pointers)

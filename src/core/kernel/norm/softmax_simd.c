@@ -160,6 +160,111 @@ TT_INLINE void loss_backward_row(const tt_loss_row_t *row, tutti_dtype_t dtype)
     }
 }
 
+/* ---- targets that are distributions ------------------------------------------------------------
+ */
+
+/* What is spread over all classes, and what goes where the target is. */
+typedef struct {
+    tt_real_t floor, kept;
+} shares_t;
+
+TT_INLINE shares_t shares_of(const tt_loss_row_t *row)
+{
+    const tt_real_t smoothing = (tt_real_t)row->smoothing;
+    return (shares_t){.floor = smoothing / (tt_real_t)row->classes, .kept = 1.0f - smoothing};
+}
+
+/* q of the classes from `at` on, without what a target that is one class adds; 0 past the end. */
+TT_INLINE tt_vf spread_at(const tt_loss_row_t *row, shares_t shares, size_t at)
+{
+    const tt_vf weight = tt_vread(row->weight, at, row->n, 0.0f, TT_REAL);
+    if (row->probs == NULL) {
+        return weight * shares.floor;
+    }
+    const tt_vf probs = tt_vread(row->probs, at, row->n, 0.0f, TT_REAL);
+    return weight * (probs * shares.kept + shares.floor);
+}
+
+TT_INLINE bool is_spread(const tt_loss_row_t *row)
+{
+    return row->probs != NULL || row->smoothing > 0;
+}
+
+/* What such a target adds to its class. */
+TT_INLINE tt_real_t share_of_target(const tt_loss_row_t *row, shares_t shares)
+{
+    return ((const tt_real_t *)row->weight)[row->target] * shares.kept;
+}
+
+/* The sum of q, and with `distance` that of q (x - m). */
+TT_INLINE tt_real_t sum_of_shares(const tt_loss_row_t *row, tt_real_t m, tt_real_t *distance,
+                                  tutti_dtype_t dtype)
+{
+    const shares_t shares = shares_of(row);
+    tt_v16_t sum = tt_v16_splat(0.0f), dot = tt_v16_splat(0.0f);
+    TT_EACH_VECTOR(at, part, 0, is_spread(row) ? row->n : 0)
+    {
+        const tt_vf q = spread_at(row, shares, at);
+        sum.part[part] += q;
+        if (distance != NULL) {
+            dot.part[part] = tt_vfma(q, tt_vread(row->x, at, row->n, m, dtype) - m, dot.part[part]);
+        }
+    }
+    const tt_real_t own = row->probs == NULL ? share_of_target(row, shares) : 0;
+    if (distance != NULL) {
+        *distance = tt_v16_sum(dot);
+        *distance +=
+            row->probs == NULL ? own * (element(row->x, (size_t)row->target, dtype) - m) : 0;
+    }
+    return tt_v16_sum(sum) + own;
+}
+
+TT_INLINE void soft_loss_row(tt_loss_row_t *row, tutti_dtype_t dtype)
+{
+    const tt_real_t m = row_max(row->x, row->n, dtype);
+    tt_real_t distance;
+    row->max = (double)m;
+    row->sum = (double)row_sum_exp(row->x, row->n, m, NULL, dtype);
+    const tt_real_t shares = sum_of_shares(row, m, &distance, dtype);
+    row->loss = (double)(shares * log_of((tt_real_t)row->sum) - distance);
+}
+
+/* -(1 - s) weight log softmax */
+TT_INLINE void probs_backward_row(const tt_loss_row_t *row, tutti_dtype_t dtype)
+{
+    const tt_real_t m = (tt_real_t)row->max, log_sum = log_of((tt_real_t)row->sum);
+    const tt_real_t factor = -(tt_real_t)row->scale * shares_of(row).kept;
+    for (size_t at = 0; at < row->n; at += TT_LANES) {
+        const tt_vf weight = tt_vread(row->weight, at, row->n, 0.0f, TT_REAL);
+        const tt_vf log = (tt_vread(row->x, at, row->n, 0.0f, dtype) - m) - log_sum;
+        tt_vwrite(row->dprobs, at, row->n, weight * log * factor, TT_REAL);
+    }
+}
+
+TT_INLINE void soft_loss_backward_row(const tt_loss_row_t *row, tutti_dtype_t dtype)
+{
+    const shares_t shares = shares_of(row);
+    const tt_real_t m = (tt_real_t)row->max, scale = (tt_real_t)row->scale;
+    const tt_real_t sum = sum_of_shares(row, m, NULL, dtype), inverse = sum / (tt_real_t)row->sum;
+    tt_vf at_target = tt_vsplat(0.0f); /* first of all: dx may be x */
+    if (row->probs == NULL) {
+        const tt_real_t hit =
+            tt_vexp(tt_vsplat(element(row->x, (size_t)row->target, dtype) - m))[0];
+        const tt_real_t weight = ((const tt_real_t *)row->weight)[row->target];
+        at_target = tt_vsplat(scale * (hit * inverse - weight * (shares.floor + shares.kept)));
+    }
+    if (row->dprobs != NULL) {
+        probs_backward_row(row, dtype);
+    }
+    for (size_t at = 0; at < row->n; at += TT_LANES) {
+        const tt_vf e = tt_vexp(tt_vread(row->x, at, row->n, 0.0f, dtype) - m);
+        tt_vwrite(row->dx, at, row->n, (e * inverse - spread_at(row, shares, at)) * scale, dtype);
+    }
+    if (row->probs == NULL) {
+        tt_vwrite((char *)row->dx + (size_t)row->target * tt_vbytes(dtype), 0, 1, at_target, dtype);
+    }
+}
+
 /* One function for each dtype. */
 #define TT_DTYPE(suffix, dtype)                                                                    \
     static void softmax_##suffix(void *y, const void *x, size_t n)                                 \
@@ -205,6 +310,16 @@ TT_INLINE void loss_backward_row(const tt_loss_row_t *row, tutti_dtype_t dtype)
     static void loss_backward_##suffix(const tt_loss_row_t *row)                                   \
     {                                                                                              \
         loss_backward_row(row, dtype);                                                             \
+    }                                                                                              \
+                                                                                                   \
+    static void soft_loss_##suffix(tt_loss_row_t *row)                                             \
+    {                                                                                              \
+        soft_loss_row(row, dtype);                                                                 \
+    }                                                                                              \
+                                                                                                   \
+    static void soft_loss_backward_##suffix(const tt_loss_row_t *row)                              \
+    {                                                                                              \
+        soft_loss_backward_row(row, dtype);                                                        \
     }
 #include "core/kernel/dtypes.def"
 #undef TT_DTYPE
@@ -221,7 +336,9 @@ const tt_softmax_ops_t TT_ISA_NAME(tt_softmax_ops) = {.rows = {
                .loss_max = loss_max_##suffix,                                                      \
                .loss_sums = loss_sums_##suffix,                                                    \
                .loss_finish = loss_finish_##suffix,                                                \
-               .loss_backward = loss_backward_##suffix},
+               .loss_backward = loss_backward_##suffix,                                            \
+               .soft_loss = soft_loss_##suffix,                                                    \
+               .soft_loss_backward = soft_loss_backward_##suffix},
 #include "core/kernel/dtypes.def"
 #undef TT_DTYPE
                                                       }};

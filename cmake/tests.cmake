@@ -90,8 +90,9 @@ foreach(name attention_op autograd averaged backward_run backward_turns batch_no
     double_backward dropout_op embedding_lookup feature golden_optim golden_samples
     golden_transformer grad_owner hook instance_norm layer_batch_norm layer_conv layer_functions
     layer_multihead_attention layer_norms layer_pool layer_rnn linear_op module module_hooks
-    op_autocast op_misuse op_outputs op_run op_small optim optim_formula optim_state own_optimizer pair_loss_op pending_reads recompute
-    recompute_fail recompute_gpt saved_hooks tensor zero)
+    likelihood_loss op_autocast op_misuse op_outputs op_run op_small optim optim_formula
+    optim_state own_optimizer pair_loss_op pending_reads recompute recompute_fail recompute_gpt
+    saved_hooks tensor zero)
   tutti_test_on_strict(${name}_on_strict ${name}_test)
 endforeach()
 foreach(name golden_gpt golden_op golden_optim_kinds golden_rnn gradient_check initializers

@@ -339,7 +339,8 @@ TUTTI_API tutti_tensor_t *tutti_group_norm(tutti_scope_t *s, tutti_tensor_t *x, 
  * @thread         the scope's
  * @cost           as tutti_group_norm; two more passes where running statistics move
  * @errors         SHAPE (also one value per channel where they move), DTYPE, ARG (eps, momentum)
- * @source         torch.nn.functional.instance_norm; Ulyanov et al., "Instance Normalization" (2016)
+ * @source         torch.nn.functional.instance_norm; Ulyanov et al., "Instance Normalization: The
+ *                 Missing Ingredient for Fast Stylization" (2016)
  */
 TUTTI_API tutti_tensor_t *tutti_instance_norm(tutti_scope_t *s, tutti_tensor_t *x,
                                               tutti_tensor_t *weight, tutti_tensor_t *bias,

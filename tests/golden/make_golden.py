@@ -551,7 +551,8 @@ def nn_cases():
     c = Cases('ops_nn')
     c.add('embedding', [torch.tensor([[1, 0, 4], [4, 4, 2]]), normal(6, 3)], F.embedding)
     table = normal(6, 3)
-    for ours, theirs in (({'padding': 4}, {'padding_idx': 4}), ({'padding': -5}, {'padding_idx': -5}),
+    for ours, theirs in (({'padding': 4}, {'padding_idx': 4}),
+                         ({'padding': -5}, {'padding_idx': -5}),
                          ({'scale_by_frequency': True}, {'scale_grad_by_freq': True}),
                          ({'scale_by_frequency': True, 'padding': 0},
                           {'scale_grad_by_freq': True, 'padding_idx': 0}),

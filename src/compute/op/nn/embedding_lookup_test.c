@@ -141,6 +141,28 @@ static void gradients_have_gradients(void **state)
     }
 }
 
+/* The other rows are those of a table without padding. */
+static void the_row_of_padding_begins_as_zeros(void **state)
+{
+    (void)state;
+    tutti_module_t *tables[2];
+    for (int i = 0; i < 2; i++) {
+        tutti_context_t *ctx;
+        const tutti_embedding_options_t options = {
+            .count = ROWS, .width = WIDTH, .lookup = {.has_padding = i == 1, .padding = -2}};
+        assert_int_equal(tt_test_context(&(tutti_context_options_t){.seed = 3}, &ctx), 0);
+        assert_int_equal(tutti_module_create(ctx, &tutti_embedding_layer, &options, &tables[i]), 0);
+        tutti_context_release(ctx);
+    }
+    for (int64_t i = 0; i < ROWS * WIDTH; i++) {
+        const double plain = tutti_tensor_at(tutti_module_find(tables[0], "weight"), i);
+        const double got = tutti_tensor_at(tutti_module_find(tables[1], "weight"), i);
+        assert_true(plain != 0 && got == (i / WIDTH == 3 ? 0 : plain));
+    }
+    tutti_module_release(tables[0]);
+    tutti_module_release(tables[1]);
+}
+
 /* ---- threads --------------------------------------------------------------------------------- */
 
 enum { LONG = 300, WIDE = 130 };
@@ -241,6 +263,7 @@ int main(void)
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(gradients_count_by_frequency, setup, teardown),
         cmocka_unit_test_setup_teardown(gradients_have_gradients, setup, teardown),
+        cmocka_unit_test(the_row_of_padding_begins_as_zeros),
         cmocka_unit_test(threads_change_no_bit),
         cmocka_unit_test_setup_teardown(options_that_are_wrong_are_named, setup, teardown),
         cmocka_unit_test_setup_teardown(an_index_outside_writes_nothing, setup, teardown),

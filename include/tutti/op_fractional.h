@@ -40,7 +40,8 @@ typedef struct tutti_fractional_pool_options {
  * @thread         the scope's
  * @cost           the windows are gathered: kernel H kernel W elements and indices for each of y's
  * @errors         SHAPE (also size + kernel - 1 > L), DTYPE, ARG (the options), NOMEM
- * @source         torch.nn.functional.fractional_max_pool2d; Graham, "Fractional max-pooling" (2014)
+ * @source         torch.nn.functional.fractional_max_pool2d; Graham, "Fractional max-pooling"
+ *                 (2014)
  */
 TUTTI_API tutti_tensor_t *
 tutti_fractional_max_pool2d(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *samples,

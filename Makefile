@@ -18,6 +18,7 @@
 prefix = /usr/local
 DESTDIR =
 JOBS = $(shell nproc)
+BENCHES = '' comm ddp compute ops data looking checkpoint offload sharded parallel
 
 all: build
 
@@ -48,9 +49,7 @@ peers: packages-bench
 
 bench: packages-bench build
 	-tools/peers
-	status=0; for part in '' comm ddp compute ops data looking checkpoint offload sharded parallel; do \
-		bench/run $$part || status=1; \
-	done; exit $$status
+	status=0; for part in $(BENCHES); do bench/run $$part || status=1; done; exit $$status
 
 install: build
 	DESTDIR=$(DESTDIR) cmake --install build --prefix $(prefix)

@@ -1,7 +1,8 @@
-"""What `bench/run looking` does: what a profile and metrics cost a step of a GPT on one thread. Steps
-with and without a profile take turns in one process; of metrics, 100 numbers a step, the time
-that they cost, that of the thread that writes them too, is set over the step's. Both in the time on a
-processor, so that other programs take but caches from them. Statistics as of compute_measures.py.
+"""What `bench/run looking` does: what a profile and metrics cost a step of a GPT on one thread.
+Steps with and without a profile take turns in one process; of metrics, 100 numbers a step, the
+time that they cost, that of the thread that writes them too, is set over the step's. Both in the
+time on a processor, so that other programs take but caches from them. Statistics as of
+compute_measures.py.
 """
 import json
 import os

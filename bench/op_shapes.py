@@ -219,6 +219,12 @@ VECTORS = [(8, 32), (16, 64), (16, 128), (32, 128), (32, 256), (32, 512), (64, 6
            (64, 256), (64, 768), (128, 128), (128, 256), (128, 512), (128, 768), (256, 128),
            (256, 256), (256, 512), (512, 128), (512, 512), (1024, 128)]
 
+# Rows of x, rows of y, their width.
+DISTANCES = [(8, 8, 32), (16, 64, 128), (32, 32, 64), (32, 128, 512), (64, 10, 256), (64, 64, 3),
+             (64, 64, 128), (64, 1000, 64), (100, 100, 768), (100, 300, 256), (128, 128, 2),
+             (128, 128, 128), (128, 512, 16), (200, 200, 50), (256, 256, 64), (256, 256, 512),
+             (500, 500, 3), (512, 16, 128), (1000, 100, 32), (1024, 1024, 8)]
+
 # Steps, sequences, classes, length of the targets.
 SEQUENCES = [(20, 4, 10, 5), (32, 16, 11, 6), (50, 1, 20, 10), (50, 16, 20, 30), (50, 8, 29, 15),
              (64, 32, 37, 10), (64, 16, 64, 20), (75, 16, 28, 25), (80, 8, 29, 30),
@@ -255,5 +261,6 @@ SHAPES = {
     'instance_norm': INSTANCE_NORMS, 'embedding_bag': BAGS, 'smooth_l1': PAIRS, 'huber': PAIRS,
     'kl_div': CLASSES, 'bce': PAIRS, 'nll': CLASSES, 'ctc': SEQUENCES, 'triplet': VECTORS,
     'cosine': VECTORS, 'hinge': PAIRS, 'focal': PAIRS, 'weight_norm': WEIGHTS,
-    'spectral_norm': WEIGHTS, 'linear_cross_entropy': HEADS,
+    'spectral_norm': WEIGHTS, 'linear_cross_entropy': HEADS, 'multilabel_margin': CLASSES,
+    'pdist': VECTORS, 'cdist': DISTANCES,
 }

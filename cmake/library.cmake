@@ -42,7 +42,8 @@ endfunction()
 # Those that kernels.def says F64 of.
 set(TUTTI_F64_SOURCES ${TUTTI_SIMD_SOURCES})
 list(FILTER TUTTI_F64_SOURCES INCLUDE REGEX
-     "/map_simd|/norm/|/recurrent/|/reduce_simd|/interpolate_|/gemm_simd|/gemm_finish|/rotary_")
+     "/map_simd|/norm/|/distance/|/multilabel_|/recurrent/|/reduce_simd|/interpolate_|/gemm_simd|\
+/gemm_finish|/rotary_")
 
 macro(tutti_simd_variant isa)
   tutti_simd_objects(${isa} "${TUTTI_SIMD_SOURCES}" ${ARGN})

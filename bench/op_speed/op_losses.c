@@ -116,6 +116,43 @@ static tutti_tensor_t *focal(tutti_scope_t *s, op_case_t *c)
     return tutti_focal_loss(s, c->in[0], c->in[1], NULL);
 }
 
+/** Up to four classes of each row are targets; -1 ends them. */
+static void make_labels(op_case_t *c)
+{
+    op_input(c, op_sizes(c, 0, 2), -2, 2);
+    op_indices(c, op_sizes(c, 0, 2), c->n[1] + 1);
+    int64_t *labels = tutti_tensor_data(c->in[1]);
+    for (int64_t i = 0; labels != NULL && i < tutti_tensor_numel(c->in[1]); i++) {
+        labels[i] = i % c->n[1] < 4 ? labels[i] - 1 : -1;
+    }
+}
+
+static tutti_tensor_t *multilabel_margin(tutti_scope_t *s, op_case_t *c)
+{
+    return tutti_multilabel_margin_loss(s, c->in[0], c->in[1], TUTTI_LOSS_MEAN);
+}
+
+static void make_rows(op_case_t *c)
+{
+    op_input(c, op_sizes(c, 0, 2), -1, 1);
+}
+
+static tutti_tensor_t *pdist(tutti_scope_t *s, op_case_t *c)
+{
+    return tutti_pdist(s, c->in[0], 2);
+}
+
+static void make_distances(op_case_t *c)
+{
+    op_input(c, TUTTI_SHAPE(c->n[0], c->n[2]), -1, 1);
+    op_input(c, op_sizes(c, 1, 2), -1, 1);
+}
+
+static tutti_tensor_t *cdist(tutti_scope_t *s, op_case_t *c)
+{
+    return tutti_cdist(s, c->in[0], c->in[1], 2);
+}
+
 static void make_head(op_case_t *c)
 {
     op_input(c, op_sizes(c, 0, 2), -1, 1);
@@ -139,6 +176,9 @@ const op_t op_losses[] = {
     {"cosine", make_cosine, cosine},
     {"hinge", make_hinge, hinge},
     {"focal", make_focal, focal},
+    {"multilabel_margin", make_labels, multilabel_margin},
+    {"pdist", make_rows, pdist},
+    {"cdist", make_distances, cdist},
     {"linear_cross_entropy", make_head, head},
     {NULL, NULL, NULL},
 };

@@ -256,6 +256,22 @@ def triplet(c):
         c.input(c.numbers, -1, 1)
 
 
+def labels(c):
+    c.input(c.numbers, -2, 2)
+    c.indices(c.numbers, c.numbers[1] + 1)
+    c.inputs[1] -= 1
+    c.inputs[1][:, 4:] = -1
+
+
+def points(c):
+    c.input(c.numbers, -1, 1)
+
+
+def distances(c):
+    c.input((c.numbers[0], c.numbers[2]), -1, 1)
+    c.input(c.numbers[1:], -1, 1)
+
+
 def cosine(c):
     c.input(c.numbers, -1, 1)
     c.input(c.numbers, -1, 1)
@@ -350,6 +366,9 @@ OPS = {
     'cosine': (cosine, lambda c: F.cosine_embedding_loss(*c.inputs)),
     'hinge': (hinge, lambda c: F.hinge_embedding_loss(*c.inputs)),
     'focal': (focal, focal_loss),
+    'multilabel_margin': (labels, lambda c: F.multilabel_margin_loss(*c.inputs)),
+    'pdist': (points, lambda c: F.pdist(*c.inputs)),
+    'cdist': (distances, lambda c: torch.cdist(*c.inputs)),
 }
 
 

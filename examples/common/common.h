@@ -9,8 +9,9 @@
 /* ---- outputs.c ----------------------------------------------------------------------------- */
 
 typedef enum {
-    OUTPUT_FILE,  /* is made, or written over */
-    OUTPUT_FOLDER /* is made with those above it, if it is not there */
+    OUTPUT_FILE,   /* is made, or written over; may be a pipe */
+    OUTPUT_SAFE,   /* comes as a whole, in place of the one before */
+    OUTPUT_FOLDER, /* is made with those above it, if it is not there */
 } output_kind_t;
 
 typedef struct {

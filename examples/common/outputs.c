@@ -82,14 +82,23 @@ static int try_new_folder(const char *path)
     return try_folder(at);
 }
 
+/* A device, or a pipe. */
+static bool is_special(const char *path)
+{
+    struct stat about;
+    return stat(path, &about) == 0 && !S_ISREG(about.st_mode) && !S_ISDIR(about.st_mode);
+}
+
 static bool is_writable(const char *program, const output_t *output)
 {
+    const bool is_bad = output->kind == OUTPUT_SAFE && is_special(output->path);
     const int code =
-        output->kind == OUTPUT_FILE ? try_file(output->path) : try_new_folder(output->path);
-    if (code != 0) {
-        fprintf(stderr, "%s: --%s %s: %s\n", program, output->flag, output->path, strerror(code));
+        output->kind == OUTPUT_FOLDER ? try_new_folder(output->path) : try_file(output->path);
+    if (is_bad || code != 0) {
+        fprintf(stderr, "%s: --%s %s: %s\n", program, output->flag, output->path,
+                is_bad ? "not a regular file" : strerror(code));
     }
-    return code == 0;
+    return !is_bad && code == 0;
 }
 
 tutti_status_t outputs_check(tutti_group_t *world, const char *program, const output_t *outputs,

@@ -277,7 +277,7 @@ static tutti_status_t check_outputs(const session_t *session)
 {
     const settings_t *settings = &session->settings;
     const output_t outputs[] = {
-        {"save", settings->save, OUTPUT_FILE, false},
+        {"save", settings->save, OUTPUT_SAFE, false},
         {"log", settings->log, OUTPUT_FILE, false},
         {"metrics", settings->metrics, OUTPUT_FOLDER, false},
         {"checkpoint", settings->every > 0 ? settings->checkpoint : NULL, OUTPUT_FOLDER, true},

@@ -22,7 +22,8 @@
  * thread writes it; a crash leaves whole records of TensorBoard's, and whole lines but for the last
  * one. A training that goes on from a checkpoint of step N opens the same folder with
  * `is_continued` and `step` N: what was told of step N and later ones is cut away first, so that
- * each step stands there once.
+ * each step stands there once. Events go on in a further file, which a TensorBoard that has the
+ * folder open takes up, and which has it forget what it has read of step N and later ones.
  *
  * A failure to write does not stop a training: the calls in a loop return it, the first one for
  * ever, and tutti_metrics_close() does. In a forked child they are STATE: its parent writes.
@@ -109,7 +110,8 @@ TUTTI_API tutti_status_t tutti_metrics_scalar(tutti_metrics_t *metrics, const ch
 TUTTI_API tutti_status_t tutti_metrics_histogram(tutti_metrics_t *metrics, const char *name,
                                                  int64_t step, const tutti_tensor_t *x);
 
-/** Tell a text, which TensorBoard takes for Markdown. @thread any @errors as tutti_metrics_scalar
+/** Tell a text, which TensorBoard takes for Markdown; what is not UTF-8 in it becomes U+FFFD.
+ * @thread any @errors as tutti_metrics_scalar
  *  @source SummaryWriter.add_text */
 TUTTI_API tutti_status_t tutti_metrics_text(tutti_metrics_t *metrics, const char *name,
                                             int64_t step, const char *text);

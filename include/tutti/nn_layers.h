@@ -51,6 +51,7 @@ typedef enum tutti_activation {
     TUTTI_ACTIVATION_HARDSWISH,
     TUTTI_ACTIVATION_HARDSHRINK,
     TUTTI_ACTIVATION_SOFTSHRINK,
+    TUTTI_ACTIVATION_RRELU, /**< of an activation layer alone: it draws while the context trains */
 } tutti_activation_t;
 
 typedef struct tutti_linear_options {
@@ -185,6 +186,8 @@ typedef struct tutti_activation_options {
     double threshold; /**< of threshold */
     double value;     /**< of threshold, below it */
     double low, high; /**< of hardtanh; PyTorch's are -1 and 1 */
+    double lower;     /**< of RReLU's slopes; 0: 1/8 */
+    double upper;     /**< of RReLU's slopes; 0: 1/3 */
 } tutti_activation_options_t;
 
 /** One of tutti_activation_t, on each element. @source torch.nn.ReLU, torch.nn.LeakyReLU … */

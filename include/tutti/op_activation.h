@@ -15,6 +15,8 @@
 #ifndef TUTTI_OP_ACTIVATION_H
 #define TUTTI_OP_ACTIVATION_H
 
+#include <stdbool.h>
+
 #include <tutti/tensor.h>
 
 #ifdef __cplusplus
@@ -58,6 +60,22 @@ TUTTI_API tutti_tensor_t *tutti_selu(tutti_scope_t *s, tutti_tensor_t *x);
 TUTTI_API tutti_tensor_t *tutti_threshold(tutti_scope_t *s, tutti_tensor_t *x, double threshold,
                                           double value);
 
+/**
+ * x, below 0 slope · x, with a slope in [lower, upper) of each element's own while the context
+ * trains, and (lower + upper) / 2 otherwise. dx = g, below 0 slope · g. Slopes are drawn as
+ * tutti_dropout() draws: element i has the number i of the call's stream.
+ *
+ * @param x      floating
+ * @param lower  finite, at most upper; PyTorch's are 1/8 and 1/3
+ * @return       [x's shape]
+ * @thread       the scope's
+ * @cost         two passes while training, which keep x and the slopes; else that of leaky_relu
+ * @errors       ARG (the bounds), DTYPE, NOMEM
+ * @source       torch.nn.functional.rrelu; Xu et al. 2015
+ */
+TUTTI_API tutti_tensor_t *tutti_rrelu(tutti_scope_t *s, tutti_tensor_t *x, double lower,
+                                      double upper);
+
 /* ---- smooth ones ----------------------------------------------------------------------------- */
 
 /** log(1 + e^(beta x)) / beta, but x where beta x exceeds the threshold; PyTorch's are 1 and 20.
@@ -85,6 +103,26 @@ TUTTI_API tutti_tensor_t *tutti_tanhshrink(tutti_scope_t *s, tutti_tensor_t *x);
 /** softmax(-x) along a dimension. @thread the scope's @errors ARG (dim), DTYPE, NOMEM
  *  @source torch.nn.functional.softmin */
 TUTTI_API tutti_tensor_t *tutti_softmin(tutti_scope_t *s, tutti_tensor_t *x, int dim);
+
+/**
+ * softmax((x + G) / tau) along a dimension, with a number G of Gumbel's distribution, -log(-log u),
+ * for each element: a sample of the classes whose logits are x, with a gradient. It is drawn in
+ * training and evaluation, as tutti_dropout() draws: u of element i is number i of the call's
+ * stream.
+ *
+ * @param x        logits, floating
+ * @param tau      the temperature, above 0; PyTorch's is 1
+ * @param is_hard  1 at the largest element and 0 elsewhere, with the gradient of the softmax
+ * @param dim      PyTorch's is -1
+ * @return         x's shape and dtype; dx is that of the softmax over tau. 16-bit logits are
+ *                 computed in f32 and rounded once
+ * @thread         the scope's
+ * @cost           six passes, six more if it is hard
+ * @errors         ARG (tau, dim), DTYPE, SHAPE (hard, of no classes), NOMEM
+ * @source         torch.nn.functional.gumbel_softmax; Jang et al. 2017, Maddison et al. 2017
+ */
+TUTTI_API tutti_tensor_t *tutti_gumbel_softmax(tutti_scope_t *s, tutti_tensor_t *x, double tau,
+                                               bool is_hard, int dim);
 
 /**
  * a σ(b) of the halves a and b of a dimension.

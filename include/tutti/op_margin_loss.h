@@ -10,7 +10,7 @@
  *     tutti_tensor_t *loss = tutti_triplet_margin_loss(s, anchor, same, other, NULL);
  *
  * Vectors are the last dimension. 16-bit inputs are computed and returned in f32. A hinge max(0, …)
- * has no gradient at 0. Each consists of other operations: gradients are theirs, of any order.
+ * has no gradient at 0. Gradients are of any order: most losses consist of other operations.
  */
 #ifndef TUTTI_OP_MARGIN_LOSS_H
 #define TUTTI_OP_MARGIN_LOSS_H
@@ -44,6 +44,30 @@ TUTTI_API tutti_tensor_t *tutti_pairwise_distance(tutti_scope_t *s, tutti_tensor
 TUTTI_API tutti_tensor_t *tutti_cosine_similarity(tutti_scope_t *s, tutti_tensor_t *x,
                                                   tutti_tensor_t *y, int dim, double eps);
 
+/**
+ * The p-norms of the differences of all pairs of rows: d[i, j] = (Σ |x[i] - y[j]|^p)^(1/p).
+ *
+ * @param x  [..., P, D], floating
+ * @param y  [..., R, D], floating; the sizes in front are broadcast
+ * @param p  at least 0; 0: how many elements differ, infinite: the largest difference; PyTorch's
+ *           is 2, of many rows by a product of matrices, which loses small distances: not here
+ * @return   d [..., P, R]. dx[i] = Σ g[i, j] sign(t) (|t| / d[i, j])^(p-1), t = x[i] - y[j], and dy
+ *           as well: 0 where a distance or t is 0, and for p = 0; for an infinite p g sign(t) where
+ *           |t| is the largest
+ * @thread   the scope's
+ * @cost     3 P R D operations, backward for x and y as much each; other p than 0, 1, 2 and
+ *           infinity: a power of each difference. A gradient of it has [..., P, R, D] in memory
+ * @errors   SHAPE, DTYPE, ARG (p), NOMEM
+ * @source   torch.cdist
+ */
+TUTTI_API tutti_tensor_t *tutti_cdist(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *y,
+                                      double p);
+
+/** tutti_cdist() of each pair of rows i < j of x [N, D], in the order (0, 1) (0, 2) … (1, 2) …:
+ *  [N (N - 1) / 2]; PyTorch's p is 2. @thread the scope's @errors SHAPE, DTYPE, ARG (p), NOMEM
+ *  @source torch.nn.functional.pdist */
+TUTTI_API tutti_tensor_t *tutti_pdist(tutti_scope_t *s, tutti_tensor_t *x, double p);
+
 /* ---- losses ---------------------------------------------------------------------------------- */
 
 typedef struct tutti_triplet_margin_options {
@@ -68,6 +92,35 @@ TUTTI_API tutti_tensor_t *tutti_triplet_margin_loss(tutti_scope_t *s, tutti_tens
                                                     tutti_tensor_t *positive,
                                                     tutti_tensor_t *negative,
                                                     const tutti_triplet_margin_options_t *options);
+
+/** A distance of one's own: x and y [..., D] give [...]. It is made of operations in s, whose
+ *  gradients it has. */
+typedef tutti_tensor_t *(*tutti_distance_fn_t)(tutti_scope_t *s, tutti_tensor_t *x,
+                                               tutti_tensor_t *y, void *user);
+
+typedef struct tutti_triplet_distance_options {
+    tutti_loss_reduction_t reduction;
+    double margin;                /**< 0: 1 */
+    bool swap;                    /**< as above */
+    tutti_distance_fn_t distance; /**< NULL: tutti_pairwise_distance() with p = 2, eps = 1e-6 */
+    void *user;                   /**< handed on to it */
+} tutti_triplet_distance_options_t;
+
+/**
+ * tutti_triplet_margin_loss() of another distance, which is called twice, or three times to swap:
+ * (anchor, positive), (anchor, negative), (positive, negative).
+ *
+ * @param anchor, positive, negative  [..., D], floating, of one shape
+ * @param options  NULL for the defaults
+ * @return         a scalar, or without reduction what the distance gives
+ * @thread         the scope's, in which the distance is called
+ * @errors         SHAPE, DTYPE, ARG (reduction), NOMEM; those of the distance
+ * @source         torch.nn.functional.triplet_margin_with_distance_loss
+ */
+TUTTI_API tutti_tensor_t *
+tutti_triplet_margin_with_distance_loss(tutti_scope_t *s, tutti_tensor_t *anchor,
+                                        tutti_tensor_t *positive, tutti_tensor_t *negative,
+                                        const tutti_triplet_distance_options_t *options);
 
 /** What margins have in common. */
 typedef struct tutti_margin_options {
@@ -132,6 +185,23 @@ typedef struct tutti_multi_margin_options {
 TUTTI_API tutti_tensor_t *tutti_multi_margin_loss(tutti_scope_t *s, tutti_tensor_t *x,
                                                   tutti_tensor_t *target,
                                                   const tutti_multi_margin_options_t *options);
+
+/**
+ * Σ max(0, 1 - x[t] + x[c]) / V over targets t and classes c that are none, reduced.
+ *
+ * @param x        [..., V], floating
+ * @param targets  [..., V], i64 or i32 in [-1, V): classes up to the first -1, what is behind it
+ *                 does not count; a class counts again if it occurs again
+ * @return         a scalar, or [...] without reduction. dx[c] = g n / V, n targets with a margin to
+ *                 c; dx[t] = -g n / V, n classes with a margin to t
+ * @thread         the scope's
+ * @cost           a pass over the row for each of its targets; keeps [..., V]
+ * @errors         SHAPE, DTYPE, ARG (reduction, a target outside), NOMEM
+ * @source         torch.nn.functional.multilabel_margin_loss
+ */
+TUTTI_API tutti_tensor_t *tutti_multilabel_margin_loss(tutti_scope_t *s, tutti_tensor_t *x,
+                                                       tutti_tensor_t *targets,
+                                                       tutti_loss_reduction_t reduction);
 
 /** The mean over classes, the last dimension, of -(y log σ(x) + (1 - y) log σ(-x)), times a weight
  *  [V] of each class (NULL: all 1); reduced. @thread the scope's

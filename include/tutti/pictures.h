@@ -61,9 +61,10 @@ typedef struct tutti_folder_options {
 } tutti_folder_options_t;
 
 /** A folder for each class: input u8 [channels, TUTTI_ANY, TUTTI_ANY], target i64 [], the number of
- *  the class. Classes are numbered in the order of their names, byte by byte, and pictures in that
- *  of their paths within the class, folders below it included; they are files whose names end in
- *  .png, .jpg or .jpeg, in large or small letters. Pictures are read each time they are asked for.
+ *  the class. Classes are numbered in the order of their names, byte by byte; pictures of a class
+ *  in that of the paths of their folders, which may lie below it, and in a folder in that of their
+ *  names. They are files whose names end in .png, .jpg or .jpeg, in large or small letters; what
+ *  begins with a point is passed by. Pictures are read each time they are asked for.
  *  Links are followed; one that leads to a folder that the class has already is an error (ARG).
  *  @source torchvision.datasets.ImageFolder */
 TUTTI_API extern const tutti_dataset_ops_t tutti_folder_dataset;

@@ -161,6 +161,10 @@ static int show_folder(const flags_t *flags, const char *folder, const char *com
     int code = 1;
     if (found > 0 && list.count == found) {
         code = show(flags, list.paths, list.count, stderr);
+        if (code != 0) {
+            fprintf(stderr, "tutti profile: nothing is lost: tutti profile %s/%s*\n", folder,
+                    file_name);
+        }
     } else if (found > 0) {
         fprintf(stderr, "tutti profile: no memory for the names of %d files\n", found);
     } else {
@@ -268,9 +272,11 @@ static int profile_command(const flags_t *flags, char **command)
     const int code = run_command(command, path);
     const bool has_run = code != EXIT_NOT_FOUND && code != EXIT_NOT_EXECUTABLE;
     const int shown = has_run ? show_folder(flags, folder, command[0]) : 0;
-    if (flags->output == NULL) {
+    if (flags->output == NULL && shown == 0) {
         (void)for_each(folder, remove_one, NULL);
-        (void)rmdir(folder);
+    }
+    if (flags->output == NULL) {
+        (void)rmdir(folder); /* unless it has what could not be shown */
     }
     return code != 0 ? code : shown;
 }

@@ -69,6 +69,9 @@ static const struct {
     {"l1_loss", WIDE},
     {"kl_div", WIDE},
     {"ctc_loss", WIDE},
+    {"multilabel_margin_loss", WIDE},
+    {"cdist", WIDE},
+    {"pdist", WIDE},
     /* where Tutti differs */
     {"mean", WIDE},        /* a sum; torch has no opinion */
     {"var", WIDE},         /* as mean */

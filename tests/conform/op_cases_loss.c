@@ -1,7 +1,9 @@
-/* Cases of op_loss.h's l1_loss and bce_loss, of op_likelihood.h and of op_vocabulary.h. */
+/* Cases of op_loss.h's l1_loss and bce_loss, of op_likelihood.h, of op_margin_loss.h's kernels, and
+ * of op_vocabulary.h. */
 #include <math.h>
 
 #include <tutti/op_likelihood.h>
+#include <tutti/op_margin_loss.h>
 #include <tutti/op_nn.h>
 #include <tutti/op_vocabulary.h>
 
@@ -35,6 +37,40 @@ static void call_ctc_loss_dense(tutti_scope_t *s, tutti_tensor_t *const *in, tut
 {
     const tutti_ctc_options_t options = {.blank = 0, .target_lengths = in[2]};
     out[0] = tutti_ctc_loss(s, tutti_log_softmax(s, in[0], -1), in[1], &options);
+}
+
+static void call_multilabel(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
+{
+    out[0] = tutti_multilabel_margin_loss(s, in[0], in[1], TUTTI_LOSS_NONE);
+    out[1] = tutti_multilabel_margin_loss(s, in[0], in[1], TUTTI_LOSS_SUM);
+}
+
+/* The norms that have a way of their own, and two that have not; below 2 slopes are too steep for
+ * differences. */
+static void call_cdist(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
+{
+    static const double norms[] = {2, 1, INFINITY, 3, 2.5};
+    for (int i = 0; i < 5; i++) {
+        out[i] = tutti_cdist(s, in[0], in[1], norms[i]);
+    }
+}
+
+static void call_pdist(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
+{
+    static const double norms[] = {2, 1, INFINITY, 2.5};
+    for (int i = 0; i < 4; i++) {
+        out[i] = tutti_pdist(s, in[0], norms[i]);
+    }
+}
+
+static void count_cdist(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
+{
+    out[0] = tutti_cdist(s, in[0], in[1], 0);
+}
+
+static void count_pdist(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
+{
+    out[0] = tutti_pdist(s, in[0], 0);
 }
 
 /* Inputs: x, weight, bias, targets, a weight of each class. */
@@ -107,6 +143,36 @@ const op_case_t op_cases_loss[] = {
                 {.shape = SHAPE(0, 2), .dtype = TUTTI_I64},
                 {.shape = SHAPE(0), .dtype = TUTTI_I64}},
      .call = call_ctc_loss},
+    {CASE("multilabel_margin_loss", ""), .input_count = 2, .output_count = 2,
+     .inputs = {{.shape = SHAPE(3, 4),
+                 .values = VALUES(0.1, 0.2, 0.4, 0.8, 0.9, -0.3, 1.5, -1, 0, 0.25, -0.5, 2)},
+                {.shape = SHAPE(3, 4),
+                 .dtype = TUTTI_I64,
+                 .values = VALUES(3, 0, -1, 1, 1, 1, 3, -1, -1, 0, 1, 2)}},
+     .call = call_multilabel, .expected = VALUES(0.85, 4.1, 0), .expected_shape = SHAPE(3)},
+    {CASE("multilabel_margin_loss", "a long row"), .input_count = 2, .output_count = 2,
+     .inputs = {X(37),
+                {.shape = SHAPE(37), .dtype = TUTTI_I32, .values = VALUES(36, 0, 17, [3] = -1)}},
+     .call = call_multilabel},
+    {CASE("multilabel_margin_loss", "empty"), .input_count = 2, .output_count = 2,
+     .inputs = {X(0, 4), {.shape = SHAPE(0, 4), .dtype = TUTTI_I64}}, .call = call_multilabel},
+    {CASE("cdist", ""), .input_count = 2, .output_count = 5, .inputs = {X(3, 5), X(2, 5)},
+     .call = call_cdist},
+    {CASE("cdist", "several, of long rows"), .input_count = 2, .output_count = 5,
+     .inputs = {X(2, 1, 3, 19), X(2, 5, 19)}, .call = call_cdist},
+    {CASE("cdist", "which differ"), .input_count = 2,
+     .inputs = {{.shape = SHAPE(2, 2), .values = VALUES(1, 2, 3, 4)},
+                {.shape = SHAPE(2, 2), .values = VALUES(1, 3, 3, 4)}},
+     .call = count_cdist, .expected = VALUES(1, 2, 2, 0), .expected_shape = SHAPE(2, 2),
+     .has_no_gradient = true},
+    {CASE("cdist", "empty"), .input_count = 2, .output_count = 5, .inputs = {X(0, 5), X(2, 5)},
+     .call = call_cdist},
+    {CASE("pdist", ""), .output_count = 4, .inputs = {X(5, 4)}, .call = call_pdist},
+    {CASE("pdist", "long rows"), .output_count = 4, .inputs = {X(7, 33)}, .call = call_pdist},
+    {CASE("pdist", "which differ"),
+     .inputs = {{.shape = SHAPE(3, 2), .values = VALUES(1, 2, 1, 2, 1, 3)}}, .call = count_pdist,
+     .expected = VALUES(0, 1, 1), .expected_shape = SHAPE(3), .has_no_gradient = true},
+    {CASE("pdist", "empty"), .output_count = 4, .inputs = {X(0, 4)}, .call = call_pdist},
     {CASE("linear_cross_entropy", ""), .input_count = 5,
      .inputs = {X(2, 2, 3),
                 X(5, 3),
@@ -206,6 +272,69 @@ static void bce_dtype(tutti_scope_t *s)
     (void)tutti_bce_loss(s, x, tutti_zeros(s, TUTTI_I64, TUTTI_SHAPE(3)), TUTTI_LOSS_MEAN);
 }
 
+static void call_labels(tutti_scope_t *s, tutti_dtype_t dtype, tutti_shape_t shape, double label)
+{
+    tutti_tensor_t *x = tutti_zeros(s, TUTTI_F32, TUTTI_SHAPE(2, 3));
+    (void)tutti_multilabel_margin_loss(s, x, tutti_full(s, dtype, shape, label), TUTTI_LOSS_MEAN);
+}
+
+static void label_outside(tutti_scope_t *s)
+{
+    call_labels(s, TUTTI_I64, TUTTI_SHAPE(2, 3), 3);
+}
+
+static void label_below(tutti_scope_t *s)
+{
+    call_labels(s, TUTTI_I32, TUTTI_SHAPE(2, 3), -2);
+}
+
+static void label_dtype(tutti_scope_t *s)
+{
+    call_labels(s, TUTTI_F32, TUTTI_SHAPE(2, 3), 0);
+}
+
+static void label_shape(tutti_scope_t *s)
+{
+    call_labels(s, TUTTI_I64, TUTTI_SHAPE(2, 2), 0);
+}
+
+static void call_distances(tutti_scope_t *s, tutti_dtype_t dtype, tutti_shape_t other, double p)
+{
+    tutti_tensor_t *x = tutti_zeros(s, dtype, TUTTI_SHAPE(2, 3));
+    (void)tutti_cdist(s, x, tutti_zeros(s, TUTTI_F32, other), p);
+}
+
+static void cdist_norm(tutti_scope_t *s)
+{
+    call_distances(s, TUTTI_F32, TUTTI_SHAPE(4, 3), -1);
+}
+
+static void cdist_dtype(tutti_scope_t *s)
+{
+    call_distances(s, TUTTI_I64, TUTTI_SHAPE(4, 3), 2);
+}
+
+static void cdist_shape(tutti_scope_t *s)
+{
+    call_distances(s, TUTTI_F32, TUTTI_SHAPE(4, 2), 2);
+}
+
+static void cdist_batch(tutti_scope_t *s)
+{
+    tutti_tensor_t *x = tutti_zeros(s, TUTTI_F32, TUTTI_SHAPE(2, 4, 3));
+    (void)tutti_cdist(s, x, tutti_zeros(s, TUTTI_F32, TUTTI_SHAPE(3, 4, 3)), 2);
+}
+
+static void pdist_norm(tutti_scope_t *s)
+{
+    (void)tutti_pdist(s, tutti_zeros(s, TUTTI_F32, TUTTI_SHAPE(2, 3)), (double)NAN);
+}
+
+static void pdist_shape(tutti_scope_t *s)
+{
+    (void)tutti_pdist(s, tutti_zeros(s, TUTTI_F32, TUTTI_SHAPE(3)), 2);
+}
+
 /* x [2, 3] and a weight of [5, 3]. */
 static void call_bad_head(tutti_scope_t *s, tutti_tensor_t *targets,
                           tutti_linear_cross_entropy_options_t options)
@@ -267,6 +396,23 @@ static void head_width(tutti_scope_t *s)
 }
 
 const op_error_t op_errors_loss[] = {
+    {"multilabel_margin_loss", label_outside,
+     "multilabel_margin_loss: target 3 at element 0 is outside [-1, 3)"},
+    {"multilabel_margin_loss", label_below,
+     "multilabel_margin_loss: target -2 at element 0 is outside [-1, 3)"},
+    {"multilabel_margin_loss", label_dtype,
+     "multilabel_margin_loss: want a floating input, and targets of i64 or i32: f32[2, 3] and "
+     "f32[2, 3]"},
+    {"multilabel_margin_loss", label_shape,
+     "multilabel_margin_loss: want an input [..., V], and targets of its shape: f32[2, 3] and "
+     "i64[2, 2]"},
+    {"cdist", cdist_norm, "cdist: p must be at least 0, not -1: f32[2, 3] and f32[4, 3]"},
+    {"cdist", cdist_dtype, "cdist: rows must be of a floating dtype: i64[2, 3] and f32[4, 3]"},
+    {"cdist", cdist_shape, "cdist: want rows [..., P, D] and [..., R, D]: f32[2, 3] and f32[4, 2]"},
+    {"cdist", cdist_batch,
+     "cdist: shapes [2] and [3] do not broadcast: dimension -1 must be equal or 1"},
+    {"pdist", pdist_norm, "pdist: p must be at least 0, not nan: f32[2, 3]"},
+    {"pdist", pdist_shape, "pdist: want rows [N, D]: f32[3]"},
     {"linear_cross_entropy", head_target,
      "cross_entropy: target 1 is 5, outside the 5 classes and not ignore_index -100"},
     {"linear_cross_entropy", head_targets,

@@ -48,15 +48,17 @@ static tutti_tensor_t *call_activation(draw_t *d, tutti_tensor_t *x)
     static tutti_tensor_t *(*const of_number[])(tutti_scope_t *, tutti_tensor_t *, double) = {
         tutti_leaky_relu, tutti_elu, tutti_celu, tutti_hardshrink, tutti_softshrink};
     static tutti_tensor_t *(*const of_two[])(tutti_scope_t *, tutti_tensor_t *, double, double) = {
-        tutti_softplus, tutti_hardtanh, tutti_threshold};
-    switch (below(d, 6)) {
+        tutti_softplus, tutti_hardtanh, tutti_threshold, tutti_rrelu};
+    switch (below(d, 7)) {
     case 0:
     case 1:
         return plain[below(d, 8)](d->s, x);
     case 2:
         return of_number[below(d, 5)](d->s, x, any_number(d));
     case 3:
-        return of_two[below(d, 3)](d->s, x, any_number(d), any_number(d));
+        return of_two[below(d, 4)](d->s, x, any_number(d), any_number(d));
+    case 6:
+        return tutti_gumbel_softmax(d->s, x, any_number(d), one_in(d, 2), any_dim(d));
     case 4:
         return tutti_prelu(d->s, x, beside(d, x));
     default:
@@ -390,7 +392,19 @@ static tutti_tensor_t *call_margin(draw_t *d, tutti_tensor_t *x)
     const tutti_loss_reduction_t reduction = (tutti_loss_reduction_t)below(d, 4);
     const tutti_margin_options_t margin = {reduction, any_number(d)};
     tutti_tensor_t *y = one_in(d, 2) ? x : beside(d, x);
-    switch (below(d, 11)) {
+    switch (below(d, 15)) {
+    case 11:
+        return tutti_cdist(d->s, x, y, any_number(d));
+    case 12:
+        return tutti_pdist(d->s, x, any_number(d));
+    case 13:
+        return tutti_multilabel_margin_loss(
+            d->s, x, make(d, TUTTI_I64, tutti_tensor_shape(one_in(d, 4) ? y : x)), reduction);
+    case 14:
+        return tutti_triplet_margin_with_distance_loss(
+            d->s, x, y, beside(d, x),
+            &(tutti_triplet_distance_options_t){reduction, any_number(d), one_in(d, 2), NULL,
+                                                NULL});
     case 0:
         return tutti_cosine_similarity(d->s, x, y, any_dim(d), any_number(d));
     case 1:

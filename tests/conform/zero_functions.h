@@ -124,6 +124,8 @@ static const tutti_activation_options_t leaky = {.kind = TUTTI_ACTIVATION_LEAKY_
 static const tutti_activation_options_t elu = {.kind = TUTTI_ACTIVATION_ELU};
 static const tutti_activation_options_t softplus = {.kind = TUTTI_ACTIVATION_SOFTPLUS};
 static const tutti_activation_options_t hardshrink = {.kind = TUTTI_ACTIVATION_HARDSHRINK};
+static const tutti_activation_options_t rrelu = {.kind = TUTTI_ACTIVATION_RRELU};
+static const tutti_activation_options_t rising = {.kind = TUTTI_ACTIVATION_RRELU, .lower = -0.5};
 static const tutti_prelu_options_t prelu = {.count = 1};
 
 static tutti_status_t keep_average(void *user, const char *name, tutti_tensor_t *x)

@@ -32,6 +32,14 @@ static tutti_status_t triplet_eps(trial_t *t)
     return triplet(t, (tutti_triplet_margin_options_t){.margin = 1e-2, .eps = t->value});
 }
 
+static tutti_status_t distance_margin(trial_t *t)
+{
+    tutti_tensor_t *x = numbers(t->s, TUTTI_SHAPE(6, 4)), *zeros = tutti_mul_scalar(t->s, x, 0);
+    const tutti_triplet_distance_options_t o = {.reduction = TUTTI_LOSS_NONE, .margin = t->value};
+    tutti_tensor_t *half = tutti_mul_scalar(t->s, x, 0.5);
+    return keep_result(t, tutti_triplet_margin_with_distance_loss(t->s, x, zeros, half, &o));
+}
+
 static tutti_status_t multi_margin(trial_t *t)
 {
     const tutti_multi_margin_options_t o = {.margin = t->value};

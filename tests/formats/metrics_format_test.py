@@ -34,6 +34,17 @@ print(json.dumps({
 }))
 """
 
+# The same of one that is open while a training goes on at step 4, as the server reads.
+WATCHER = """
+import json, subprocess, sys
+from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
+a = EventAccumulator(sys.argv[1])
+a.Reload()
+subprocess.run([sys.argv[2], sys.argv[1], "4"], check=True, timeout=60)
+a.Reload()
+print(json.dumps({t: [e.step for e in a.Tensors(t)] for t in ("train/loss", "lr")}))
+"""
+
 
 def crc32c(data):
     """Bit by bit, from the polynomial."""
@@ -117,17 +128,19 @@ class Metrics(unittest.TestCase):
         subprocess.run([PROGRAM, self.folder], check=True, timeout=60)
 
     def events(self):
-        (path,) = glob.glob(os.path.join(self.folder, "events.out.tfevents.*"))
-        return [dict(fields(record)) for record in records(path)]
+        for path in sorted(glob.glob(os.path.join(self.folder, "events.out.tfevents.*"))):
+            yield from (dict(fields(record)) for record in records(path))
 
     def values(self):
-        """Step, name, and the value's fields, of each event but the first."""
-        for event in self.events()[1:]:
+        """Step, name, and the value's fields, of each event that has some."""
+        for event in self.events():
+            if 5 not in event:
+                continue
             value = dict(fields(dict(fields(event[5]))[1]))
             yield event[2], value[1].decode(), value
 
     def test_records_hold_every_number(self):
-        first = self.events()[0]
+        first = next(self.events())
         self.assertEqual(first[3], b"brain.Event:2")
         self.assertGreater(struct.unpack("<d", first[1])[0], 1.7e9)
         losses = [(step, struct.unpack("<f", value[2])[0]) for step, name, value in self.values()
@@ -175,14 +188,21 @@ class Metrics(unittest.TestCase):
         self.assertEqual(steps, [(step, name) for step in range(4) for name in ("train/loss", "lr")]
                          + [(2, "settings"), (3, "weights"), (4, "train/loss")])
 
-    def test_tensorboard_reads_it(self):
+    def ask_tensorboard(self, script):
         has_peer = subprocess.run([PEER, "-c", "import tensorboard"], capture_output=True,
                                   check=False).returncode == 0 if os.path.exists(PEER) else False
         if not has_peer:
             self.skipTest("no tensorboard: tools/peers torch installs it")
-        done = subprocess.run([PEER, "-c", READER, self.folder], check=True, timeout=100,
+        done = subprocess.run([PEER, "-c", script, self.folder, PROGRAM], check=True, timeout=100,
                               capture_output=True, text=True)
-        read = json.loads(done.stdout.splitlines()[-1])
+        return json.loads(done.stdout.splitlines()[-1])
+
+    def test_tensorboard_that_is_open_goes_on(self):
+        self.assertEqual(self.ask_tensorboard(WATCHER),
+                         {"train/loss": list(range(5)), "lr": list(range(4))})
+
+    def test_tensorboard_reads_it(self):
+        read = self.ask_tensorboard(READER)
         self.assertEqual(read["scalars"]["lr"], [[step, 0.5 * step] for step in range(10)])
         self.assertEqual(len(read["scalars"]["train/loss"]), 10)
         self.assertEqual(read["histograms"], {"weights": [[3, 5, -2, 5]]})

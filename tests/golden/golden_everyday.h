@@ -9,6 +9,7 @@
 #include <tutti/op_likelihood.h>
 #include <tutti/op_margin_loss.h>
 #include <tutti/op_pad.h>
+#include <tutti/op_reduce.h>
 
 #include "golden_args.h"
 
@@ -184,12 +185,24 @@ static tutti_tensor_t *call_softmin(golden_call_t *c)
     return tutti_softmin(c->s, c->in[0], dim_of(c));
 }
 
+static tutti_tensor_t *call_rrelu(golden_call_t *c)
+{
+    tutti_context_set_training(tutti_scope_context(c->s), false);
+    tutti_tensor_t *y = tutti_rrelu(c->s, c->in[0], number(c, "lower"), number(c, "upper"));
+    tutti_context_set_training(tutti_scope_context(c->s), true);
+    return y;
+}
+
 /* ---- op_margin_loss.h ----------------------------------------------------------------------- */
+
+static double norm_of(const golden_call_t *c)
+{
+    return number(c, "p") < 1e9 ? number(c, "p") : HUGE_VAL;
+}
 
 static tutti_tensor_t *call_pairwise_distance(golden_call_t *c)
 {
-    const double p = number(c, "p");
-    return tutti_pairwise_distance(c->s, c->in[0], c->in[1], p < 1e9 ? p : HUGE_VAL, 1e-6);
+    return tutti_pairwise_distance(c->s, c->in[0], c->in[1], norm_of(c), 1e-6);
 }
 
 static tutti_tensor_t *call_cosine_similarity(golden_call_t *c)
@@ -204,6 +217,41 @@ static tutti_tensor_t *call_triplet_margin_loss(golden_call_t *c)
                                                     .p = number(c, "p"),
                                                     .swap = truth(c, "swap")};
     return tutti_triplet_margin_loss(c->s, c->in[0], c->in[1], c->in[2], &options);
+}
+
+/* A city's distance, or PyTorch's where there is no user. */
+static tutti_tensor_t *city_distance(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *y,
+                                     void *user)
+{
+    tutti_tensor_t *d = tutti_abs(s, tutti_sub(s, x, y));
+    return tutti_mul_scalar(s, tutti_sum_over(s, d, TUTTI_DIMS(-1), false), *(double *)user);
+}
+
+static tutti_tensor_t *call_triplet_margin_with_distance_loss(golden_call_t *c)
+{
+    double factor = number(c, "city");
+    const tutti_triplet_distance_options_t options = {.reduction = reduction(c),
+                                                      .margin = number(c, "margin"),
+                                                      .swap = truth(c, "swap"),
+                                                      .distance =
+                                                          factor == 0 ? NULL : city_distance,
+                                                      .user = &factor};
+    return tutti_triplet_margin_with_distance_loss(c->s, c->in[0], c->in[1], c->in[2], &options);
+}
+
+static tutti_tensor_t *call_pdist(golden_call_t *c)
+{
+    return tutti_pdist(c->s, c->in[0], norm_of(c));
+}
+
+static tutti_tensor_t *call_cdist(golden_call_t *c)
+{
+    return tutti_cdist(c->s, c->in[0], c->in[1], norm_of(c));
+}
+
+static tutti_tensor_t *call_multilabel_margin_loss(golden_call_t *c)
+{
+    return tutti_multilabel_margin_loss(c->s, c->in[0], c->in[1], reduction(c));
 }
 
 static tutti_margin_options_t margin_of(const golden_call_t *c)
@@ -344,6 +392,10 @@ static const golden_entry_t golden_everyday[] = {
     {"pairwise_distance", .other = call_pairwise_distance},
     {"cosine_similarity", .other = call_cosine_similarity},
     {"triplet_margin_loss", .other = call_triplet_margin_loss},
+    {"triplet_margin_with_distance_loss", .other = call_triplet_margin_with_distance_loss},
+    {"pdist", .other = call_pdist},
+    {"cdist", .other = call_cdist},
+    {"multilabel_margin_loss", .other = call_multilabel_margin_loss},
     {"cosine_embedding_loss", .other = call_cosine_embedding_loss},
     {"hinge_embedding_loss", .other = call_hinge_embedding_loss},
     {"margin_ranking_loss", .other = call_margin_ranking_loss},
@@ -367,6 +419,7 @@ static const golden_entry_t golden_everyday[] = {
     {"threshold", .other = call_threshold},
     {"hardshrink", .other = call_hardshrink},
     {"softshrink", .other = call_softshrink},
+    {"rrelu", .other = call_rrelu},
     {"glu", .other = call_glu},
     {"softmin", .other = call_softmin},
     {"selu", .unary = tutti_selu},

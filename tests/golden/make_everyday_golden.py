@@ -111,6 +111,8 @@ def activation_cases():
     for dim in (1, -1, 0):
         c.add('glu', [normal(2, 4, 6)], lambda x: F.glu(x, dim), dim=dim)
         c.add('softmin', [normal(2, 3, 4)], lambda x: F.softmin(x, dim), dim=dim)
+    for lower, upper in ((0.125, 0.375), (-0.5, 0.25)):
+        c.add('rrelu', [wide], lambda x: F.rrelu(x, lower, upper), lower=lower, upper=upper)
     c.save()
 
 
@@ -213,6 +215,34 @@ def ctc_cases(c, reduction):
           lambda x, t, i, o: F.ctc_loss(x, t, i, o, **r), wanted=[0], blank=0, **r)
 
 
+def city(x, y):
+    return 0.5 * (x - y).abs().sum(-1)
+
+
+def distance_cases(c):
+    """Rows 1 and 2 are the same: there distances have no slope."""
+    rows, others = normal(5, 3), normal(2, 4, 3)
+    rows[2] = rows[1]
+    others[1, 3] = rows[1]
+    for p in (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, float('inf')):
+        c.add('pdist', [rows], lambda x: F.pdist(x, p), p=min(p, 1e9))
+        c.add('cdist', [rows, others], lambda x, y: torch.cdist(
+            x, y, p, compute_mode='donot_use_mm_for_euclid_dist'), p=min(p, 1e9))
+    targets = torch.tensor([[3, 0, -1, 1, 2], [2, 2, 0, -1, -1], [-1, 4, 3, 2, 1], [0, 1, 2, 3, 4]])
+    for reduction in ('mean', 'sum', 'none'):
+        r = {'reduction': reduction}
+        c.add('multilabel_margin_loss', [normal(4, 5), targets],
+              lambda x, t: F.multilabel_margin_loss(x, t, **r), wanted=[0], **r)
+        for args in ({}, {'margin': 0.5, 'swap': True}):
+            vectors = [normal(4, 3) for _ in range(3)]
+            c.add('triplet_margin_with_distance_loss', vectors,
+                  lambda a, p, n: F.triplet_margin_with_distance_loss(a, p, n, **args, **r),
+                  **args, **r)
+            c.add('triplet_margin_with_distance_loss', vectors,
+                  lambda a, p, n: F.triplet_margin_with_distance_loss(
+                      a, p, n, distance_function=city, **args, **r), city=0.5, **args, **r)
+
+
 def loss_cases():
     c = Cases('ops_losses')
     for reduction in ('mean', 'none'):
@@ -224,6 +254,7 @@ def loss_cases():
     for dim in (1, 0):
         c.add('cosine_similarity', [normal(3, 4), normal(3, 4)],
               lambda x, y: F.cosine_similarity(x, y, dim), dim=dim)
+    distance_cases(c)
     c.save()
 
 

@@ -25,6 +25,7 @@ LOSSES = {'L1Loss': 'l1_loss', 'SmoothL1Loss': 'smooth_l1_loss', 'MSELoss': 'mse
           'CrossEntropyLoss': 'cross_entropy', 'CTCLoss': 'ctc_loss',
           'CosineEmbeddingLoss': 'cosine_embedding_loss', 'SoftMarginLoss': 'soft_margin_loss',
           'MarginRankingLoss': 'margin_ranking_loss', 'MultiMarginLoss': 'multi_margin_loss',
+          'MultiLabelMarginLoss': 'multilabel_margin_loss',
           'MultiLabelSoftMarginLoss': 'multilabel_soft_margin_loss',
           'FractionalMaxPool2d': 'fractional_max_pool2d',
           'FractionalMaxPool3d': 'fractional_max_pool3d'}

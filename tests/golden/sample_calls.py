@@ -777,6 +777,29 @@ def pairwise_distance(sample):
             lambda x, y: F.pairwise_distance(x, y, a['p']), {'p': min(a['p'], 1e9)})
 
 
+@call('nn.functional.pdist')
+def pdist(sample):
+    p = bind(sample, 'p', p=2.)['p']
+    return 'pdist', [sample.input], lambda x: F.pdist(x, p), {'p': min(p, 1e9)}
+
+
+@call('cdist')
+def cdist(sample):
+    a = bind(sample, 'x2 p compute_mode', p=2.)
+    return ('cdist', [sample.input, a['x2']], lambda x, y: torch.cdist(
+        x, y, a['p'], compute_mode='donot_use_mm_for_euclid_dist'), {'p': min(a['p'], 1e9)})
+
+
+@call('nn.functional.rrelu')
+def rrelu(sample):
+    a = bind(sample, 'lower upper training inplace', lower=1 / 8, upper=1 / 3, training=False)
+    if a['training']:
+        raise Skip('slopes are drawn')
+    lower, upper = a['lower'], a['upper']
+    return ('rrelu', [sample.input], lambda x: F.rrelu(x, lower, upper),
+            {'lower': lower, 'upper': upper})
+
+
 @call('nn.functional.scaled_dot_product_attention')
 def attention(sample):
     a = bind(sample, 'key value attn_mask dropout_p is_causal', dropout_p=0., is_causal=False,
@@ -921,6 +944,31 @@ def triplet(sample):
             lambda x, y, z: F.triplet_margin_loss(x, y, z, a['margin'], a['p'], swap=a['swap'],
                                                   reduction=r),
             {'margin': a['margin'], 'p': a['p'], 'swap': a['swap'], 'reduction': r})
+
+
+@call('nn.functional.triplet_margin_with_distance_loss')
+def triplet_with_distance(sample):
+    a = bind(sample, 'positive negative distance_function margin swap reduction', margin=1.,
+             swap=False, reduction='mean')
+    r = reduction_of(a)
+    if not sample.input.shape == a['positive'].shape == a['negative'].shape:
+        raise Skip('unlike shapes')
+    if not isinstance(a['distance_function'], (type(None), torch.nn.PairwiseDistance)):
+        raise Skip("a distance of one's own")
+    return ('triplet_margin_with_distance_loss', [sample.input, a['positive'], a['negative']],
+            lambda x, y, z: F.triplet_margin_with_distance_loss(
+                x, y, z, margin=a['margin'], swap=a['swap'], reduction=r),
+            {'margin': a['margin'], 'swap': a['swap'], 'reduction': r})
+
+
+@call('nn.functional.multilabel_margin_loss')
+def multilabel_margin(sample):
+    a = bind(sample, 'target size_average reduce reduction', reduction='mean')
+    r = reduction_of(a)
+    if sample.input.ndim == 0:
+        raise Skip('a scalar')
+    return ('multilabel_margin_loss', [sample.input, a['target']],
+            lambda x, t: F.multilabel_margin_loss(x, t, reduction=r), {'reduction': r})
 
 
 @call('nn.functional.multi_margin_loss')

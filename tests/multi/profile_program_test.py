@@ -3,6 +3,8 @@ FLOPs are what the programs must have done, whatever the times are."""
 import glob
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -129,6 +131,20 @@ class Programs(unittest.TestCase):
                 run = self.run_program(TUTTI, "profile", *arguments)
                 self.assertEqual(run.returncode, 2)
                 self.assertIn("tutti profile: ", run.stderr)
+
+    def test_what_cannot_be_written_is_not_lost(self):
+        for option, path in (("--json", "no/folder/p"), ("--trace", "/dev/full")):
+            with self.subTest(option):
+                run = self.run_program(TUTTI, "profile", option, path, "--", *self.gpt())
+                self.assertEqual(run.returncode, 1, run.stderr)
+                self.assertIn(f"tutti profile: {path}: ", run.stderr)
+                kept = re.search(r"lost: tutti profile (/tmp/tutti-profile-.*)/profile\*\n",
+                                 run.stderr).group(1)
+                self.addCleanup(shutil.rmtree, kept)
+                run = self.run_program(TUTTI, "profile", "--json", "again",
+                                       os.path.join(kept, "profile"))
+                self.assertEqual(run.returncode, 0, run.stderr)
+                self.check_operations(self.load("again"))
 
     def test_signals_that_are_ignored_stay_so(self):
         """As under nohup: neither the command nor the table ends by SIGHUP."""

@@ -90,10 +90,12 @@ class Progress(unittest.TestCase):
         self.assertRegex(said, r"\033\[2m  \d+ s left  [\d.]+ MiB\033\[0m\033\[K")
 
     def test_a_narrow_terminal_has_one_line_too(self):
-        said = self.on_terminal(self.gpt(), columns=30, TERM="xterm")
-        for text in said.split("\r\n")[0].split("\r"):
-            self.assertLess(len(re.sub(r"\033\[\d*[mK]", "", text)), 30)
-        self.assertIn("step 30  loss", said)
+        for columns in (30, 1):
+            with self.subTest(columns):
+                said = self.on_terminal(self.gpt(), columns=columns, TERM="xterm")
+                for text in said.split("\r\n")[0].split("\r"):
+                    self.assertLess(len(re.sub(r"\033\[\d*[mK]", "", text)), columns)
+                self.assertIn("step 30  loss"[:columns - 1], said)
 
     def test_plain_lines(self):
         terminal = self.on_terminal(self.gpt(), TERM="dumb").replace("\r\n", "\n")

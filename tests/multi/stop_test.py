@@ -188,6 +188,12 @@ class Outputs(unittest.TestCase):
             self.refuse(program, flag, self.file + "/file", "Not a directory")
             self.refuse(program, flag, path("x" * 300), "File name too long")
 
+    def test_what_is_replaced_is_a_file(self):
+        pipe = path("pipe")
+        os.mkfifo(pipe)
+        for program in PROGRAMS:
+            self.refuse(program, "save", pipe, "not a regular file")
+
     def test_folders_of_gpt_and_fashion(self):
         for program in PROGRAMS:
             for flag in ("metrics", "offload"):

@@ -21,7 +21,7 @@ static bool is_same(const tutti_dataset_info_t *a, const tutti_dataset_info_t *b
 
 static tutti_status_t check_part(const tutti_concat_options_t *o, int part)
 {
-    if (o->datasets[part] == NULL) {
+    if (o->datasets == NULL || o->datasets[part] == NULL) {
         return TT_FAIL(TUTTI_ERR_ARG, "data set concat: part %d is missing", part);
     }
     const tutti_dataset_info_t *first = &o->datasets[0]->info, *other = &o->datasets[part]->info;

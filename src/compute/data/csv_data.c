@@ -72,11 +72,23 @@ static tutti_status_t check_field(const tutti_csv_field_t *field, int index)
                        field->column_count,
                        field->is_text ? "a text has one" : "at least one is required");
     }
+    for (int i = 0; i < field->column_count; i++) {
+        if (field->columns[i] == NULL) {
+            return TT_FAIL(TUTTI_ERR_ARG, "data set csv: field %d: name %d of %d is missing", index,
+                           i, field->column_count);
+        }
+    }
     if (field->classes != NULL && (field->class_count < 1 || field->is_text)) {
         return TT_FAIL(TUTTI_ERR_ARG,
                        "data set csv: field %d has %lld classes: at least one is "
                        "required, and no text",
                        index, (long long)field->class_count);
+    }
+    for (int64_t i = 0; field->classes != NULL && i < field->class_count; i++) {
+        if (field->classes[i] == NULL) {
+            return TT_FAIL(TUTTI_ERR_ARG, "data set csv: field %d: class %lld of %lld is missing",
+                           index, (long long)i, (long long)field->class_count);
+        }
     }
     if (field->classes != NULL && field->class_count > classes_of(field->dtype)) {
         return TT_FAIL(TUTTI_ERR_ARG,

@@ -2,6 +2,8 @@
 #include <tutti/data.h>
 #include <tutti/devices.h>
 
+#include <limits.h>
+
 #include "compute/data/dataset.h"
 
 #include "core/base/alloc.h"
@@ -125,6 +127,23 @@ tutti_status_t tt_batch_shape(tutti_shape_t shape, int64_t size, tutti_shape_t *
 }
 
 /* ---- files ----------------------------------------------------------------------------------- */
+
+tutti_status_t tt_want_paths(const char *kind, const char *const *paths, int count, int most)
+{
+    if (count < 1 || count > most) {
+        return most == INT_MAX
+                   ? TT_FAIL(TUTTI_ERR_ARG, "data set %s: %d paths: at least one is required", kind,
+                             count)
+                   : TT_FAIL(TUTTI_ERR_ARG, "data set %s: %d paths: 1 to %d are required", kind,
+                             count, most);
+    }
+    for (int i = 0; i < count; i++) {
+        if (paths == NULL || paths[i] == NULL) {
+            return TT_FAIL(TUTTI_ERR_ARG, "data set %s: path %d of %d is missing", kind, i, count);
+        }
+    }
+    return TUTTI_OK;
+}
 
 tutti_status_t tt_want_host(const char *path, const tutti_tensor_t *x)
 {

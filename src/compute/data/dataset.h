@@ -53,6 +53,9 @@ tutti_status_t tt_sample_check(const tutti_sample_t *sample, const tutti_dataset
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
+/* ARG, with the name of the kind: fewer than one path or more than `most`, or one is missing. */
+tutti_status_t tt_want_paths(const char *kind, const char *const *paths, int count, int most);
+
 /* ARG: what is to be written to a file lies on a device. */
 tutti_status_t tt_want_host(const char *path, const tutti_tensor_t *x);
 

@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <tutti/data.h>
+#include <tutti/data_files.h>
 #include <tutti/pictures.h>
+#include <tutti/transforms.h>
 
 #include "core/tensor/scope_testing.h"
 
@@ -113,6 +115,35 @@ static void data_sets_that_differ_are_not_joined(void **state)
                    "at least one is required");
     tutti_dataset_release(parts[0]);
     tutti_dataset_release(parts[1]);
+}
+
+/* A count without what it counts. */
+static void lists_that_are_missing_are_told(void **state)
+{
+    static const char *const one[] = {"/tmp", NULL}, *const none[] = {NULL};
+    static const tutti_csv_field_t no_column = {
+        .columns = none, .column_count = 1, .dtype = TUTTI_F32};
+    static const tutti_csv_field_t no_class = {
+        .columns = one, .column_count = 1, .dtype = TUTTI_I64, .classes = none, .class_count = 1};
+    tutti_dataset_t *rows = make_rows(*state, 0, 3);
+    tutti_csv_options_t csv = {.data = {"/tmp\n1\n", 7}, .fields = &no_column, .field_count = 1};
+    expect_refused(&tutti_npy_dataset, &(tutti_npy_options_t){.path_count = 1}, TUTTI_ERR_ARG,
+                   "npy: path 0 of 1 is missing");
+    expect_refused(&tutti_line_dataset, &(tutti_line_options_t){one, 2}, TUTTI_ERR_ARG,
+                   "line: path 1 of 2 is missing");
+    expect_refused(&tutti_token_dataset, &(tutti_token_options_t){.path_count = 1, .length = 4},
+                   TUTTI_ERR_ARG, "token: path 0 of 1 is missing");
+    expect_refused(&tutti_concat_dataset, &(tutti_concat_options_t){.count = 1}, TUTTI_ERR_ARG,
+                   "concat: part 0 is missing");
+    expect_refused(&tutti_subset_dataset, &(tutti_subset_options_t){.dataset = rows, .count = 1},
+                   TUTTI_ERR_ARG, "subset: there are no samples");
+    expect_refused(&tutti_transform_dataset,
+                   &(tutti_transform_options_t){.dataset = rows, .step_count = 1}, TUTTI_ERR_ARG,
+                   "transform: there are no steps");
+    expect_refused(&tutti_csv_dataset, &csv, TUTTI_ERR_ARG, "field 0: name 0 of 1 is missing");
+    csv.fields = &no_class;
+    expect_refused(&tutti_csv_dataset, &csv, TUTTI_ERR_ARG, "field 0: class 0 of 1 is missing");
+    tutti_dataset_release(rows);
 }
 
 static void a_split_deals_each_sample_to_one_part(void **state)
@@ -365,6 +396,7 @@ int main(void)
         TEST(a_subset_has_the_samples_it_was_given),
         TEST(data_sets_are_joined_in_order),
         TEST(data_sets_that_differ_are_not_joined),
+        TEST(lists_that_are_missing_are_told),
         TEST(a_split_deals_each_sample_to_one_part),
         TEST(a_function_is_named_its_random_numbers_by_the_draw),
         TEST(the_draw_reaches_a_function_through_other_data_sets),

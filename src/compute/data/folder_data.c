@@ -110,6 +110,19 @@ static tutti_status_t list_folder(const char *folder, list_t *names)
 
 /* ---- walking --------------------------------------------------------------------------------- */
 
+/* By the paths of their folders as texts, "a-b" before "a/b"; those of a folder by their names. */
+static int compare_pictures(const void *a, const void *b)
+{
+    const char *one = *(char *const *)a, *other = *(char *const *)b;
+    const size_t bytes = (size_t)(strrchr(one, '/') - one);
+    const size_t others = (size_t)(strrchr(other, '/') - other);
+    const int order = memcmp(one, other, bytes < others ? bytes : others);
+    if (order != 0 || bytes != others) {
+        return order != 0 ? order : (bytes > others) - (bytes < others);
+    }
+    return strcmp(one + bytes, other + others);
+}
+
 static int compare_places(const place_t *a, const place_t *b)
 {
     const int by_device = (a->device > b->device) - (a->device < b->device);
@@ -168,20 +181,16 @@ static bool is_folder(const char *path)
 
 static tutti_status_t add_pictures(const char *folder, int depth, walk_t *walk);
 
-/* What `names` of a folder are: first its own pictures, then those of folders in it. */
+/* What `names` of a folder are: pictures, and folders of more. */
 static tutti_status_t add_named(const char *folder, const list_t *names, int depth, walk_t *walk)
 {
     char path[PATH_MAX];
     for (int64_t i = 0; i < names->count; i++) {
         TT_TRY(join(folder, names->texts[i], path));
-        if (tt_picture_codec_of_name(path) != NULL && !is_folder(path)) {
-            TT_TRY(add(walk->paths, path));
-        }
-    }
-    for (int64_t i = 0; i < names->count; i++) {
-        TT_TRY(join(folder, names->texts[i], path));
         if (is_folder(path)) {
             TT_TRY(add_pictures(path, depth + 1, walk));
+        } else if (tt_picture_codec_of_name(path) != NULL) {
+            TT_TRY(add(walk->paths, path));
         }
     }
     return TUTTI_OK;
@@ -221,6 +230,8 @@ static tutti_status_t add_class(state_t *state, const char *folder, const char *
                        "or .jpeg",
                        name, path);
     }
+    qsort(state->paths.texts + before, (size_t)(state->paths.count - before),
+          sizeof *state->paths.texts, compare_pictures);
     int64_t *grown =
         tt_realloc(state->targets, (size_t)state->paths.count * sizeof *grown, "file names");
     TT_TRY_ALLOC(grown);

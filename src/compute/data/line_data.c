@@ -1,6 +1,7 @@
 /* Lines of text files as a stream: files one behind another, line i for part i modulo parts. Each
  * part reads all files, and passes the lines of others by without a copy.
  */
+#include <limits.h>
 #include <string.h>
 
 #include <tutti/data_files.h>
@@ -33,10 +34,7 @@ static tutti_status_t init(tutti_dataset_t *d, const void *options, tutti_datase
 {
     const tutti_line_options_t *o = options;
     state_t *state = tutti_dataset_state(d);
-    if (o->path_count < 1) {
-        return TT_FAIL(TUTTI_ERR_ARG, "data set line: %d paths: at least one is required",
-                       o->path_count);
-    }
+    TT_TRY(tt_want_paths("line", o->paths, o->path_count, INT_MAX));
     state->paths = tt_alloc_array((size_t)o->path_count, sizeof *state->paths, "file names");
     TT_TRY_ALLOC(state->paths);
     for (; state->count < o->path_count; state->count++) {

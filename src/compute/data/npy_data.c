@@ -214,10 +214,7 @@ static tutti_status_t init(tutti_dataset_t *d, const void *options, tutti_datase
 {
     const tutti_npy_options_t *o = options;
     state_t *state = tutti_dataset_state(d);
-    if (o->path_count < 1 || o->path_count > TUTTI_FIELDS_MAX) {
-        return TT_FAIL(TUTTI_ERR_ARG, "data set npy: %d paths: 1 to %d are required", o->path_count,
-                       TUTTI_FIELDS_MAX);
-    }
+    TT_TRY(tt_want_paths("npy", o->paths, o->path_count, TUTTI_FIELDS_MAX));
     int64_t rows = TUTTI_ANY;
     *info = (tutti_dataset_info_t){.field_count = o->path_count};
     for (int i = 0; i < o->path_count; i++) {

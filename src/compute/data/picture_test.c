@@ -384,6 +384,35 @@ static void remove_to(const place_t *place, made_t *made, int count)
     }
 }
 
+/* In the order of torchvision's ImageFolder: folders as texts, so that "a-b" is before "a/z". */
+static void pictures_stand_in_the_order_of_their_folders(void **state)
+{
+    const place_t *place = *state;
+    static const char *const folders[] = {"c", "c/a", "c/a-b", "c/a.b", "c/a/z"};
+    static const char *const paths[] = {"c/b.png",     "c/z.png",     "c/a/1.png",
+                                        "c/a-b/2.png", "c/a.b/3.png", "c/a/z/9.png"};
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(mkdir(path_of(place, folders[i]), 0700), 0);
+    }
+    for (int i = 0; i < 6; i++) {
+        put(place, paths[i], 2, 2);
+    }
+    put(place, "c/a/._1.png", 2, 2); /* macOS leaves such */
+    tutti_dataset_t *d;
+    const tutti_folder_options_t options = {.folder = place->folder};
+    assert_int_equal(tutti_dataset_create(&tutti_folder_dataset, &options, &d), 0);
+    assert_int_equal(tutti_dataset_info(d).count, 6);
+    for (int i = 0; i < 6; i++) {
+        assert_string_equal(tutti_folder_path(d, i), path_of(place, paths[i]));
+        assert_int_equal(unlink(path_of(place, paths[i])), 0);
+    }
+    tutti_dataset_release(d);
+    assert_int_equal(unlink(path_of(place, "c/a/._1.png")), 0);
+    for (int i = 4; i >= 0; i--) {
+        assert_int_equal(rmdir(path_of(place, folders[i])), 0);
+    }
+}
+
 /* Each folder of a chain leads to the next one in two ways. */
 static void make_chain(const place_t *place, made_t *made, int folders)
 {
@@ -506,6 +535,7 @@ int main(void)
         TEST(what_is_no_picture_is_not_written),
         TEST(no_allocation_of_a_picture_that_fails_is_lost),
         TEST(a_folder_is_a_class),
+        TEST(pictures_stand_in_the_order_of_their_folders),
         TEST(a_folder_counts_once_in_a_class),
         TEST(cifar_is_read_from_its_binary_files),
     };

@@ -17,6 +17,9 @@ static tutti_status_t init(tutti_sampler_t *sampler, const void *options,
     const tutti_subset_sampler_options_t *o = options;
     state_t *state = tutti_sampler_state(sampler);
     TT_TRY(tt_sampler_check("subset", "count", o->count, 0));
+    if (o->samples == NULL && o->count > 0) {
+        return TT_FAIL(TUTTI_ERR_ARG, "sampler subset: there are no samples");
+    }
     for (int64_t i = 0; i < o->count; i++) {
         TT_TRY(tt_sampler_check("subset", "a sample", o->samples[i], 0));
     }

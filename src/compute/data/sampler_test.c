@@ -286,6 +286,19 @@ static void batches_are_cut_from_another_sampler(void **state)
     tutti_sampler_release(dropping);
 }
 
+/* A count without what it counts. */
+static void lists_that_are_missing_are_told(void **state)
+{
+    (void)state;
+    tutti_sampler_t *s;
+    const tutti_subset_sampler_options_t subset = {.count = 3};
+    const tutti_weighted_sampler_options_t weighted = {.count = 3};
+    assert_int_equal(tutti_sampler_create(&tutti_subset_sampler, &subset, &s), TUTTI_ERR_ARG);
+    tt_expect_error("subset: there are no samples");
+    assert_int_equal(tutti_sampler_create(&tutti_weighted_sampler, &weighted, &s), TUTTI_ERR_ARG);
+    tt_expect_error("weighted: there are no weights");
+}
+
 /* ---- distributed (torch's own lists: golden_sampler_test) ------------------------------------ */
 
 /* How often each sample comes over all ranks. */
@@ -467,6 +480,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sequential_gives_all_in_order),
+        cmocka_unit_test(lists_that_are_missing_are_told),
         cmocka_unit_test(random_is_a_permutation_of_each_epoch),
         cmocka_unit_test(random_beyond_the_count_is_one_permutation_behind_another),
         cmocka_unit_test(random_with_replacement_repeats_and_misses),

@@ -153,6 +153,9 @@ static tutti_status_t init(tutti_sampler_t *sampler, const void *options,
     double largest;
     int64_t positive;
     TT_TRY(tt_sampler_check("weighted", "count", o->count, 1));
+    if (o->weights == NULL) {
+        return TT_FAIL(TUTTI_ERR_ARG, "sampler weighted: there are no weights");
+    }
     TT_TRY(tt_sampler_check("weighted", "num_samples", o->num_samples, 0));
     TT_TRY(check_weights(o, &largest, &positive));
     TT_TRY(check(o, positive));

@@ -20,6 +20,9 @@ static tutti_status_t check(const tutti_subset_options_t *o)
                        "%lld",
                        (long long)o->count);
     }
+    if (o->samples == NULL && o->count > 0) {
+        return TT_FAIL(TUTTI_ERR_ARG, "data set subset: there are no samples");
+    }
     TT_TRY(tt_want_numbered("subset", o->dataset));
     for (int64_t i = 0; i < o->count; i++) {
         if (o->samples[i] < 0 || o->samples[i] >= o->dataset->info.count) {

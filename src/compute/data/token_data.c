@@ -5,6 +5,7 @@
  * all little-endian. Source: https://github.com/karpathy/llm.c, dev/data/data_common.py.
  */
 #include <inttypes.h>
+#include <limits.h>
 
 #include <tutti/data_files.h>
 
@@ -76,6 +77,7 @@ static tutti_status_t init(tutti_dataset_t *d, const void *options, tutti_datase
                        (long long)o->vocab);
     }
     tokens->vocab = o->vocab;
+    TT_TRY(tt_want_paths("token", o->paths, o->path_count, INT_MAX));
     for (int i = 0; i < o->path_count; i++) {
         TT_TRY(add_file(tokens, o->paths[i]));
     }

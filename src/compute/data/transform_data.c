@@ -137,6 +137,9 @@ static tutti_status_t check(const tutti_transform_options_t *o)
                        "data set transform: %d steps: a data set and 1 to %d steps are required",
                        o->step_count, TUTTI_TRANSFORM_STEPS_MAX);
     }
+    if (o->steps == NULL) {
+        return TT_FAIL(TUTTI_ERR_ARG, "data set transform: there are no steps");
+    }
     if (o->mask_fill < 0 || o->mask_fill > 255) {
         return TT_FAIL(TUTTI_ERR_ARG, "data set transform: mask_fill is %d: it must be 0 to 255",
                        o->mask_fill);

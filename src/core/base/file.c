@@ -148,9 +148,21 @@ static int create_beside(const char *path, char *name, size_t name_bytes)
     return -1;
 }
 
+/* A new file takes the place of what has its name: a device, a pipe, or a link to one, such as
+ * /dev/stdout, would be gone, for everybody on the machine. */
+static tutti_status_t check_replaced(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) != 0 || S_ISREG(info.st_mode)
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_IO, "%s: not a regular file: what is there is not replaced",
+                         path);
+}
+
 tutti_status_t tt_new_file_begin(const char *path, tt_new_file_t *out)
 {
     const size_t bytes = strlen(path) + 48;
+    TT_TRY(check_replaced(path));
     tt_new_file_t file = {.path = tt_strdup(path, "path"), .temporary = tt_alloc(bytes, "path")};
     tutti_status_t status = TUTTI_ERR_NOMEM;
     if (file.path != NULL && file.temporary != NULL) {

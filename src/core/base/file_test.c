@@ -118,7 +118,28 @@ static void places_that_cannot_be_written_are_named(void **state)
     assert_int_equal(save("/nonexistent/file", 1), TUTTI_ERR_IO);
     tt_expect_error("/nonexistent/file: cannot create");
     assert_int_equal(save("/tmp", 1), TUTTI_ERR_IO);
-    tt_expect_error("/tmp: cannot replace it by");
+    tt_expect_error("/tmp: not a regular file");
+}
+
+/* Whoever is root and saves to /dev/null had none any more. A pipe stands for it here. */
+static void what_is_no_file_is_not_replaced(void **state)
+{
+    const fixture_t *f = *state;
+    char paths[2][128];
+    struct stat info;
+    for (int i = 0; i < 2; i++) {
+        snprintf(paths[i], sizeof paths[i], "%s/%s", f->folder, i == 0 ? "pipe" : "link");
+    }
+    assert_int_equal(mkfifo(paths[0], 0600), 0);
+    assert_int_equal(symlink("pipe", paths[1]), 0);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(save(paths[i], 1), TUTTI_ERR_IO);
+        tt_expect_error("not a regular file");
+        assert_int_equal(stat(paths[i], &info), 0);
+        assert_true(S_ISFIFO(info.st_mode));
+    }
+    assert_int_equal(unlink(paths[0]), 0);
+    assert_int_equal(unlink(paths[1]), 0);
 }
 
 /* ---- past the page cache --------------------------------------------------------------------- */
@@ -233,6 +254,7 @@ int main(void)
         T(a_limit_on_the_size_of_files_is_a_status),
         T(a_failure_of_the_writer_removes_what_was_written),
         T(places_that_cannot_be_written_are_named),
+        T(what_is_no_file_is_not_replaced),
         T(what_goes_past_the_cache_is_the_same_file),
         T(a_disk_that_takes_nothing_is_a_status),
         T(a_limit_holds_past_the_cache),

@@ -40,7 +40,11 @@ static tutti_status_t check_folder(const char *path)
     const int length = slash == NULL ? 1 : (int)(slash - path) + 1;
     snprintf(folder, sizeof folder, "%.*s", length, slash == NULL ? "." : path);
     struct stat about;
-    const bool is_folder = stat(path, &about) == 0 && S_ISDIR(about.st_mode);
+    const bool is_there = stat(path, &about) == 0;
+    const bool is_folder = is_there && S_ISDIR(about.st_mode);
+    if (is_there && !is_folder && !S_ISREG(about.st_mode)) {
+        return TT_FAIL(TUTTI_ERR_IO, "profile %s: not a regular file", path);
+    }
     errno = is_folder ? EISDIR : ENOENT;
     return path[0] != 0 && !is_folder && access(folder, W_OK | X_OK) == 0
                ? TUTTI_OK

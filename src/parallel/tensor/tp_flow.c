@@ -97,12 +97,27 @@ static tutti_status_t see_dropout(const tt_tp_flow_t *f, const tutti_module_t *m
     return x.kind == COLUMNS || f->plan->is_sequence_cut ? f->found(f->user, m, x.of) : TUTTI_OK;
 }
 
+/* An activation that draws does so for what it is given, as if that was the whole. */
+static tutti_status_t see_activation(const tt_tp_flow_t *f, const tutti_module_t *m, flow_t x)
+{
+    const tutti_activation_options_t *options = m->state;
+    return options->kind != TUTTI_ACTIVATION_RRELU || (x.kind == WHOLE && !f->plan->is_sequence_cut)
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_UNSUPPORTED,
+                         "parallelize: %s, an activation layer that draws (RReLU), is given a part "
+                         "of a tensor: put it where tensors are whole, or take another activation",
+                         f->name_of(f->user, m));
+}
+
 static tutti_status_t see(const tt_tp_flow_t *f, const tutti_module_t *m, flow_t x)
 {
     const bool is_chain = m->ops == &tutti_sequential_layer;
     x = prepare(f, m, TUTTI_PARALLEL_INPUT, x);
     if (m->ops == &tutti_dropout_layer) {
         return see_dropout(f, m, x);
+    }
+    if (m->ops == &tutti_activation_layer) {
+        return see_activation(f, m, x);
     }
     bool are_columns = x.kind != WHOLE;
     for (size_t i = 0; i < m->child_count && !is_chain; i++) {

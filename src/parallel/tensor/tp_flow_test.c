@@ -49,11 +49,13 @@ static tutti_tensor_t *pair_forward(tutti_scope_t *s, tutti_module_t *m, tutti_t
 static const tutti_module_ops_t pair_layer = {
     .name = "pair", .init = pair_init, .forward = pair_forward};
 
-typedef enum { PLAIN, OWN, PAIR, HALF_PAIR, CHAIN } net_t;
+typedef enum { PLAIN, OWN, PAIR, HALF_PAIR, CHAIN, DRAWN, DRAWN_LAST } net_t;
+
+static const tutti_activation_options_t rrelu = {.kind = TUTTI_ACTIVATION_RRELU};
 
 /* PLAIN: up, [gelu, dropout], down, dropout. OWN: [up, dropout, down] of a kind of one's own.
  * PAIR: [up, down] of such a kind, dropout; HALF_PAIR: [up], dropout. CHAIN: [up, gelu, down],
- * dropout. */
+ * dropout. DRAWN: up, rrelu, down; DRAWN_LAST: up, gelu, down, rrelu. */
 static tutti_status_t add_layers(tutti_module_t *net, net_t what)
 {
     tutti_module_t *inner;
@@ -73,6 +75,13 @@ static tutti_status_t add_layers(tutti_module_t *net, net_t what)
         return tutti_sequential_add(net, &tutti_dropout_layer, &half, NULL);
     }
     TUTTI_CHECK(tutti_sequential_add(net, &tutti_linear_layer, &up, NULL));
+    if (what == DRAWN || what == DRAWN_LAST) {
+        TUTTI_CHECK(tutti_sequential_add(net, &tutti_activation_layer,
+                                         what == DRAWN ? &rrelu : NULL, NULL));
+        TUTTI_CHECK(tutti_sequential_add(net, &tutti_linear_layer, &down, NULL));
+        return what == DRAWN ? TUTTI_OK
+                             : tutti_sequential_add(net, &tutti_activation_layer, &rrelu, NULL);
+    }
     TUTTI_CHECK(tutti_sequential_add(net, &tutti_sequential_layer, NULL, &inner));
     TUTTI_CHECK(tutti_sequential_add(inner, &tutti_activation_layer, NULL, NULL));
     TUTTI_CHECK(tutti_sequential_add(inner, &tutti_dropout_layer, &half, NULL));
@@ -100,18 +109,23 @@ static tutti_tensor_t *run_net(tutti_scope_t *s, tt_member_t *m, tutti_module_t 
     return sequence ? tutti_redistribute(s, x, m->group, &out) : x;
 }
 
+static bool is_flat(const job_t *job)
+{
+    return job->net == PLAIN || job->net == DRAWN || job->net == DRAWN_LAST;
+}
+
 static void drop(tt_member_t *m)
 {
     job_t *job = m->user;
     const tutti_parallel_rule_t rules[] = {
-        {.pattern = job->net == PLAIN   ? "0"
-                    : job->net == CHAIN ? "0.0"
-                                        : "0.up",
+        {.pattern = job->net == CHAIN ? "0.0"
+                    : is_flat(job)    ? "0"
+                                      : "0.up",
          .parts = job->parts,
          .part_sizes = {job->parts == 2 ? 5 : 0, job->parts == 2 ? HIDDEN - 5 : 0}},
-        {.pattern = job->net == PLAIN   ? "2"
-                    : job->net == CHAIN ? "0.2"
-                                        : "0.down",
+        {.pattern = job->net == CHAIN ? "0.2"
+                    : is_flat(job)    ? "2"
+                                      : "0.down",
          .style = TUTTI_PARALLEL_ROW}};
     const tutti_parallel_options_t options = {.shards = SHARDS,
                                               .sequence = job->sequence,
@@ -175,11 +189,30 @@ static void parts_that_are_not_known_are_refused(void **state)
     tt_team_expect_quietly(2, 20000, drop, &parts);
 }
 
+/* Its numbers are those of what it is given: the same on any number of ranks where that is whole.
+ */
+static void an_activation_that_draws_wants_what_is_whole(void **state)
+{
+    (void)state;
+    job_t drawn = {.net = DRAWN, .status = TUTTI_ERR_UNSUPPORTED, .text = "1, an activation"};
+    tt_team_expect_quietly(2, 20000, drop, &drawn);
+    job_t sequence = {.net = DRAWN_LAST,
+                      .sequence = true,
+                      .status = TUTTI_ERR_UNSUPPORTED,
+                      .text = "3, an activation"};
+    tt_team_expect_quietly(2, 20000, drop, &sequence);
+    job_t want = {.net = DRAWN_LAST, .text = ""}, got = want;
+    tt_team_expect(1, 20000, drop, &want);
+    tt_team_expect(3, 20000, drop, &got);
+    assert_memory_equal(got.y, want.y, sizeof want.y);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(masks_are_those_of_the_whole),
         cmocka_unit_test(parts_that_are_not_known_are_refused),
+        cmocka_unit_test(an_activation_that_draws_wants_what_is_whole),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -74,13 +74,25 @@ size_t tt_utf8_text_bytes(const char *text)
     return whole;
 }
 
+/* U+FFFD for each byte that is none of a character. */
+static const char replacement[] = "\xef\xbf\xbd";
+
+void tt_utf8_repair(tt_byte_row_t *row, const char *text)
+{
+    for (const char *at = text; *at != 0;) {
+        const size_t bytes = utf8_bytes((const unsigned char *)at);
+        tt_row_add(row, bytes == 0 ? replacement : at, bytes == 0 ? sizeof replacement - 1 : bytes);
+        at += bytes == 0 ? 1 : bytes;
+    }
+}
+
 static void add_json_text(tt_byte_row_t *row, const char *text)
 {
     tt_row_add(row, "\"", 1);
     for (const unsigned char *at = (const unsigned char *)text; *at != 0;) {
         const size_t bytes = utf8_bytes(at);
         if (bytes == 0) {
-            tt_row_add(row, "\xef\xbf\xbd", 3);
+            tt_row_add(row, replacement, sizeof replacement - 1);
         } else if (*at == '"' || *at == '\\') {
             tt_row_print(row, "\\%c", *at);
         } else if (*at < ' ') {
@@ -137,11 +149,10 @@ void tt_json_spread(tt_byte_row_t *lines, const tt_metric_t *metric,
                  spread->not_finite);
     if (spread->count > 0) {
         const double mean = spread->sum / count;
-        const double variance = spread->squares / count - mean * mean;
         add_json_number(lines, "min", spread->smallest);
         add_json_number(lines, "max", spread->largest);
         add_json_number(lines, "mean", mean);
-        add_json_number(lines, "std", variance > 0 ? sqrt(variance) : 0);
+        add_json_number(lines, "std", sqrt(spread->deviations / count));
     }
     tt_row_print(lines, "}\n");
 }

@@ -1,6 +1,7 @@
 /* Values of a tensor: how they are spread, and as a picture.
  *
- * Source: TensorFlow's histogram.cc for the limits; "Portable Network Graphics (PNG) Specification"
+ * Source: TensorFlow's histogram.cc for the limits; Welford, "Note on a Method for Calculating
+ * Corrected Sums of Squares and Products", 1962; "Portable Network Graphics (PNG) Specification"
  * (W3C, 2003): signature, IHDR, IDAT with a filter byte before each row, IEND.
  */
 #include <limits.h>
@@ -40,6 +41,8 @@ static size_t bucket_of(const double limits[TT_SPREAD_BUCKETS], double value)
     return begin;
 }
 
+/* The deviation is not taken from the squares: of numbers that are large and near each other
+ * nothing would be left of it. */
 static void add_value(tt_metric_spread_t *spread, double value)
 {
     if (!isfinite(value)) {
@@ -51,6 +54,9 @@ static void add_value(tt_metric_spread_t *spread, double value)
     spread->count++;
     spread->sum += value;
     spread->squares += value * value;
+    const double before = value - spread->mean;
+    spread->mean += before / (double)spread->count;
+    spread->deviations += before * (value - spread->mean);
     spread->counts[bucket_of(spread->limits, value)]++;
 }
 

@@ -121,6 +121,12 @@ static size_t record_bytes(const uint8_t *record, size_t left, int64_t *step)
     return (size_t)bytes + around;
 }
 
+/* What a crash, or a full disk, left of a file's first record. */
+static bool is_half_record(const uint8_t *record, size_t count)
+{
+    return count < TT_RECORD_HEAD || tt_get_u32(record + 8) == tt_record_checksum(record, 8);
+}
+
 tutti_status_t tt_cut_events(const char *path, int64_t step)
 {
     char *text;
@@ -140,7 +146,7 @@ tutti_status_t tt_cut_events(const char *path, int64_t step)
         at += bytes;
     }
     tutti_status_t status = TUTTI_OK;
-    if (at == 0 && count > 0) {
+    if (at == 0 && !is_half_record((const uint8_t *)text, count)) {
         status = TT_FAIL(TUTTI_ERR_FORMAT, "%s: holds no record of events", path);
     } else if (kept.count < count || kept.is_broken) {
         if (at < count) {

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -13,6 +14,7 @@
 #include "runtime/metrics/metrics_impl.h"
 
 #define EVENTS_PREFIX "events.out.tfevents."
+#define SECONDS_MAX INT64_C(9999999999) /* the last of ten digits, in 2286 */
 
 static const char *const line_files[TT_METRICS_FILES] = {
     [TT_METRICS_JSON_FILE] = "metrics.jsonl", [TT_METRICS_CSV_FILE] = "metrics.csv"};
@@ -36,14 +38,29 @@ static char *join(const char *folder, const char *name)
     return path;
 }
 
-static void name_events(char *name, size_t bytes)
+static bool is_events(const char *name)
 {
+    return strncmp(name, EVENTS_PREFIX, strlen(EVENTS_PREFIX)) == 0;
+}
+
+/* Of a name of events, the seconds; 0: it has none. */
+static int64_t seconds_of(const char *name)
+{
+    const int64_t seconds = is_events(name) ? strtoll(name + strlen(EVENTS_PREFIX), NULL, 10) : 0;
+    return seconds > 0 && seconds < SECONDS_MAX ? seconds : 0;
+}
+
+/* A name behind that of the newest file, whatever the clock says: TensorBoard takes files by their
+ * names, and looks at no earlier one again. */
+static void name_events(const char *newest, char *name, size_t bytes)
+{
+    const int64_t now = (int64_t)time(NULL), after = seconds_of(newest) + 1;
     char host[256] = "";
     gethostname(host, sizeof host - 1);
     for (char *at = host; *at != 0; at++) {
         *at = *at == '/' ? '_' : *at;
     }
-    snprintf(name, bytes, EVENTS_PREFIX "%" PRId64 ".%s.%d", (int64_t)time(NULL),
+    snprintf(name, bytes, EVENTS_PREFIX "%" PRId64 ".%s.%d", now > after ? now : after,
              host[0] != 0 ? host : "localhost", (int)getpid());
 }
 
@@ -62,11 +79,6 @@ static bool is_left_over(const char *name)
     }
     const char *process = found + sizeof mark - 1, *n = process + count_digits(process);
     return n > process && *n == '-' && count_digits(n + 1) > 0 && n[1 + count_digits(n + 1)] == 0;
-}
-
-static bool is_events(const char *name)
-{
-    return strncmp(name, EVENTS_PREFIX, strlen(EVENTS_PREFIX)) == 0;
 }
 
 /* A file of lines, or what was left of one. */
@@ -104,10 +116,12 @@ static tutti_status_t each_file(const char *folder, visit_t visit, void *user)
     return status;
 }
 
+enum { NAME_BYTES = 512 };
+
 typedef struct {
     const char *folder;
     int64_t step;
-    char newest[512]; /* file of events, by name */
+    char newest[NAME_BYTES]; /* file of events, by name; "": there was none */
 } continued_t;
 
 static tutti_status_t refuse_file(void *user, const char *name)
@@ -159,17 +173,18 @@ static tutti_status_t open_file(tt_metrics_file_t *file, const char *folder, con
     return TUTTI_OK;
 }
 
+/* Events get a file of their own each time: who reads has the one before open, which may have been
+ * written anew under its name, and would see none of what follows there. */
 tutti_status_t tt_metrics_open_files(tt_metrics_file_t files[TT_METRICS_FILES], const char *folder,
                                      const tutti_metrics_options_t *options)
 {
     continued_t continued = {.folder = folder, .step = options->step};
+    char events[NAME_BYTES];
     TT_TRY(tt_folder_make(folder));
     TT_TRY(options->is_continued ? each_file(folder, cut_file, &continued)
                                  : each_file(folder, refuse_file, &continued));
-    if (continued.newest[0] == 0) {
-        name_events(continued.newest, sizeof continued.newest);
-    }
-    const char *const names[TT_METRICS_FILES] = {continued.newest, line_files[TT_METRICS_JSON_FILE],
+    name_events(continued.newest, events, sizeof events);
+    const char *const names[TT_METRICS_FILES] = {events, line_files[TT_METRICS_JSON_FILE],
                                                  line_files[TT_METRICS_CSV_FILE]};
     for (int i = 0; i < TT_METRICS_FILES; i++) {
         bool is_new = false;
@@ -177,8 +192,8 @@ tutti_status_t tt_metrics_open_files(tt_metrics_file_t files[TT_METRICS_FILES], 
             continue;
         }
         TT_TRY(open_file(&files[i], folder, names[i], &is_new));
-        if (is_new && i == TT_METRICS_EVENTS_FILE) {
-            tt_event_begin(&files[i].told, tt_metrics_now());
+        if (i == TT_METRICS_EVENTS_FILE) {
+            tt_event_begin(&files[i].told, tt_metrics_now(), options->step);
         } else if (is_new && i == TT_METRICS_CSV_FILE) {
             tt_row_add(&files[i].told, TT_CSV_HEAD, strlen(TT_CSV_HEAD));
         }

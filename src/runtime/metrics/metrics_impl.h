@@ -28,6 +28,8 @@ enum { TT_SPREAD_SIDE = 774, TT_SPREAD_BUCKETS = 2 * TT_SPREAD_SIDE + 1 };
 typedef struct {
     int64_t count, not_finite; /* count: finite ones */
     double smallest, largest, sum, squares;
+    double mean;       /* of the finite ones */
+    double deviations; /* the sum of the squares of what they differ from it */
     double limits[TT_SPREAD_BUCKETS], counts[TT_SPREAD_BUCKETS];
 } tt_metric_spread_t;
 
@@ -40,8 +42,8 @@ typedef struct {
 tutti_status_t tt_metric_spread_take(const tutti_tensor_t *x, tt_metric_spread_t *out);
 tutti_status_t tt_picture_take(const tutti_tensor_t *x, tt_picture_t *out);
 
-/* metric_events.c: a record each. */
-void tt_event_begin(tt_byte_row_t *records, double time); /* of a file */
+/* metric_events.c: what a file begins with, whose events are of `step` and later; a record each. */
+void tt_event_begin(tt_byte_row_t *records, double time, int64_t step);
 void tt_event_scalar(tt_byte_row_t *records, const tt_metric_t *metric, double value);
 void tt_event_spread(tt_byte_row_t *records, const tt_metric_t *metric,
                      const tt_metric_spread_t *spread);
@@ -56,7 +58,8 @@ void tt_json_spread(tt_byte_row_t *lines, const tt_metric_t *metric,
                     const tt_metric_spread_t *spread);
 void tt_json_text(tt_byte_row_t *lines, const tt_metric_t *metric, const char *text);
 void tt_json_picture(tt_byte_row_t *lines, const tt_metric_t *metric, const tt_picture_t *picture);
-size_t tt_utf8_text_bytes(const char *text); /* that are UTF-8 from its begin on */
+void tt_utf8_repair(tt_byte_row_t *row, const char *text); /* what is not UTF-8 becomes U+FFFD */
+size_t tt_utf8_text_bytes(const char *text);               /* that are UTF-8 from its begin on */
 void tt_csv_scalar(tt_byte_row_t *lines, const tt_metric_t *metric, double value);
 
 /* metrics_cut.c: what was told of that step and later ones, and a half record or line at the end,

@@ -51,21 +51,22 @@ static const char *text_of(const char *name)
     return text;
 }
 
-static void events_path(char path[256])
+/* Of the events, the file that TensorBoard reads as its nth, from 0; of `count`. */
+static void events_path(size_t nth, size_t count, char path[256])
 {
     char pattern[128];
     glob_t found;
     snprintf(pattern, sizeof pattern, "%s/events.out.tfevents.*", folder);
     assert_int_equal(glob(pattern, 0, NULL, &found), 0);
-    assert_int_equal(found.gl_pathc, 1);
-    snprintf(path, 256, "%s", found.gl_pathv[0]);
+    assert_int_equal(found.gl_pathc, count);
+    snprintf(path, 256, "%s", found.gl_pathv[nth]);
     globfree(&found);
 }
 
-static long events_bytes(void)
+static long events_bytes(size_t nth, size_t count)
 {
     char path[256];
-    events_path(path);
+    events_path(nth, count, path);
     FILE *file = fopen(path, "re");
     assert_non_null(file);
     fseek(file, 0, SEEK_END);
@@ -160,16 +161,18 @@ static void a_training_goes_on_where_it_was_saved(void **state)
     tutti_metrics_t *metrics = opened(NULL);
     tell_steps(metrics, 0, 10);
     assert_int_equal(tutti_metrics_close(metrics), TUTTI_OK);
-    const long bytes_of_10 = events_bytes();
+    const long bytes_of_10 = events_bytes(0, 1);
     const tutti_metrics_options_t at_6 = {.is_continued = true, .step = 6};
     metrics = opened(&at_6);
     assert_int_equal(tutti_metrics_flush(metrics), TUTTI_OK);
     assert_int_equal(count_lines(text_of("metrics.jsonl")), 6);
     assert_int_equal(count_lines(text_of("metrics.csv")), 7);
-    assert_true(events_bytes() < bytes_of_10);
+    const long bytes_of_6 = events_bytes(0, 2), bytes_of_0 = events_bytes(1, 2);
+    assert_true(bytes_of_6 < bytes_of_10);
     tell_steps(metrics, 6, 10);
     assert_int_equal(tutti_metrics_close(metrics), TUTTI_OK);
-    assert_int_equal(events_bytes(), bytes_of_10);
+    assert_int_equal(events_bytes(0, 2), bytes_of_6);
+    assert_int_equal(events_bytes(1, 2) - bytes_of_0, bytes_of_10 - bytes_of_6);
     assert_int_equal(count_lines(text_of("metrics.csv")), 11);
     const tutti_metrics_options_t at_0 = {.is_continued = true};
     assert_int_equal(tutti_metrics_close(opened(&at_0)), TUTTI_OK);
@@ -177,29 +180,73 @@ static void a_training_goes_on_where_it_was_saved(void **state)
     assert_string_equal(text_of("metrics.jsonl"), "");
 }
 
+/* Who reads has a file open that is written anew under its name, so what follows must come in one
+ * that is behind it by name, whatever the clock says; and it begins with what TensorBoard takes for
+ * a start at that step (event.proto: step 6, session_log of status START). */
+static void what_follows_comes_in_a_file_behind(void **state)
+{
+    (void)state;
+    static const char restart[] = {16, 6, 58, 2, 8, 1};
+    char path[256], later[256], data[512];
+    tutti_metrics_t *metrics = opened(NULL);
+    tell_steps(metrics, 0, 10);
+    assert_int_equal(tutti_metrics_close(metrics), TUTTI_OK);
+    events_path(0, 1, path);
+    snprintf(later, sizeof later, "%s/events.out.tfevents.8888888888.z", folder);
+    assert_int_equal(rename(path, later), 0);
+    for (size_t files = 2; files < 5; files++) {
+        metrics = opened(&(tutti_metrics_options_t){.is_continued = true, .step = 6});
+        assert_int_equal(tutti_metrics_close(metrics), TUTTI_OK);
+        events_path(0, files, path);
+        assert_string_equal(path, later);
+        events_path(files - 1, files, path);
+        FILE *file = fopen(path, "re");
+        assert_non_null(file);
+        const size_t bytes = fread(data, 1, sizeof data, file);
+        fclose(file);
+        assert_non_null(memmem(data, bytes, restart, sizeof restart));
+    }
+}
+
 /* Of what a crash left, whole records and lines stay. */
 static void half_records_and_lines_are_cut_away(void **state)
 {
     (void)state;
-    tutti_metrics_t *metrics = opened(NULL);
-    tell_steps(metrics, 0, 3);
-    assert_int_equal(tutti_metrics_close(metrics), TUTTI_OK);
-    const long whole = events_bytes();
-    char path[256], line[160];
-    events_path(path);
-    const tutti_metrics_options_t at_3 = {.is_continued = true, .step = 3};
-    for (long bytes = whole - 1; bytes > whole - 40; bytes -= 7) {
-        assert_int_equal(truncate(path, bytes), 0);
-        snprintf(line, sizeof line, "printf '{\"step\":9' >>%s/metrics.jsonl", folder);
-        assert_int_equal(system(line), 0);
-        metrics = opened(&at_3);
-        assert_int_equal(count_lines(text_of("metrics.jsonl")), 3);
-        assert_int_equal(tutti_metrics_close(metrics), TUTTI_OK);
-        assert_true(events_bytes() < bytes);
-        metrics = opened(&(tutti_metrics_options_t){.is_continued = true, .step = 2});
+    for (long cut = 0; cut < 40; cut += 7) {
+        char path[256], line[160];
+        tutti_metrics_t *metrics = opened(NULL);
+        tell_steps(metrics, 0, 2);
+        assert_int_equal(tutti_metrics_flush(metrics), TUTTI_OK);
+        const long bytes_of_2 = events_bytes(0, 1);
         tell_steps(metrics, 2, 3);
         assert_int_equal(tutti_metrics_close(metrics), TUTTI_OK);
-        assert_int_equal(events_bytes(), whole);
+        events_path(0, 1, path);
+        const long whole = events_bytes(0, 1);
+        assert_true(whole - cut > bytes_of_2);
+        assert_int_equal(truncate(path, whole - cut), 0);
+        snprintf(line, sizeof line, "printf '{\"step\":9' >>%s/metrics.jsonl", folder);
+        assert_int_equal(system(line), 0);
+        metrics = opened(&(tutti_metrics_options_t){.is_continued = true, .step = 3});
+        assert_int_equal(count_lines(text_of("metrics.jsonl")), 3);
+        assert_int_equal(tutti_metrics_close(metrics), TUTTI_OK);
+        assert_int_equal(events_bytes(0, 2), cut == 0 ? whole : bytes_of_2);
+        tt_place_remove(folder);
+    }
+}
+
+/* A disk that was full when a file began. */
+static void half_a_first_record_is_cut_away(void **state)
+{
+    (void)state;
+    for (long bytes = 40; bytes >= 0; bytes -= 5) {
+        char path[256];
+        assert_int_equal(tutti_metrics_close(opened(NULL)), TUTTI_OK);
+        events_path(0, 1, path);
+        assert_int_equal(truncate(path, bytes), 0);
+        const tutti_metrics_options_t at_0 = {.is_continued = true};
+        assert_int_equal(tutti_metrics_close(opened(&at_0)), TUTTI_OK);
+        assert_int_equal(events_bytes(0, 2), bytes == 40 ? 40 : 0);
+        tt_place_remove(folder);
     }
 }
 
@@ -211,15 +258,15 @@ static void what_a_killed_cut_left_goes(void **state)
     tutti_metrics_t *metrics = opened(NULL);
     tell_steps(metrics, 0, 10);
     assert_int_equal(tutti_metrics_close(metrics), TUTTI_OK);
-    const long whole = events_bytes();
-    events_path(path);
+    const long whole = events_bytes(0, 1);
+    events_path(0, 1, path);
     snprintf(line, sizeof line, "cp %s %s.tmp-7-0 && cp %s/metrics.csv %s/metrics.csv.tmp-7-0",
              path, path, folder, folder);
     assert_int_equal(system(line), 0);
     metrics = opened(&(tutti_metrics_options_t){.is_continued = true, .step = 6});
     tell_steps(metrics, 6, 10);
     assert_int_equal(tutti_metrics_close(metrics), TUTTI_OK);
-    assert_int_equal(events_bytes(), whole); /* of the only one */
+    assert_true(events_bytes(0, 2) < whole); /* and the other is what follows */
     assert_string_equal(text_of("metrics.csv.tmp-7-0"), "");
 }
 
@@ -328,6 +375,35 @@ static void values_fall_into_the_bucket_that_they_are_below(void **state)
         all += spread.counts[i];
     }
     assert_true(all == 7);
+}
+
+static void a_deviation_is_that_of_numbers_far_from_zero_too(void **state)
+{
+    (void)state;
+    const double values[] = {1e9, 1e9 + 1, 1e9 + 2};
+    tutti_tensor_t *x = tensor_of(TUTTI_F64, TUTTI_SHAPE(3), values);
+    tutti_metrics_t *metrics = opened(NULL);
+    assert_int_equal(tutti_metrics_histogram(metrics, "w", 1, x), TUTTI_OK);
+    assert_int_equal(tutti_metrics_close(metrics), TUTTI_OK);
+    expect_in(text_of("metrics.jsonl"), "\"mean\":1000000001,\"std\":0.816496580927726}\n");
+    tutti_tensor_release(x);
+}
+
+/* TensorBoard (2.21) answers with an error otherwise. */
+static void events_have_texts_of_utf8(void **state)
+{
+    (void)state;
+    char path[256], data[1024];
+    tutti_metrics_t *metrics = opened(NULL);
+    assert_int_equal(tutti_metrics_text(metrics, "note", 3, "caf\xe9 \xe2\x82\xac"), TUTTI_OK);
+    assert_int_equal(tutti_metrics_close(metrics), TUTTI_OK);
+    events_path(0, 1, path);
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    const size_t bytes = fread(data, 1, sizeof data, file);
+    fclose(file);
+    static const char repaired[] = "caf\xef\xbf\xbd \xe2\x82\xac";
+    assert_non_null(memmem(data, bytes, repaired, sizeof repaired - 1));
 }
 
 static void a_spread_of_nothing_finite_is_told(void **state)
@@ -454,13 +530,17 @@ int main(void)
         TEST(numbers_are_told_as_they_are),
         TEST(a_locale_changes_no_number),
         TEST(a_training_goes_on_where_it_was_saved),
+        TEST(what_follows_comes_in_a_file_behind),
         TEST(half_records_and_lines_are_cut_away),
+        TEST(half_a_first_record_is_cut_away),
         TEST(what_a_killed_cut_left_goes),
         TEST(a_forked_child_is_refused),
         TEST(a_used_folder_is_refused),
         TEST(a_file_that_is_no_events_is_not_written_over),
         TEST(bad_arguments_are_named),
         TEST(values_fall_into_the_bucket_that_they_are_below),
+        TEST(a_deviation_is_that_of_numbers_far_from_zero_too),
+        TEST(events_have_texts_of_utf8),
         TEST(a_spread_of_nothing_finite_is_told),
         TEST(pictures_that_are_none_are_refused),
         TEST(threads_tell_side_by_side),

@@ -92,7 +92,7 @@ static size_t columns_of(const tutti_progress_t *p)
 {
     struct winsize size = {0};
     (void)ioctl(fileno(p->options.file), TIOCGWINSZ, &size);
-    return size.ws_col > 1 ? size.ws_col : 80;
+    return size.ws_col > 0 ? size.ws_col : 80;
 }
 
 /* The process's resident memory; 0: not known. */
@@ -170,35 +170,58 @@ static bool is_time(const tutti_progress_t *p, double seconds_left, int64_t now)
     return !p->has_shown || seconds_left == 0 || now - p->shown_ns >= tt_ms_in_ns(between_ms);
 }
 
+/* The text, in `room` or in memory of its own, to be freed; without memory, what fits into room. */
+static char *print_text(char room[TEXT_BYTES], const char *format, va_list arguments)
+{
+    va_list again;
+    va_copy(again, arguments);
+    const int bytes = vsnprintf(room, TEXT_BYTES, format, arguments);
+    char *text = bytes < TEXT_BYTES ? NULL : tt_alloc_raw((size_t)bytes + 1, "progress");
+    if (text != NULL) {
+        vsnprintf(text, (size_t)bytes + 1, format, again);
+    }
+    va_end(again);
+    return text != NULL ? text : room;
+}
+
+static void free_text(char *text, const char *room)
+{
+    if (text != room) {
+        tt_free(text);
+    }
+}
+
 void tutti_progress_show(tutti_progress_t *progress, double seconds_left, const char *format, ...)
 {
-    char text[TEXT_BYTES], rest[96];
+    char room[TEXT_BYTES], rest[96];
     const int64_t now = tt_clock_ns();
     if (progress == NULL || progress->options.is_silent || !is_time(progress, seconds_left, now)) {
         return;
     }
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    char *text = print_text(room, format, arguments);
     va_end(arguments);
     describe_rest(seconds_left, rest, sizeof rest);
     progress->shown_ns = now;
     progress->has_shown = true;
     write_text(progress, text, rest);
+    free_text(text, room);
 }
 
 void tutti_progress_print(tutti_progress_t *progress, const char *format, ...)
 {
-    char text[TEXT_BYTES];
+    char room[TEXT_BYTES];
     if (progress == NULL || progress->options.is_silent) {
         return;
     }
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    char *text = print_text(room, format, arguments);
     va_end(arguments);
     put(progress, progress->is_open && progress->place == TERMINAL ? "\r" : "");
     put(progress, text);
+    free_text(text, room);
     put(progress, progress->is_open && progress->place == TERMINAL ? erase : "");
     put(progress, "\n");
     progress->is_open = false;

@@ -40,10 +40,35 @@ static void the_time_that_is_left_is_told_where_it_is_known(void **state)
     assert_string_equal(show(1e300, "step 3"), "step 3"); /* 300 digits */
 }
 
+/* As long as they are: a path, or a text of a metric. */
+static void long_lines_are_whole(void **state)
+{
+    (void)state;
+    for (int bytes = 509; bytes < 1500; bytes += bytes < 514 ? 1 : 300) {
+        char text[1600], line[1600];
+        memset(text, 'x', sizeof text);
+        text[bytes] = 0;
+        assert_string_equal(show(-1, text), text);
+        FILE *file = tmpfile();
+        tutti_progress_t *progress;
+        assert_non_null(file);
+        assert_int_equal(tutti_progress_open(&(tutti_progress_options_t){.file = file}, &progress),
+                         0);
+        tutti_progress_print(progress, "%s", text);
+        assert_int_equal(tutti_progress_close(progress), 0);
+        rewind(file);
+        assert_non_null(fgets(line, sizeof line, file));
+        fclose(file);
+        line[strcspn(line, "\n")] = 0;
+        assert_string_equal(line, text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_time_that_is_left_is_told_where_it_is_known),
+        cmocka_unit_test(long_lines_are_whole),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -6,7 +6,7 @@
 
 #include "core/base/fail.h"
 
-/* ARG unless it is one of the list. */
+/* ARG unless it is one of the list, which draws nothing: for layers that do more than it. */
 tutti_status_t tt_activation_check(const char *layer, tutti_activation_t activation);
 
 /* TUTTI_ACTIVATION_DEFAULT is GELU here. */

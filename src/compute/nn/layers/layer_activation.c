@@ -6,13 +6,22 @@
 #include "compute/nn/layers/kept_options.h"
 #include "core/base/default.h"
 
-tutti_status_t tt_activation_check(const char *layer, tutti_activation_t activation)
+static tutti_status_t check_kind(const char *layer, tutti_activation_t activation)
 {
-    if ((int)activation < TUTTI_ACTIVATION_DEFAULT || activation > TUTTI_ACTIVATION_SOFTSHRINK) {
+    if ((int)activation < TUTTI_ACTIVATION_DEFAULT || activation > TUTTI_ACTIVATION_RRELU) {
         return TT_FAIL(TUTTI_ERR_ARG, "%s: there is no activation %d, only %d to %d", layer,
-                       (int)activation, TUTTI_ACTIVATION_DEFAULT, TUTTI_ACTIVATION_SOFTSHRINK);
+                       (int)activation, TUTTI_ACTIVATION_DEFAULT, TUTTI_ACTIVATION_RRELU);
     }
     return TUTTI_OK;
+}
+
+tutti_status_t tt_activation_check(const char *layer, tutti_activation_t activation)
+{
+    TT_TRY(check_kind(layer, activation));
+    return activation != TUTTI_ACTIVATION_RRELU
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_ARG, "%s: RReLU draws, and wants an activation layer of its own",
+                         layer);
 }
 
 /* ---- kinds ----------------------------------------------------------------------------------- */
@@ -58,6 +67,11 @@ static tutti_tensor_t *shrink(tutti_scope_t *s, tutti_tensor_t *x, const options
         s, x, tt_or_default(o->lambda, 0.5));
 }
 
+static tutti_tensor_t *rrelu(tutti_scope_t *s, tutti_tensor_t *x, const options_t *o)
+{
+    return tutti_rrelu(s, x, tt_or_default(o->lower, 1.0 / 8), tt_or_default(o->upper, 1.0 / 3));
+}
+
 /* What a kind does: a function without numbers, or one of those above. */
 static const struct {
     tutti_tensor_t *(*plain)(tutti_scope_t *s, tutti_tensor_t *x);
@@ -86,6 +100,7 @@ static const struct {
     [TUTTI_ACTIVATION_HARDSWISH] = {tutti_hardswish, NULL},
     [TUTTI_ACTIVATION_HARDSHRINK] = {NULL, shrink},
     [TUTTI_ACTIVATION_SOFTSHRINK] = {NULL, shrink},
+    [TUTTI_ACTIVATION_RRELU] = {NULL, rrelu},
 };
 
 static tutti_tensor_t *activate(tutti_scope_t *s, tutti_tensor_t *x, const options_t *o)
@@ -101,7 +116,7 @@ tutti_tensor_t *tt_activate(tutti_scope_t *s, tutti_tensor_t *x, tutti_activatio
 static tutti_status_t init(tutti_module_t *m, const void *options)
 {
     const options_t *o = tt_keep_options(m, options);
-    return tt_activation_check("activation", o->kind);
+    return check_kind("activation", o->kind);
 }
 
 static tutti_tensor_t *forward(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x)

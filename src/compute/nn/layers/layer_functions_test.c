@@ -161,6 +161,12 @@ static tutti_tensor_t *response(const call_t *c)
     return tutti_local_response_norm(c->s, c->x, &o);
 }
 
+/* One slope: nothing is left to be drawn. */
+static tutti_tensor_t *rrelu(const call_t *c)
+{
+    return tutti_leaky_relu(c->s, c->x, 0.25);
+}
+
 /* ---- the cases ------------------------------------------------------------------------------- */
 
 #define ACTIVATION(...)                                                                            \
@@ -182,6 +188,7 @@ static const case_t cases[] = {
     {ACTIVATION(.kind = TUTTI_ACTIVATION_SELU), selu, 0},
     {ACTIVATION(.kind = TUTTI_ACTIVATION_MISH), mish, 0},
     {ACTIVATION(.kind = TUTTI_ACTIVATION_GELU_TANH), gelu_tanh, 0},
+    {ACTIVATION(.kind = TUTTI_ACTIVATION_RRELU, .lower = 0.25, .upper = 0.25), rrelu, 0},
     {&tutti_prelu_layer, NULL, prelu, 0},
     {&tutti_softmax_layer, NULL, softmax, 0},
     {&tutti_log_softmax_layer, &(const tutti_dim_options_t){.dim = 1}, log_softmax_1, 0},
@@ -250,6 +257,9 @@ static const struct {
     const char *text;
 } wrong[] = {
     {ACTIVATION(.kind = (tutti_activation_t)99), "activation: there is no activation 99"},
+    {&tutti_linear_layer,
+     &(const tutti_linear_options_t){.in = 2, .out = 2, .activation = TUTTI_ACTIVATION_RRELU},
+     "linear: RReLU draws, and wants an activation layer of its own"},
     {&tutti_prelu_layer, &(const tutti_prelu_options_t){.count = -1},
      "prelu: count -1: it must be"},
     {&tutti_pad_layer, NULL, "pad: 0 sizes: there must be two for each dimension"},

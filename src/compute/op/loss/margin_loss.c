@@ -84,6 +84,40 @@ tutti_tensor_t *tutti_cosine_similarity(tutti_scope_t *s, tutti_tensor_t *x, tut
 
 /* ---- triplets -------------------------------------------------------------------------------- */
 
+/* A norm as a distance. */
+typedef struct {
+    double p, eps;
+} norm_t;
+
+static tutti_tensor_t *norm_distance(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *y,
+                                     void *user)
+{
+    const norm_t *norm = user;
+    return distance(s, x, y, norm->p, norm->eps);
+}
+
+static tutti_status_t check_triplet(const char *name, const tutti_tensor_t *anchor,
+                                    const tutti_tensor_t *positive, const tutti_tensor_t *negative)
+{
+    TT_TRY(check_vectors(name, anchor, positive, "the positive"));
+    return check_vectors(name, anchor, negative, "the negative");
+}
+
+/* Of inputs that were checked; options have a distance. */
+static tutti_tensor_t *triplet_loss(tutti_scope_t *s, tutti_tensor_t *anchor,
+                                    tutti_tensor_t *positive, tutti_tensor_t *negative,
+                                    const tutti_triplet_distance_options_t *o)
+{
+    tutti_tensor_t *near = o->distance(s, anchor, positive, o->user),
+                   *far = o->distance(s, anchor, negative, o->user);
+    if (o->swap) {
+        far = tutti_minimum(s, far, o->distance(s, positive, negative, o->user));
+    }
+    tutti_tensor_t *beyond =
+        tutti_add_scalar(s, tutti_sub(s, near, far), tt_or_default(o->margin, 1));
+    return tt_loss_reduce(s, tutti_relu(s, beyond), o->reduction);
+}
+
 tutti_tensor_t *tutti_triplet_margin_loss(tutti_scope_t *s, tutti_tensor_t *anchor,
                                           tutti_tensor_t *positive, tutti_tensor_t *negative,
                                           const tutti_triplet_margin_options_t *options)
@@ -91,28 +125,46 @@ tutti_tensor_t *tutti_triplet_margin_loss(tutti_scope_t *s, tutti_tensor_t *anch
     static const char name[] = "triplet_margin_loss";
     const tutti_triplet_margin_options_t o =
         options == NULL ? (tutti_triplet_margin_options_t){.p = 0} : *options;
-    const double p = tt_or_default(o.p, 2), eps = tt_or_default(o.eps, 1e-6);
+    norm_t norm = {tt_or_default(o.p, 2), tt_or_default(o.eps, 1e-6)};
     tutti_status_t status = tt_loss_check(name, o.reduction);
     if (status >= 0) {
-        status = check_vectors(name, anchor, positive, "the positive");
+        status = check_triplet(name, anchor, positive, negative);
     }
     if (status >= 0) {
-        status = check_vectors(name, anchor, negative, "the negative");
-    }
-    if (status >= 0) {
-        status = check_norm(name, p);
+        status = check_norm(name, norm.p);
     }
     if (status < 0) {
         return tutti_scope_fail(s, status);
     }
-    tutti_tensor_t *near = distance(s, anchor, positive, p, eps),
-                   *far = distance(s, anchor, negative, p, eps);
-    if (o.swap) {
-        far = tutti_minimum(s, far, distance(s, positive, negative, p, eps));
+    const tutti_triplet_distance_options_t with = {.reduction = o.reduction,
+                                                   .margin = o.margin,
+                                                   .swap = o.swap,
+                                                   .distance = norm_distance,
+                                                   .user = &norm};
+    return triplet_loss(s, anchor, positive, negative, &with);
+}
+
+tutti_tensor_t *
+tutti_triplet_margin_with_distance_loss(tutti_scope_t *s, tutti_tensor_t *anchor,
+                                        tutti_tensor_t *positive, tutti_tensor_t *negative,
+                                        const tutti_triplet_distance_options_t *options)
+{
+    static const char name[] = "triplet_margin_with_distance_loss";
+    norm_t norm = {2, 1e-6};
+    tutti_triplet_distance_options_t o =
+        options == NULL ? (tutti_triplet_distance_options_t){.margin = 0} : *options;
+    tutti_status_t status = tt_loss_check(name, o.reduction);
+    if (status >= 0) {
+        status = check_triplet(name, anchor, positive, negative);
     }
-    tutti_tensor_t *beyond =
-        tutti_add_scalar(s, tutti_sub(s, near, far), tt_or_default(o.margin, 1));
-    return tt_loss_reduce(s, tutti_relu(s, beyond), o.reduction);
+    if (status < 0) {
+        return tutti_scope_fail(s, status);
+    }
+    if (o.distance == NULL) {
+        o.distance = norm_distance;
+        o.user = &norm;
+    }
+    return triplet_loss(s, anchor, positive, negative, &o);
 }
 
 /* ---- targets of 1 and -1 --------------------------------------------------------------------- */

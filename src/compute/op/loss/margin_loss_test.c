@@ -5,6 +5,7 @@
 #include <tutti/op_likelihood.h>
 #include <tutti/op_margin_loss.h>
 #include <tutti/op_nn.h>
+#include <tutti/op_shape.h>
 
 #include "compute/autograd/op_testing.h"
 
@@ -114,6 +115,94 @@ static void kl_div_of_a_target_of_0_is_a_number(void **state)
     assert_true(fabs(tutti_tensor_at(second[1], 1) - 2) < 1e-15);
 }
 
+/* ---- distances ------------------------------------------------------------------------------- */
+
+/* The square of the distance, times a number of the user's; a call is counted. */
+typedef struct {
+    double factor;
+    int calls;
+} square_t;
+
+static tutti_tensor_t *square_distance(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *y,
+                                       void *user)
+{
+    square_t *square = user;
+    square->calls++;
+    tutti_tensor_t *d = tutti_square(s, tutti_sub(s, x, y));
+    return tutti_mul_scalar(s, tutti_sum_over(s, d, TUTTI_DIMS(-1), false), square->factor);
+}
+
+static void a_distance_of_ones_own_is_called_for_each_pair(void **state)
+{
+    fixture_t *f = *state;
+    tutti_scope_t *s = f->s;
+    tutti_tensor_t *x[3];
+    for (int i = 0; i < 3; i++) { /* squares 1, 9 and 4 of distances 1, 3 and 2 */
+        x[i] = tutti_full(s, TUTTI_F64, TUTTI_SHAPE(2, 1), (double[]){0, 1, 3}[i]);
+    }
+    square_t square = {.factor = 1};
+    tutti_triplet_distance_options_t o = {
+        .reduction = TUTTI_LOSS_SUM, .margin = 10, .distance = square_distance, .user = &square};
+    tutti_tensor_t *y = tutti_triplet_margin_with_distance_loss(s, x[0], x[1], x[2], &o);
+    assert_true(tutti_tensor_item(y) == 2 * (10 + 1 - 9) && square.calls == 2);
+    o.swap = true;
+    y = tutti_triplet_margin_with_distance_loss(s, x[0], x[1], x[2], &o);
+    assert_true(tutti_tensor_item(y) == 2 * (10 + 1 - 4) && square.calls == 5);
+    o = (tutti_triplet_distance_options_t){.reduction = TUTTI_LOSS_SUM};
+    y = tutti_triplet_margin_with_distance_loss(s, x[1], x[2], x[0], &o);
+    assert_true(fabs(tutti_tensor_item(y) - 4) < 1e-5); /* 1 + 2 - 1, of each row */
+}
+
+/* Where rows are the same there is no slope, nor a gradient of it, of any norm. */
+static void coincident_rows_have_gradients_of_0(void **state)
+{
+    static const double norms[] = {0, 0.5, 1, 1.5, 2, 3, INFINITY};
+    fixture_t *f = *state;
+    tutti_scope_t *s = f->s;
+    const tutti_backward_options_t record = {.create_graph = true};
+    for (size_t k = 0; k < sizeof norms / sizeof *norms; k++) {
+        tutti_tensor_t *x = tutti_ones(s, TUTTI_F64, TUTTI_SHAPE(3, 4)), *first, *plain, *second;
+        assert_int_equal(tutti_tensor_set_requires_grad(x, true), 0);
+        tutti_tensor_t *d = tutti_sum(s, tutti_pdist(s, x, norms[k]));
+        d = tutti_add(s, d, tutti_sum(s, tutti_cdist(s, x, tutti_detach(s, x), norms[k])));
+        assert_true(tutti_tensor_item(d) == 0);
+        const tutti_backward_options_t again = {.retain_graph = true};
+        assert_int_equal(tutti_grad(s, d, &again, &x, 1, &plain), 0);
+        assert_int_equal(tutti_grad(s, d, &record, &x, 1, &first), 0);
+        second = NULL;
+        if (first != NULL && tutti_tensor_requires_grad(first)) {
+            tutti_tensor_t *weights = tutti_arange(s, TUTTI_F64, 1, 1, 12);
+            weights = tutti_reshape(s, weights, TUTTI_SHAPE(3, 4));
+            tutti_tensor_t *sum = tutti_sum(s, tutti_mul(s, first, weights));
+            assert_int_equal(tutti_grad(s, sum, NULL, &x, 1, &second), 0);
+        }
+        for (int64_t i = 0; i < 12; i++) {
+            assert_true(plain == NULL || tutti_tensor_at(plain, i) == 0);
+            assert_true(first == NULL || tutti_tensor_at(first, i) == 0);
+            assert_true(second == NULL || tutti_tensor_at(second, i) == 0);
+        }
+    }
+}
+
+/* The slope of each row is a constant: the gradient of dx = slope g by g is the slope. */
+static void a_label_loss_has_a_gradient_by_its_gradient(void **state)
+{
+    fixture_t *f = *state;
+    tutti_scope_t *s = f->s;
+    tutti_tensor_t *x = tutti_from_data(s, TUTTI_F64, TUTTI_SHAPE(3), (double[]){0.5, 0, 3});
+    tutti_tensor_t *g = tutti_full(s, TUTTI_F64, TUTTI_SCALAR, 2), *dx, *dg;
+    const int64_t labels[] = {0, 2, -1};
+    assert_int_equal(tutti_tensor_set_requires_grad(x, true), 0);
+    assert_int_equal(tutti_tensor_set_requires_grad(g, true), 0);
+    tutti_tensor_t *loss = tutti_multilabel_margin_loss(
+        s, x, tutti_from_data(s, TUTTI_I64, TUTTI_SHAPE(3), labels), TUTTI_LOSS_NONE);
+    const tutti_backward_options_t record = {.create_graph = true, .grad_output = g};
+    assert_int_equal(tutti_grad(s, loss, &record, &x, 1, &dx), 0);
+    assert_true(fabs(tutti_tensor_at(dx, 0) + 2 / 3.0) < 1e-15 && tutti_tensor_at(dx, 2) == 0);
+    assert_int_equal(tutti_grad(s, tutti_select(s, dx, 0, 1), NULL, &g, 1, &dg), 0);
+    assert_true(fabs(tutti_tensor_item(dg) - 1 / 3.0) < 1e-15);
+}
+
 /* ---- gradients of gradients ------------------------------------------------------------------ */
 
 static void call_margins(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out,
@@ -127,6 +216,19 @@ static void call_margins(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tens
                                        &margin);
     out[3] = tutti_soft_margin_loss(s, in[0], tutti_ones(s, TUTTI_F64, TUTTI_SHAPE(3, 4)),
                                     TUTTI_LOSS_MEAN);
+}
+
+static void call_distances(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out,
+                           void *user)
+{
+    square_t square = {.factor = 0.5};
+    const tutti_triplet_distance_options_t options = {
+        .swap = true, .distance = square_distance, .user = &square};
+    (void)user;
+    out[0] = tutti_triplet_margin_with_distance_loss(s, in[0], in[1], in[2], &options);
+    out[1] = tutti_pdist(s, tutti_cat(s, (tutti_tensor_t *[]){in[0], in[1]}, 2, 0), 2);
+    out[2] = tutti_cdist(s, in[0], in[1], 2);
+    out[3] = tutti_cdist(s, in[0], tutti_unsqueeze(s, in[2], 0), 3);
 }
 
 static void call_likelihoods(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out,
@@ -150,6 +252,7 @@ static void gradients_have_gradients(void **state)
         in[i] = leaf(f->s, TUTTI_F64, TUTTI_SHAPE(3, 4), -1, 1);
     }
     if (tutti_gradient_check(f->ctx, call_margins, NULL, in, 3, 4, &options) < 0 ||
+        tutti_gradient_check(f->ctx, call_distances, NULL, in, 3, 4, &options) < 0 ||
         tutti_gradient_check(f->ctx, call_likelihoods, NULL, in, 3, 4, &options) < 0) {
         fail_msg("%s", tutti_last_error());
     }
@@ -243,6 +346,9 @@ int main(void)
         TEST(variances_of_any_size_are_bounded),
         TEST(equal_vectors_have_a_distance_without_a_slope),
         TEST(kl_div_of_a_target_of_0_is_a_number),
+        TEST(a_distance_of_ones_own_is_called_for_each_pair),
+        TEST(coincident_rows_have_gradients_of_0),
+        TEST(a_label_loss_has_a_gradient_by_its_gradient),
         TEST(gradients_have_gradients),
         TEST(what_is_wrong_is_said),
     };

@@ -5,7 +5,7 @@
  * Example:
  *
  *     tutti_tensor_t *image = tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(8, 3, 50, 32)), *indices;
- *     tutti_tensor_t *y = tutti_fractional_max_pool2d(s, image,
+ *     tutti_tensor_t *y = tutti_fractional_max_pool2d(s, image, NULL,
  *         &(tutti_fractional_pool_options_t){.kernel = {3, 3}, .ratio = {0.7, 0.7}},
  *         &indices); // [8, 3, 35, 22]
  */

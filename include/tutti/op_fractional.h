@@ -5,7 +5,7 @@
  * Example:
  *
  *     tutti_tensor_t *image = tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(8, 3, 50, 32)), *indices;
- *     tutti_tensor_t *y = tutti_fractional_max_pool2d(s, image,
+ *     tutti_tensor_t *y = tutti_fractional_max_pool2d(s, image, NULL,
  *         &(tutti_fractional_pool_options_t){.kernel = {3, 3}, .ratio = {0.7, 0.7}},
  *         &indices); // [8, 3, 35, 22]
  */
@@ -40,7 +40,8 @@ typedef struct tutti_fractional_pool_options {
  * @thread         the scope's
  * @cost           the windows are gathered: kernel H kernel W elements and indices for each of y's
  * @errors         SHAPE (also size + kernel - 1 > L), DTYPE, ARG (the options), NOMEM
- * @source         torch.nn.functional.fractional_max_pool2d; Graham, "Fractional max-pooling" (2014)
+ * @source         torch.nn.functional.fractional_max_pool2d; Graham, "Fractional max-pooling"
+ *                 (2014)
  */
 TUTTI_API tutti_tensor_t *
 tutti_fractional_max_pool2d(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *samples,

@@ -37,16 +37,16 @@ typedef struct tutti_linear_cross_entropy_options {
  * @param targets  [..., d1, ..., dK], i64 (or i32, u8) in [0, V), or ignored; or [..., V] behind
  *                 those, floating: probabilities, with a gradient of their own
  * @param options  NULL for the defaults
- * @return         a scalar, or the shape of targets that are classes without reduction; f64, or f32.
- *                 With dz the gradient of the logits: dx = dz W, dW = dzᵀ x, db = Σ dz
+ * @return         a scalar, or without reduction the shape of targets that are classes; f64 or
+ *                 f32. With dz the gradient of the logits: dx = dz W, dW = dzᵀ x, db = Σ dz
  * @thread         the scope's
  * @cost           three products of rows × in × V: gradients of a mean or a sum are made by the
- *                 forward that keeps them, in f32 (f64 for f64); without reduction five, since
- *                 backward computes logits again. Memory: a chunk's logits, in f32 for 16-bit inputs.
- *                 The same bits for any number of threads, and for any chunk: dW and db are sums
- *                 over blocks of 256 rows, in order. In second order the logits are whole
- * @errors         SHAPE, DTYPE, ARG (a target outside: its row, its value and V; a smoothing outside
- *                 [0, 1]; a negative chunk; ignore_index together with probabilities), NOMEM
+ *                 forward, which keeps them in f32 (f64 for f64); without reduction five, since
+ *                 backward computes logits again. Memory: a chunk's logits, in f32 for 16-bit
+ *                 inputs. The same bits for any number of threads, and for any chunk: dW and db
+ *                 are sums over blocks of 256 rows, in order. In second order logits are whole
+ * @errors         SHAPE, DTYPE, NOMEM; ARG (a target outside: its row, its value and V; a
+ *                 smoothing outside [0, 1]; a negative chunk; ignore_index of probabilities)
  * @source         torch.nn.functional.linear_cross_entropy
  */
 TUTTI_API tutti_tensor_t *

@@ -160,8 +160,7 @@ TT_INLINE void loss_backward_row(const tt_loss_row_t *row, tutti_dtype_t dtype)
     }
 }
 
-/* ---- targets that are distributions ------------------------------------------------------------
- */
+/* ---- targets that are distributions ---------------------------------------------------------- */
 
 /* What is spread over all classes, and what goes where the target is. */
 typedef struct {

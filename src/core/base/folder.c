@@ -22,20 +22,24 @@ static bool is_folder(const char *path)
     return S_ISDIR(what.st_mode);
 }
 
-/* The name of a new folder is in the one above it. */
+/* The name of a new folder is in the one above it, which may be one to write in and not to read. */
 static tutti_status_t flush_above(const char *path)
 {
     char above[PATH_MAX];
     const char *slash = strrchr(path, '/');
     const int length = slash == NULL || slash == path ? 1 : (int)(slash - path);
     snprintf(above, sizeof above, "%.*s", length, slash == NULL ? "." : path);
-    return tt_folder_flush(above);
+    return access(above, R_OK) == 0 ? tt_folder_flush(above) : TUTTI_OK;
 }
 
 static tutti_status_t make_one(const char *path)
 {
     if (mkdir(path, 0777) == 0) {
-        return flush_above(path);
+        const tutti_status_t status = flush_above(path);
+        if (status < 0) {
+            (void)rmdir(path);
+        }
+        return status;
     }
     return errno == EEXIST && is_folder(path)
                ? TUTTI_OK

@@ -4,8 +4,8 @@
 
 #include "core/base/fail.h"
 
-/* With all above it, as mkdir -p; the names of those that are new are on the disk. IO names the
- * part that cannot be made. */
+/* With all above it, as mkdir -p; the names of those that are new are on the disk, where the folder
+ * above can be read. IO names the part that cannot be made, which is not there then. */
 tutti_status_t tt_folder_make(const char *path);
 
 /* Wait until the names in it are on the disk. Errors: IO. */

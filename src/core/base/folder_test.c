@@ -1,4 +1,5 @@
 /* Folders: made with all above them, and removed, also by several processes at once. */
+#include <errno.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -55,6 +56,7 @@ static void a_folder_is_made_with_all_above_it(void **state)
 /* The C library's, which notes what it flushes. */
 static char flushed[4][128];
 static int flushes;
+static int error; /* what it fails with; 0: with nothing */
 
 int fsync(int fd)
 {
@@ -62,7 +64,8 @@ int fsync(int fd)
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     const ssize_t bytes = readlink(link, flushed[flushes % 4], sizeof flushed[0] - 1);
     flushed[flushes++ % 4][bytes < 0 ? 0 : bytes] = 0;
-    return 0;
+    errno = error;
+    return error == 0 ? 0 : -1;
 }
 
 /* A crash may lose a name that its folder has not been flushed with. */
@@ -82,6 +85,19 @@ static void the_names_of_new_folders_are_flushed(void **state)
     assert_int_equal(tt_folder_make("here"), TUTTI_OK);
     assert_string_equal(flushed[2], place);
     assert_int_equal(chdir("/"), 0);
+}
+
+static void a_name_that_cannot_be_flushed_is_not_left(void **state)
+{
+    (void)state;
+    char path[128];
+    snprintf(path, sizeof path, "%s/lost", place);
+    error = ENOSPC;
+    assert_int_equal(tt_folder_make(path), TUTTI_ERR_IO);
+    tt_expect_error("No space left on device");
+    error = 0;
+    assert_int_equal(access(path, F_OK), -1);
+    assert_int_equal(tt_folder_make(path), TUTTI_OK);
 }
 
 static void a_folder_in_it_is_not_removed(void **state)
@@ -132,6 +148,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_folder_is_made_with_all_above_it, begin, end),
         cmocka_unit_test_setup_teardown(the_names_of_new_folders_are_flushed, begin, end),
+        cmocka_unit_test_setup_teardown(a_name_that_cannot_be_flushed_is_not_left, begin, end),
         cmocka_unit_test_setup_teardown(a_folder_in_it_is_not_removed, begin, end),
         cmocka_unit_test_setup_teardown(several_may_remove_it_at_once, begin, end),
     };

@@ -192,6 +192,14 @@ tutti_status_t tt_steps_prune(const char *folder, int64_t step, int keep, const 
     return TUTTI_OK;
 }
 
+/* Its name is not flushed, for it gets another one when it is whole. */
+static tutti_status_t make_half(const char *path)
+{
+    return mkdir(path, 0777) == 0 || errno == EEXIST
+               ? TUTTI_OK
+               : TT_FAIL_ERRNO(TUTTI_ERR_IO, "cannot make the folder %s", path);
+}
+
 tutti_status_t tt_steps_begin(const char *folder, int64_t step)
 {
     tt_path_t path;
@@ -200,7 +208,7 @@ tutti_status_t tt_steps_begin(const char *folder, int64_t step)
     TT_TRY(tt_steps_recover(folder));
     TT_TRY(remove_all(folder, old));
     TT_TRY(remove_all(folder, half));
-    return tt_folder_make(path);
+    return make_half(path);
 }
 
 int tt_steps_hold(const char *path)

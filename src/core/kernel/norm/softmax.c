@@ -407,7 +407,7 @@ tutti_status_t tt_cross_entropy_finish(tt_exec_t *exec, const tt_cross_entropy_t
 }
 
 TT_LAUNCHER(tt_cross_entropy, "cross_entropy", tt_cross_entropy_t, run_cross_entropy, loss_pointers)
-TT_LAUNCHER(tt_cross_entropy_weight, "cross_entropy_weight", tt_cross_entropy_t,
-            run_cross_entropy_weight, loss_pointers)
+TT_LAUNCHER(tt_cross_entropy_weight, "cross_entropy", tt_cross_entropy_t, run_cross_entropy_weight,
+            loss_pointers) /* which its error names */
 TT_LAUNCHER(tt_cross_entropy_backward, "cross_entropy_backward", tt_cross_entropy_t,
             run_cross_entropy_backward, loss_pointers)

@@ -58,6 +58,9 @@ static void expect_all_told(tt_mesh_training_t training, size_t every, int cause
     const int ranks = tt_mesh_ranks(&training);
     training.validates = true;
     for (size_t n = 1; n < ALLOCATIONS_MAX; n += every) {
+        if (!tt_test_takes(n)) {
+            continue;
+        }
         case_t c = {.training = training, .fails = n};
         tt_team_expect(ranks, 0, step, &c);
         c.has_failed = tt_alloc_has_failed();
@@ -73,8 +76,8 @@ static void expect_all_told(tt_mesh_training_t training, size_t every, int cause
         told += c.failed == ranks;
         with_cause += c.memory == ranks;
     }
-    assert_true(told > 0);
-    assert_true(with_cause >= causes);
+    const bool is_part = tt_test_number("TUTTI_TEST_SHARE", 1) > 1;
+    assert_true(is_part || (told > 0 && with_cause >= causes));
 }
 
 static void stages_tell_each_other(void **state)

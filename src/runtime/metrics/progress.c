@@ -172,7 +172,8 @@ static bool is_time(const tutti_progress_t *p, double seconds_left, int64_t now)
 }
 
 /* The text, in `room` or in memory of its own, to be freed; without memory, what fits into room. */
-static char *print_text(char room[TEXT_BYTES], const char *format, va_list arguments)
+__attribute__((format(printf, 2, 0))) static char *print_text(char room[TEXT_BYTES],
+                                                              const char *format, va_list arguments)
 {
     va_list again;
     va_copy(again, arguments);

@@ -14,7 +14,8 @@ set(TUTTI_TEST_ENVIRONMENT
   "TUTTI_SOURCE_DIR=${PROJECT_SOURCE_DIR}" "TUTTI_BINARY_DIR=${CMAKE_BINARY_DIR}"
   "CC=${CMAKE_C_COMPILER}" "PYTHONDONTWRITEBYTECODE=1"
   "ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1:allocator_may_return_null=1"
-  "UBSAN_OPTIONS=print_stacktrace=1" "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1")
+  "UBSAN_OPTIONS=print_stacktrace=1"
+  "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:allocator_may_return_null=1")
 
 function(tutti_test name)
   add_test(NAME ${name} COMMAND ${ARGN})

@@ -57,7 +57,7 @@ class Peers(unittest.TestCase):
         with contextlib.closing(sides), contextlib.redirect_stdout(io.StringIO()):
             for name, shapes in op_shapes.SHAPES.items():
                 words = " ".join(map(str, (name, *shapes[0])))
-                ops_measures.compare(words, sides.ours.ask(words), sides.theirs.ask(words))
+                ops_measures.compare(words, sides.ours.case(words), sides.theirs.case(words))
             ratios = sides.ratios("glu", (32, 256), 2)
         self.assertGreater(min(ratios), 0)
 

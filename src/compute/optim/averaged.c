@@ -391,17 +391,18 @@ tutti_status_t tutti_averaged_swap_in(tutti_averaged_t *a)
     return TUTTI_OK;
 }
 
-/* Buffers may change, and forward may bound a table: so are the average's. */
+/* Buffers may change, and forward may bound a table: these are the average's. */
 static bool is_taken(const entry_t *e)
 {
-    return !e->is_parameter || values_of(e)->storage->bounded != e->bounded;
+    const tt_storage_t *storage = values_of(e)->storage;
+    return e->is_parameter ? storage->bounded != e->bounded : storage->version != e->within;
 }
 
-/* Of a parameter in 16 bits what was not written keeps the average's bits. */
+/* Of what was averaged in 16 bits all that has its value still keeps the average's bits. */
 static tutti_status_t take(const tutti_averaged_t *a, entry_t *e)
 {
     const tutti_tensor_t *x = values_of(e);
-    if (!e->is_parameter || x->dtype == TUTTI_F32) {
+    if (!e->is_averaged || x->dtype == TUTTI_F32) {
         return start_copy(e, e->average, x);
     }
     e->before = tt_device_event(x->storage->device);

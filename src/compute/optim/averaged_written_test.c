@@ -197,6 +197,60 @@ static void any_allocation_of_going_out_may_fail(void **state)
     tutti_module_release(net);
 }
 
+/* ---- buffers --------------------------------------------------------------------------------- */
+
+static void write_buffers(fixture_t *f, tutti_module_t *norm, float scale)
+{
+    tutti_tensor_t *one;
+    assert_int_equal(tt_test_tensor(TUTTI_F32, TUTTI_SHAPE(WIDTH), &one), 0);
+    assert_int_equal(tutti_tensor_fill(one, scale), 0);
+    const char *const names[] = {"running_mean", "running_var"};
+    for (int i = 0; i < 2; i++) {
+        tutti_tensor_t *x = tutti_module_find(norm, names[i]);
+        assert_int_equal(tutti_tensor_copy(x, tutti_cast(f->s, one, tutti_tensor_dtype(x))), 0);
+    }
+    tutti_tensor_release(one);
+}
+
+/* The mean is written while averages are in; the variance is not, or with what it has. */
+static void expect_buffers(fixture_t *f, tutti_dtype_t dtype, bool writes_same)
+{
+    tutti_module_t *norm;
+    const tutti_batch_norm_layer_options_t options = {.width = WIDTH};
+    assert_int_equal(tutti_module_create(f->ctx, &tutti_batch_norm_layer, &options, &norm), 0);
+    assert_int_equal(tutti_module_cast(norm, dtype), 0);
+    assert_int_equal(tutti_tensor_dtype(tutti_module_find(norm, "running_mean")), dtype);
+    tutti_averaged_t *average = new_average(f, norm, true);
+    write_buffers(f, norm, 1);
+    assert_int_equal(tutti_averaged_update(average), 0);
+    write_buffers(f, norm, 1.0078125F);
+    assert_int_equal(tutti_averaged_update(average), 0);
+    assert_int_equal(tutti_averaged_update(average), 0); /* 1.0052…, of more bits */
+    const bits_t var = bits_of(average_of(average, "running_var"));
+    assert_true(tutti_tensor_at(average_of(average, "running_mean"), 0) > 1);
+    assert_int_equal(tutti_averaged_swap_in(average), 0);
+    assert_int_equal(tutti_tensor_fill(tutti_module_find(norm, "running_mean"), 3), 0);
+    if (writes_same) { /* as a broadcast of buffers */
+        tutti_tensor_t *x = tutti_module_find(norm, "running_var");
+        assert_int_equal(tutti_tensor_copy(x, tutti_clone(f->s, x)), 0);
+    }
+    assert_int_equal(tutti_averaged_swap_out(average), 0);
+    const bits_t is_now = bits_of(average_of(average, "running_var"));
+    assert_memory_equal(&is_now, &var, sizeof var);
+    assert_true(tutti_tensor_at(average_of(average, "running_mean"), 0) == 3);
+    tutti_averaged_release(average);
+    tutti_module_release(norm);
+}
+
+static void buffers_that_nobody_wrote_keep_their_averages_bits(void **state)
+{
+    for (int same = 0; same < 2; same++) {
+        expect_buffers(*state, TUTTI_F32, same);
+        expect_buffers(*state, TUTTI_BF16, same);
+        expect_buffers(*state, TUTTI_F16, same);
+    }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -205,6 +259,7 @@ int main(void)
         TEST(a_table_that_forward_bounds_goes_out_again),
         TEST(such_a_table_is_not_trained_meanwhile),
         TEST(any_allocation_of_going_out_may_fail),
+        TEST(buffers_that_nobody_wrote_keep_their_averages_bits),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

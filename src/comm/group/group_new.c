@@ -141,11 +141,13 @@ static tutti_status_t check_members(const tutti_group_t *parent, const members_t
 /* ---- in the parent's store ---- */
 
 /* All members are here, all that are hear who is not, or who has failed: this rank with `mine`. */
-static tutti_status_t meet_members(making_t *making, const char *step, tutti_status_t mine)
+static tutti_status_t meet_members(const making_t *making, const char *step, tutti_status_t mine,
+                                   bool *is_late)
 {
     const tt_group_options_t *plan = &making->plan;
     const members_t *members = making->members;
     char what[NAME_BYTES + 16], place[KEY_BYTES + 16];
+    *is_late = false;
     if (plan->size == 1) {
         return mine;
     }
@@ -161,7 +163,7 @@ static tutti_status_t meet_members(making_t *making, const char *step, tutti_sta
     snprintf(what, sizeof what, "group_new %s", plan->name);
     snprintf(place, sizeof place, "%s/%s", making->key, step);
     const tutti_status_t status = tt_group_meet_all(&meet, place, what);
-    making->is_late = meet.is_late;
+    *is_late = meet.is_late;
     return status;
 }
 
@@ -232,13 +234,14 @@ static tutti_status_t prepare(making_t *making, int **every)
 /* They have met: all of them have the group, or none has. */
 static tutti_status_t make(making_t *making, tutti_group_t **out)
 {
+    bool is_slow; /* it has come to this turn in time */
     tutti_group_t *made = NULL;
     const tt_group_options_t *plan = &making->plan;
     const uint64_t turn = making->turn->count;
     tutti_status_t status =
         plan->size > 1 && turn > 1 ? forget_turn(plan, making->members, turn - 1) : TUTTI_OK;
     status = status < 0 ? status : tt_group_create(plan, &made);
-    status = meet_members(making, TT_MEET_STAND, status);
+    status = meet_members(making, TT_MEET_STAND, status, &is_slow);
     if (status < 0) {
         tutti_group_release(made);
         return status;
@@ -267,7 +270,7 @@ static tutti_status_t meet_and_make(making_t *making, const char *own, tutti_sta
     if (plan->parent->store == NULL) {
         status = status < 0 ? status : tt_group_create(plan, out);
     } else {
-        status = meet_members(making, "meet", status);
+        status = meet_members(making, "meet", status, &making->is_late);
         status = status < 0 ? status : make(making, out);
     }
     tutti_store_release(plan->store);

@@ -65,7 +65,8 @@ TUTTI_API void tutti_averaged_release(tutti_averaged_t *average);
 
 /**
  * Take the weights as they are now into the average: a + (x - a) share, where share is 1 - decay,
- * or 1 / n for the n-th of a mean.
+ * or 1 / n for the n-th of a mean. Behind a failure of a device, which is heard later, too: those
+ * that are there then.
  *
  * @thread  the context's, behind an optimizer's step; no other rank waits
  * @cost    one pass over the weights that this rank steps

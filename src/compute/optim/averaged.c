@@ -258,7 +258,7 @@ static tutti_status_t update_entry(const tutti_averaged_t *a, const entry_t *e, 
 {
     const tutti_tensor_t *x = values_of(e);
     if (!e->is_averaged) {
-        return copy(e->average, x);
+        return x->numel == 0 ? TUTTI_OK : tt_optim_convert(a->ctx, e->average, x);
     }
     const tt_average_t average = {.average = tt_tensor_data(e->average),
                                   .x = tt_tensor_data(x),

@@ -33,8 +33,8 @@ static const tt_pointer_t convert_pointers[] = {TT_POINTER(convert_t, out.data),
 static const tt_kernel_t kernel_convert =
     TT_KERNEL_ALWAYS("optim_convert", convert_t, run_convert, convert_pointers);
 
-/* Also behind a failure, for a slot notes that it is done. */
-static tutti_status_t convert(tutti_context_t *ctx, tutti_tensor_t *to, const tutti_tensor_t *from)
+tutti_status_t tt_optim_convert(tutti_context_t *ctx, tutti_tensor_t *to,
+                                const tutti_tensor_t *from)
 {
     const convert_t c = {tt_tensor_strided(to), tt_tensor_strided(from)};
     TT_TRY(tt_launch(tt_tensor_exec(ctx, from), &kernel_convert, &c));
@@ -60,7 +60,7 @@ static tutti_status_t flatten(tutti_optim_t *opt, tt_optim_slot_t *slot, tutti_t
             tt_tensor_new(grad->storage->device, TUTTI_F32, grad->shape, false, &slot->flat_grad));
     }
     if (slot->given_grad != grad || slot->given_version != version) {
-        TT_TRY(convert(opt->ctx, slot->flat_grad, grad));
+        TT_TRY(tt_optim_convert(opt->ctx, slot->flat_grad, grad));
         tutti_tensor_release(slot->given_grad);
         slot->given_grad = tutti_tensor_retain(grad);
         slot->given_version = version;
@@ -114,8 +114,8 @@ static tutti_status_t launch_reconcile(tutti_context_t *ctx, tutti_tensor_t *mas
 {
     const reconcile_t r = {tt_tensor_data(master), tt_tensor_data(rounded), tt_tensor_data(x),
                            tt_tensor_data(exact), x->numel};
-    TT_TRY(convert(ctx, rounded, master));
-    TT_TRY(convert(ctx, exact, x));
+    TT_TRY(tt_optim_convert(ctx, rounded, master));
+    TT_TRY(tt_optim_convert(ctx, exact, x));
     return tt_launch(tt_tensor_exec(ctx, x), &kernel_reconcile, &r);
 }
 
@@ -152,7 +152,7 @@ static tutti_status_t make_master(tutti_optim_t *opt, tt_optim_slot_t *slot)
     if (tt_optim_is_offloaded(opt, slot)) {
         slot->due = TT_MASTER_IS_NEW;
     } else if (status >= 0) {
-        status = convert(opt->ctx, master, x);
+        status = tt_optim_convert(opt->ctx, master, x);
     }
     if (status < 0) {
         tutti_tensor_release(master);

@@ -402,7 +402,7 @@ static bool is_taken(const entry_t *e)
 static tutti_status_t take(const tutti_averaged_t *a, entry_t *e)
 {
     const tutti_tensor_t *x = values_of(e);
-    if (!e->is_averaged || x->dtype == TUTTI_F32) {
+    if (!e->is_averaged || tutti_dtype_bytes(x->dtype) >= sizeof(float)) {
         return start_copy(e, e->average, x);
     }
     e->before = tt_device_event(x->storage->device);

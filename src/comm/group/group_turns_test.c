@@ -68,6 +68,7 @@ static void open_late(tt_member_t *m)
         backend.open = open_slowly;
         m->group->backend = &backend;
     }
+    pthread_barrier_wait(m->start); /* all come in time */
     expect_late(m);
     if (m->rank == 1) {
         m->group->backend = slow_backend;
@@ -180,6 +181,49 @@ static void another_ranks_failure_does_not_make_turns_alike(void **state)
     tt_team_expect(RANKS, 10000, fail_beside, NULL);
 }
 
+/* ---- what following ends with ---------------------------------------------------------------- */
+
+/* The others have waited for rank 1 so often, in calls that are behind them, and make the next. */
+static void be_late(tt_member_t *m, int times)
+{
+    for (int i = 0; i < times && m->rank != 1; i++) {
+        expect_late(m);
+    }
+    if (m->rank == 1) {
+        tt_member_await(m, RANKS - 1);
+        expect_late(m);
+    } else {
+        tt_member_tell(m);
+    }
+    expect_together(m);
+}
+
+/* It has not made one of two calls at all. */
+static void follow_twice(tt_member_t *m)
+{
+    if (m->rank == 1) {
+        refuse_list(m);
+    }
+    be_late(m, 2);
+}
+
+/* All count alike, so that it is just late. */
+static void follow_behind_a_group(tt_member_t *m)
+{
+    if (m->rank == 1) {
+        refuse_list(m);
+    }
+    expect_together(m);
+    be_late(m, 1);
+}
+
+static void a_rank_follows_once_for_each_wrong_list_and_not_behind_a_group(void **state)
+{
+    (void)state;
+    tt_team_expect(RANKS, 10000, follow_twice, NULL);
+    tt_team_expect(RANKS, 10000, follow_behind_a_group, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -187,6 +231,7 @@ int main(void)
         cmocka_unit_test(a_rank_that_went_ahead_alone_does_not_part_the_ranks_for_ever),
         cmocka_unit_test(what_is_refused_on_one_rank_does_not_part_the_ranks),
         cmocka_unit_test(another_ranks_failure_does_not_make_turns_alike),
+        cmocka_unit_test(a_rank_follows_once_for_each_wrong_list_and_not_behind_a_group),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -20,7 +20,7 @@ void tt_metric_number(double value, tt_metric_number_t *out)
     char *text = out->text, shorter[TT_NUMBER_TEXT];
     out->value = value;
     if (!isfinite(value)) {
-        strcpy(text, isnan(value) ? "nan" : value > 0 ? "inf" : "-inf");
+        tt_format(text, TT_NUMBER_TEXT, "%s", isnan(value) ? "nan" : value > 0 ? "inf" : "-inf");
         return;
     }
     tt_format(text, TT_NUMBER_TEXT, "%.16g", value);
@@ -30,7 +30,7 @@ void tt_metric_number(double value, tt_metric_number_t *out)
     }
     tt_format(shorter, sizeof shorter, "%.15g", value);
     if (reads_back(shorter, value)) {
-        strcpy(text, shorter);
+        memcpy(text, shorter, sizeof shorter);
     }
 }
 

@@ -285,18 +285,19 @@ int tt_verb_profile(int argc, char **argv)
 {
     flags_t flags = {0};
     const flags_t defaults = flags;
-    int rest = 0;
-    const tutti_status_t status = tutti_options_parse(table, argc, argv, &flags, &rest);
+    tt_operands_t operands;
+    const tutti_status_t status = tt_cli_parse(table, argc, argv, &flags, &operands);
     if (status == TUTTI_END) {
         return tt_cli_help(usage, table, &defaults);
     }
     if (status < 0) {
         return tt_cli_fail("profile", TT_EXIT_USAGE);
     }
-    if (rest >= argc) {
+    const bool has_files = operands.first < operands.behind, has_command = operands.behind < argc;
+    if (has_files == has_command) {
         fprintf(stderr, "tutti profile: want -- COMMAND, or files; usage: %s\n", usage);
         return TT_EXIT_USAGE;
     }
-    return strcmp(argv[rest - 1], "--") == 0 ? profile_command(&flags, argv + rest)
-                                             : show(&flags, argv + rest, argc - rest, stdout);
+    return has_command ? profile_command(&flags, argv + operands.behind)
+                       : show(&flags, argv + operands.first, argc - operands.first, stdout);
 }

@@ -100,7 +100,8 @@ class Operands(unittest.TestCase):
             self.assertIn("one folder", self.run_tutti("report", *words).stderr)
         run = self.run_tutti("checkpoint", "diff", "n1", "n2", "--", "--json")
         self.assertIn("want", run.stderr)
-        self.assertEqual(self.run_tutti("explain", "--ranks", "2", "--", "all_reduce").returncode, 0)
+        run = self.run_tutti("explain", "--ranks", "2", "--", "all_reduce")
+        self.assertEqual(run.returncode, 0, run.stderr)
 
     def test_a_command_keeps_its_options(self):
         words = ["-n", "9", "--json", "x", "a", "--", "-o", "--help"]

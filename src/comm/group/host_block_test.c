@@ -10,39 +10,16 @@
 #include <unistd.h>
 
 #include "comm/backend/native_backend.h"
-#include "comm/coll/coll_fail.h"
 #include "comm/exec/coll_impl.h"
 #include "comm/group/agree.h"
 #include "comm/group/group_impl.h"
-#include "comm/group/group_team.h"
-#include "comm/group/host_block.h"
+#include "comm/group/host_block_testing.h"
 #include "comm/group/rank_testing.h"
 #include "comm/net/free_port_test.h"
 #include "core/base/clock.h"
 #include "core/base/rng.h"
 
-enum { TIMEOUT_MS = 60000, ELEMENTS = 3000 };
-
-static void run_team(int size, void (*body)(tt_member_t *), void *user)
-{
-    tt_needs_shared_memory("host blocks are for ranks of one host");
-    tt_team_expect_quietly(size, TIMEOUT_MS, body, user);
-    assert_int_equal(tt_alloc_stats().blocks, 0);
-}
-
-static bool says(const char *text)
-{
-    return strstr(tutti_last_error(), text) != NULL;
-}
-
-static tt_host_block_t *make(tt_member_t *m, int keeper, size_t bytes)
-{
-    tt_host_block_t *block = NULL;
-    const tt_host_block_options_t options = {
-        .bytes = bytes, .keeper = keeper, .what = "parameters blocks.1"};
-    TT_EXPECT(m, tt_host_block_create(m->group, &options, &block) == TUTTI_OK);
-    return block;
-}
+enum { ELEMENTS = 3000 };
 
 /* ---- versions ------------------------------------------------------------------------------- */
 
@@ -255,46 +232,6 @@ static void an_abort_ends_waits(void **state)
 {
     (void)state;
     run_team(3, abort_meanwhile, NULL);
-}
-
-typedef struct {
-    tutti_status_t status;
-    const char *says; /* of the ranks that follow … */
-    int blamed;       /* … and what they hand on */
-} cause_t;
-
-/* Rank 1 gives up and blames nobody; rank 2 follows it, and rank 0 sees both. */
-static void give_up_for_nobody(tt_member_t *m)
-{
-    const cause_t *cause = m->user;
-    tt_host_block_t *block = make(m, 0, 64);
-    if (m->rank == 1) {
-        tt_coll_t *coll = tt_native_coll(m->group->state);
-        tt_coll_put_cause(coll, "not this one");
-        tt_coll_fail(coll, (tt_verdict_t){TT_FAIL(cause->status, "not this one"), -1, false});
-    } else {
-        tt_member_await(m, m->rank == 2 ? 1 : 2);
-        tt_host_block_post(block);
-        TT_EXPECT(m, tt_host_block_await(block) == cause->status);
-        TT_EXPECT(m, says(cause->says));
-        const tt_flag_block_t *own = tt_native_coll(m->group->state)->block;
-        TT_EXPECT(m, tt_failure_rank(atomic_load(&own->failure)) == cause->blamed);
-    }
-    tt_member_tell(m);
-    tt_member_await(m, 3);
-    tt_host_block_release(block);
-}
-
-static void the_rank_that_began_is_named_by_all(void **state)
-{
-    (void)state;
-    cause_t cause = {TUTTI_ERR_MISMATCH,
-                     "parameters blocks.1: rank 1 gave the group up (ranks are "
-                     "in different calls): not this one",
-                     1};
-    run_team(3, give_up_for_nobody, &cause);
-    cause = (cause_t){TUTTI_ERR_PEER, " gave the group up (", -1}; /* nobody knows which is lost */
-    run_team(3, give_up_for_nobody, &cause);
 }
 
 static void leave_meanwhile(tt_member_t *m)
@@ -591,7 +528,7 @@ static void ranks_of_several_hosts_have_none(void **state)
     (void)state;
     setenv("TUTTI_WIRES", "tcp", 1);
     setenv("TUTTI_PROTECT", "off", 1);
-    tt_team_expect_quietly(2, TIMEOUT_MS, on_hosts_of_their_own, NULL);
+    tt_team_expect_quietly(2, TT_HOST_BLOCK_MS, on_hosts_of_their_own, NULL);
     unsetenv("TUTTI_WIRES");
     unsetenv("TUTTI_PROTECT");
     assert_int_equal(tt_alloc_stats().blocks, 0);
@@ -606,7 +543,6 @@ int main(void)
         cmocka_unit_test(calls_of_the_family_go_on_meanwhile),
         cmocka_unit_test(a_late_rank_is_named),
         cmocka_unit_test(an_abort_ends_waits),
-        cmocka_unit_test(the_rank_that_began_is_named_by_all),
         cmocka_unit_test(a_rank_that_leaves_is_named),
         cmocka_unit_test(what_a_rank_has_written_stays),
         cmocka_unit_test(memory_is_there_once_and_goes),

@@ -147,8 +147,8 @@ static tutti_status_t tell(const tutti_optim_t *opt, size_t slot, tutti_status_t
     return status < 0 ? tt_fail_again(status, text) : agreed;
 }
 
-/* Behind what all slicers did, in their order: what went wrong among the ranks of a later one, those
- * of earlier ones hear of, who may be others. */
+/* Behind what all slicers did, in their order: what went wrong among the ranks of a later one,
+ * those of earlier ones hear of, who may be others. */
 static tutti_status_t tell_back(const tutti_optim_t *opt, tutti_status_t status)
 {
     bool is_last = true;

@@ -17,11 +17,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "comm/diagnose/stragglers.h"
 #include "comm/group/group_impl.h"
 #include "comm/plan/plan_text.h"
 #include "comm/store/store_ops.h"
 #include "core/base/alloc.h"
+#include "core/base/printable.h"
 
 enum {
     KEY_BYTES = 40,

@@ -91,20 +91,18 @@ static void wrap_copies(tt_member_t *m)
         {.param_dtype = TUTTI_BF16, .f32_kinds = kinds, .f32_kind_count = 1},
         {.stage = 3, .ignored = ignored, .ignored_count = 1}};
     const tutti_linear_options_t linear = {.in = 2, .out = 2};
-    tutti_context_t *ctx;
-    tutti_module_t *net;
     tutti_ddp_t *ddp = NULL;
-    open_net(m, m->user, &ctx, &net);
-    TT_EXPECT(m, tutti_sequential_add(net, &tutti_linear_layer, &linear, NULL) == TUTTI_OK);
+    net_t n;
+    open_net(m, &n);
+    TT_EXPECT(m, tutti_sequential_add(n.net, &tutti_linear_layer, &linear, NULL) == TUTTI_OK);
     for (int i = 0; i < 2; i++) {
-        TT_EXPECT(m,
-                  tutti_ddp_create(ctx, net, m->group, &copies[i], &ddp) == TUTTI_ERR_UNSUPPORTED);
+        TT_EXPECT(m, tutti_ddp_create(n.ctx, n.net, m->group, &copies[i], &ddp) ==
+                         TUTTI_ERR_UNSUPPORTED);
         TT_EXPECT(m, strstr(tutti_last_error(), "ddp: 0 has max_norm, by which forward") != NULL);
-        TT_EXPECT(m, tutti_ddp_create(ctx, net, m->group, &none[i], &ddp) == TUTTI_OK);
+        TT_EXPECT(m, tutti_ddp_create(n.ctx, n.net, m->group, &none[i], &ddp) == TUTTI_OK);
         tutti_ddp_release(ddp);
     }
-    tutti_module_release(net);
-    tutti_context_release(ctx);
+    close_net(&n);
 }
 
 static tutti_status_t build(tutti_context_t *ctx, void *user, tutti_module_t **out)

@@ -311,6 +311,32 @@ static void row_of_padding_is_not_read(void **state)
     }
 }
 
+/* A sum over no features is 0, and the bias is left of it. */
+static void forms_of_no_features_are_the_bias(void **state)
+{
+    fixture_t *f = *state;
+    const int64_t sizes[][2] = {{0, 3}, {2, 0}, {0, 0}};
+    for (int k = 0; k < 3; k++) {
+        const int64_t i = sizes[k][0], j = sizes[k][1];
+        tutti_tensor_t *in[] = {leaf(f->s, TUTTI_SHAPE(2, 5, i), 1, 2),
+                                leaf(f->s, TUTTI_SHAPE(2, 5, j), 1, 2),
+                                leaf(f->s, TUTTI_SHAPE(4, i, j), 1, 2),
+                                leaf(f->s, TUTTI_SHAPE(4), 1, 2)},
+                       *grads[4];
+        tutti_tensor_t *y = tutti_bilinear(f->s, in[0], in[1], in[2], in[3]);
+        assert_int_equal(tutti_scope_status(f->s), 0);
+        assert_true(tutti_shape_equal(tutti_tensor_shape(y), TUTTI_SHAPE(2, 5, 4)));
+        for (int64_t at = 0; at < 40; at++) {
+            assert_true(tutti_tensor_at(y, at) == tutti_tensor_at(in[3], at % 4));
+        }
+        assert_int_equal(tutti_grad(f->s, tutti_sum(f->s, y), NULL, in, 4, grads), 0);
+        for (int64_t at = 0; at < tutti_tensor_numel(grads[1 - k % 2]); at++) {
+            assert_true(tutti_tensor_at(grads[1 - k % 2], at) == 0);
+        }
+        assert_true(tutti_tensor_at(grads[3], 3) == 10);
+    }
+}
+
 /* A window may begin before x and skip it: its maximum is -infinity, at no place. */
 static void a_window_without_elements_has_no_place(void **state)
 {
@@ -525,6 +551,7 @@ int main(void)
         TEST(zeros_have_no_slope_that_is_infinite),
         TEST(row_of_padding_is_not_read),
         TEST(rows_of_zeros_stay_zeros_where_the_bound_is_too_small),
+        TEST(forms_of_no_features_are_the_bias),
         TEST(a_window_without_elements_has_no_place),
         TEST(no_volumes_have_no_maxima),
         TEST(what_is_wrong_is_said),

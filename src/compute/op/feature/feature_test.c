@@ -296,21 +296,6 @@ static void zeros_have_no_slope_that_is_infinite(void **state)
     assert_true(fabs(tutti_tensor_at(grad, 0) - 1.0 / 3) < 1e-15); /* of the quotient */
 }
 
-/* Padding is as if it was not there, whatever its row holds. */
-static void row_of_padding_is_not_read(void **state)
-{
-    fixture_t *f = *state;
-    const float rows[] = {NAN, INFINITY, 1, 2};
-    tutti_tensor_t *table = tutti_from_data(f->s, TUTTI_F32, TUTTI_SHAPE(2, 2), rows);
-    tutti_tensor_t *at = tutti_from_data(f->s, TUTTI_I64, TUTTI_SHAPE(1, 2), (int64_t[]){0, 1});
-    for (int mode = TUTTI_BAG_MEAN; mode <= TUTTI_BAG_MAX; mode++) {
-        const tutti_embedding_bag_options_t o = {.mode = (tutti_bag_mode_t)mode,
-                                                 .has_padding = true};
-        tutti_tensor_t *y = tutti_embedding_bag(f->s, at, table, &o);
-        assert_true(tutti_tensor_at(y, 0) == 1 && tutti_tensor_at(y, 1) == 2);
-    }
-}
-
 /* A sum over no features is 0, and the bias is left of it. */
 static void forms_of_no_features_are_the_bias(void **state)
 {
@@ -549,7 +534,6 @@ int main(void)
         TEST(spectral_norm_that_is_computed_again_moves_once),
         TEST(rows_of_zeros_stay_zeros_and_have_a_slope),
         TEST(zeros_have_no_slope_that_is_infinite),
-        TEST(row_of_padding_is_not_read),
         TEST(rows_of_zeros_stay_zeros_where_the_bound_is_too_small),
         TEST(forms_of_no_features_are_the_bias),
         TEST(a_window_without_elements_has_no_place),

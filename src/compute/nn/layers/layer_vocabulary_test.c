@@ -147,6 +147,15 @@ static void a_head_without_classes_is_refused(void **state)
                    "in 3, classes 0: both must be at least 1");
 }
 
+/* 3 times this size is 2 in 64 bits. */
+static void a_head_of_more_outputs_than_can_be_counted_is_refused(void **state)
+{
+    const tutti_linear_cross_entropy_layer_options_t wrapped = {
+        .in = 3, .classes = 3, .sizes = {INT64_MAX / 3 * 2 + 2}};
+    expect_failure(*state, &tutti_linear_cross_entropy_layer, &wrapped,
+                   "in 3, classes 3: both must be at least 1");
+}
+
 /* ---- fractional max pooling ------------------------------------------------------------------ */
 
 static const tutti_fractional_pool_options_t halves = {.kernel = {2, 2, 2},
@@ -228,6 +237,7 @@ int main(void)
         TEST(targets_outside_and_wrong_cutoffs_are_refused),
         TEST(log_prob_of_another_module_is_refused),
         TEST(a_head_without_classes_is_refused),
+        TEST(a_head_of_more_outputs_than_can_be_counted_is_refused),
         TEST(maxima_stand_at_their_indices),
         TEST(planes_draw_windows_of_their_own_on_any_number_of_threads),
         TEST(windows_that_do_not_fit_are_refused),

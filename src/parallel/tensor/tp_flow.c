@@ -134,6 +134,27 @@ static tutti_status_t see_drawing(const tt_tp_flow_t *f, const tutti_module_t *m
                          f->name_of(f->user, m), m->ops->name);
 }
 
+/* Whether m needs all columns together: a dimension that is counted from the first one may be the
+ * last one. */
+static bool mixes_columns(const tutti_module_t *m)
+{
+    const tutti_dim_options_t *options = m->state;
+    return (m->ops == &tutti_softmax_layer || m->ops == &tutti_log_softmax_layer ||
+            m->ops == &tutti_softmin_layer || m->ops == &tutti_glu_layer) &&
+           (options->dim == -1 || options->dim > 0);
+}
+
+static tutti_status_t see_mixing(const tt_tp_flow_t *f, const tutti_module_t *m, flow_t x)
+{
+    return x.kind != COLUMNS
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_UNSUPPORTED,
+                         "parallelize: %s, a %s layer, is given a part of the columns, which it "
+                         "needs together: give it what is whole (a rule of the style output for "
+                         "the layer before), or count its dimension from the last one",
+                         f->name_of(f->user, m), m->ops->name);
+}
+
 static tutti_status_t see(const tt_tp_flow_t *f, const tutti_module_t *m, flow_t x)
 {
     const bool is_chain = m->ops == &tutti_sequential_layer;
@@ -143,6 +164,9 @@ static tutti_status_t see(const tt_tp_flow_t *f, const tutti_module_t *m, flow_t
     }
     if (draws(m)) {
         return see_drawing(f, m, x);
+    }
+    if (mixes_columns(m)) {
+        return see_mixing(f, m, x);
     }
     bool are_columns = x.kind != WHOLE;
     for (size_t i = 0; i < m->child_count && !is_chain; i++) {

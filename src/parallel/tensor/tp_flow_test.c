@@ -50,7 +50,7 @@ static tutti_tensor_t *pair_forward(tutti_scope_t *s, tutti_module_t *m, tutti_t
 static const tutti_module_ops_t pair_layer = {
     .name = "pair", .init = pair_init, .forward = pair_forward};
 
-typedef enum { PLAIN, OWN, PAIR, HALF_PAIR, CHAIN, DRAWN, DRAWN_LAST } net_t;
+typedef enum { PLAIN, OWN, PAIR, HALF_PAIR, CHAIN, DRAWN, DRAWN_LAST, MIXED } net_t;
 
 /* A layer that is put into a net. */
 typedef struct {
@@ -70,7 +70,8 @@ static const layer_t drawing[] = {{&tutti_activation_layer, &rrelu},
 
 /* PLAIN: up, [gelu, dropout], down, dropout. OWN: [up, dropout, down] of a kind of one's own.
  * PAIR: [up, down] of such a kind, dropout; HALF_PAIR: [up], dropout. CHAIN: [up, gelu, down],
- * dropout. DRAWN: up, layer, dropout, down, dropout; DRAWN_LAST: up, gelu, down, layer. */
+ * dropout. DRAWN: up, layer, dropout, down, dropout; DRAWN_LAST: up, gelu, down, layer;
+ * MIXED: up, layer, down. */
 static tutti_status_t add_layers(tutti_module_t *net, net_t what, const layer_t *layer)
 {
     tutti_module_t *inner;
@@ -90,6 +91,10 @@ static tutti_status_t add_layers(tutti_module_t *net, net_t what, const layer_t 
         return tutti_sequential_add(net, &tutti_dropout_layer, &half, NULL);
     }
     TUTTI_CHECK(tutti_sequential_add(net, &tutti_linear_layer, &up, NULL));
+    if (what == MIXED) {
+        TUTTI_CHECK(tutti_sequential_add(net, layer->ops, layer->options, NULL));
+        return tutti_sequential_add(net, &tutti_linear_layer, &down, NULL);
+    }
     if (what == DRAWN) {
         TUTTI_CHECK(tutti_sequential_add(net, layer->ops, layer->options, NULL));
         TUTTI_CHECK(tutti_sequential_add(net, &tutti_dropout_layer, &half, NULL));
@@ -111,7 +116,7 @@ static tutti_status_t add_layers(tutti_module_t *net, net_t what, const layer_t 
 typedef struct {
     bool sequence;
     net_t net;
-    const layer_t *layer; /* of DRAWN and DRAWN_LAST */
+    const layer_t *layer; /* of DRAWN, DRAWN_LAST and MIXED */
     int parts;
     tutti_status_t status;
     const char *text;
@@ -131,7 +136,7 @@ static tutti_tensor_t *run_net(tutti_scope_t *s, tt_member_t *m, tutti_module_t 
 
 static bool is_flat(const job_t *job)
 {
-    return job->net == PLAIN || job->net == DRAWN || job->net == DRAWN_LAST;
+    return job->net == PLAIN || job->net == DRAWN || job->net == DRAWN_LAST || job->net == MIXED;
 }
 
 static void drop(tt_member_t *m)
@@ -252,6 +257,32 @@ static void layers_that_never_drop_keep_columns(void **state)
     expect_masks_of_the_whole(DRAWN, &kept[1]);
 }
 
+/* Along another dimension than the last one columns are computed apart. */
+static void layers_over_all_columns_want_what_is_whole(void **state)
+{
+    (void)state;
+    static const tutti_dim_options_t last = {.dim = -1}, second = {.dim = 1}, other = {.dim = -2};
+    const layer_t mixing[] = {{&tutti_softmax_layer, NULL},
+                              {&tutti_softmax_layer, &second},
+                              {&tutti_log_softmax_layer, &last},
+                              {&tutti_softmin_layer, &last},
+                              {&tutti_glu_layer, &last}};
+    for (size_t i = 0; i < sizeof mixing / sizeof mixing[0]; i++) {
+        char text[80];
+        snprintf(text, sizeof text, "1, a %s layer, is given", mixing[i].ops->name);
+        job_t job = {
+            .net = MIXED, .layer = &mixing[i], .status = TUTTI_ERR_UNSUPPORTED, .text = text};
+        tt_team_expect_quietly(2, 20000, drop, &job);
+    }
+    const layer_t apart = {&tutti_softmax_layer, &other};
+    job_t want = {.net = MIXED, .layer = &apart, .text = ""}, got = want;
+    tt_team_expect(1, 20000, drop, &want);
+    tt_team_expect(3, 20000, drop, &got);
+    assert_memory_equal(got.y, want.y, sizeof want.y);
+    job_t whole = {.net = DRAWN_LAST, .layer = &mixing[0], .text = ""};
+    tt_team_expect(2, 20000, drop, &whole);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -259,6 +290,7 @@ int main(void)
         cmocka_unit_test(parts_that_are_not_known_are_refused),
         cmocka_unit_test(layers_that_draw_want_what_is_whole),
         cmocka_unit_test(layers_that_never_drop_keep_columns),
+        cmocka_unit_test(layers_over_all_columns_want_what_is_whole),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

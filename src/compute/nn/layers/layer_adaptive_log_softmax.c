@@ -242,7 +242,9 @@ static void forward_many(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *co
         return;
     }
     tutti_tensor_t *x = tutti_reshape(s, inputs[0], TUTTI_SHAPE(inputs[1]->numel, a->in));
+    const tt_place_t before = tt_context_enter_beside(s->ctx, x);
     tutti_tensor_t *log_probs = log_probs_of(s, a, x, inputs[1]);
+    s->ctx->place = before;
     outputs[0] = tutti_reshape(s, log_probs, inputs[1]->shape);
     outputs[1] = tutti_neg(s, tutti_mean(s, log_probs));
 }
@@ -306,7 +308,9 @@ static tutti_tensor_t *rows_of_clusters(tutti_scope_t *s, const adaptive_t *a, t
         }
     }
     if (count > 0) {
+        const tt_place_t before = tt_context_enter_beside(s->ctx, best);
         rows = tutti_from_data(s, TUTTI_I64, TUTTI_SHAPE(count), found);
+        s->ctx->place = before;
     }
     tt_free(found);
     tutti_tensor_release(host);

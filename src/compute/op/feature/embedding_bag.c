@@ -219,6 +219,9 @@ tutti_tensor_t *tutti_embedding_bag(tutti_scope_t *s, tutti_tensor_t *indices,
     const int64_t count =
         o->offsets == NULL ? indices->shape.dims[0] : o->offsets->numel - o->has_last_offset;
     bag.result = TUTTI_SHAPE(count, weight->shape.dims[1]);
+    const tt_place_t before = tt_context_enter_beside(s->ctx, weight);
     take_rows(s, &bag, weight);
-    return tutti_cast(s, fill_bags(s, &bag), weight->dtype);
+    tutti_tensor_t *y = tutti_cast(s, fill_bags(s, &bag), weight->dtype);
+    s->ctx->place = before;
+    return y;
 }

@@ -247,7 +247,8 @@ tutti_test(gpt_kill_long Python3::Interpreter ${PROJECT_SOURCE_DIR}/tests/multi/
 set_property(TEST gpt_kill_long APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_TIMES=5")
 
 tutti_test(tidy Python3::Interpreter ${PROJECT_SOURCE_DIR}/tools/tidy
-           --library $<TARGET_FILE:tutti> --archive $<TARGET_FILE:tutti_static>)
+           --library $<TARGET_FILE:tutti> --archive $<TARGET_FILE:tutti_static>
+           --formatted ${CMAKE_BINARY_DIR}/formatted)
 
 add_custom_target(fuzzers)
 file(GLOB sources tests/fuzz/*_fuzz.c)

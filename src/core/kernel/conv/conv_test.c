@@ -399,6 +399,66 @@ static void sums_of_zeros_are_zero(void **state)
     }
 }
 
+/* Planes whose bytes no integer counts: a dilation and a padding that fit each other. */
+static void planes_beyond_all_memory_are_refused(void **state)
+{
+    (void)state;
+    const int64_t reach = ((int64_t)1 << 32) - 2, far = ((int64_t)1 << 58) - 2;
+    tt_conv_t plane = {.batch = 1, .groups = 1, .in = 1, .out = 1};
+    for (int i = 0; i < 2; i++) {
+        plane.size[i] = plane.out_size[i] = plane.stride[i] = 1;
+        plane.kernel[i] = 2;
+        plane.dilation[i] = reach;
+        plane.padding[i] = reach / 2;
+    }
+    tt_conv_t line = plane;
+    line.in = line.out = 16;
+    line.kernel[0] = line.dilation[0] = 1;
+    line.padding[0] = 0;
+    line.dilation[1] = far;
+    line.padding[1] = far / 2;
+    tt_conv_t channels = plane;
+    channels.groups = 4;
+    const tt_conv_t convs[] = {line, plane, channels};
+    for (size_t i = 0; i < 3; i++) {
+        static float x[16], w[16 * 16 * 2], y[16];
+        tt_conv_t conv = convs[i];
+        conv.dtype = conv.out_dtype = TUTTI_F32;
+        assert_int_equal(tt_conv_forward(NULL, &conv, x, w, NULL, y), TUTTI_ERR_NOMEM);
+        tt_expect_error("an image with padding");
+        assert_int_equal(tt_conv_to_weight(NULL, &conv, x, y, w), TUTTI_ERR_NOMEM);
+        assert_int_equal(tt_conv_to_x(NULL, &conv, y, w, NULL, x), TUTTI_ERR_NOMEM);
+        conv.dtype = conv.out_dtype = TUTTI_F64; /* which makes no planes */
+        assert_int_equal(
+            tt_conv_forward(NULL, &conv, (double[16]){1}, (double[512]){1}, NULL, (double[16]){0}),
+            TUTTI_OK);
+    }
+}
+
+/* The same of what the windows of a volume see. */
+static void windows_beyond_all_memory_are_refused(void **state)
+{
+    (void)state;
+    const int64_t large = (int64_t)1 << 20;
+    static double x[1], w[2], y[1];
+    const tt_conv_t conv = {.batch = 1,
+                            .groups = 1,
+                            .in = 1,
+                            .out = 1,
+                            .size = {large, large},
+                            .out_size = {large, large},
+                            .kernel = {1, 1},
+                            .stride = {1, 1},
+                            .dilation = {1, 1},
+                            .dtype = TUTTI_F64,
+                            .out_dtype = TUTTI_F64,
+                            .depth = {large, large * large, 2, 1, large * large / 2, 1}};
+    assert_int_equal(tt_conv_forward(NULL, &conv, x, w, NULL, y), TUTTI_ERR_NOMEM);
+    tt_expect_error("no memory for");
+    assert_int_equal(tt_conv_to_x(NULL, &conv, y, w, NULL, x), TUTTI_ERR_NOMEM);
+    assert_int_equal(tt_conv_to_weight(NULL, &conv, x, y, w), TUTTI_ERR_NOMEM);
+}
+
 static void no_images_give_a_gradient_of_zeros(void **state)
 {
     (void)state;
@@ -426,6 +486,8 @@ int main(void)
         cmocka_unit_test(a_nan_of_a_channel_stays_out_of_the_gradient_of_others),
         cmocka_unit_test(a_nan_of_a_group_stays_out_of_the_gradient_of_others),
         cmocka_unit_test(sums_of_zeros_are_zero),
+        cmocka_unit_test(planes_beyond_all_memory_are_refused),
+        cmocka_unit_test(windows_beyond_all_memory_are_refused),
         cmocka_unit_test(no_images_give_a_gradient_of_zeros),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

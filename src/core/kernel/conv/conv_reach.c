@@ -56,7 +56,8 @@ tt_window_t tt_conv_window_of_dy(const tt_conv_t *conv)
 
 static double floats_of(tt_window_t w)
 {
-    return (double)(w.phases[0] * w.phases[1]) * (double)w.plane_size[0] * (double)w.plane_size[1];
+    return (double)w.phases[0] * (double)w.phases[1] * (double)w.plane_size[0] *
+           (double)w.plane_size[1];
 }
 
 tutti_status_t tt_conv_check_room(const tt_conv_t *c)

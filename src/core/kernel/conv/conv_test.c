@@ -443,8 +443,14 @@ static void planes_beyond_all_memory_are_refused(void **state)
     line.padding[1] = far / 2;
     tt_conv_t channels = plane;
     channels.groups = 4;
-    const tt_conv_t convs[] = {line, plane, channels};
-    for (size_t i = 0; i < 3; i++) {
+    tt_conv_t phases = plane; /* of one place each */
+    for (int i = 0; i < 2; i++) {
+        phases.dilation[i] = ((int64_t)1 << 33) - 2;
+        phases.padding[i] = phases.dilation[i] / 2;
+        phases.stride[i] = (int64_t)1 << 33;
+    }
+    const tt_conv_t convs[] = {line, plane, channels, phases};
+    for (size_t i = 0; i < sizeof convs / sizeof *convs; i++) {
         static float x[16], w[16 * 16 * 2], y[16];
         tt_conv_t conv = convs[i];
         conv.dtype = conv.out_dtype = TUTTI_F32;

@@ -12,7 +12,7 @@
 
 #include "core/base/alloc.h"
 #include "core/base/testing.h"
-#include "core/kernel/conv/conv.h"
+#include "core/kernel/conv/conv_impl.h"
 #include "core/kernel/half.h"
 #include "core/kernel/isa.h"
 
@@ -423,6 +423,31 @@ static void sums_of_zeros_are_zero(void **state)
     }
 }
 
+/* The window of dy, asked for tap by tap, against each position and tap. */
+static void the_window_of_dy_is_what_positions_see(void **state)
+{
+    (void)state;
+    const int64_t sizes[] = {1, 2, 7};
+    for (int64_t i = 0; i < 3 * 4 * 4 * 5 * 3; i++) {
+        tt_conv_t c = {.size = {sizes[i % 3], 1}, .kernel = {i / 3 % 4 + 1, 1}, .dtype = TUTTI_F32};
+        c.stride[0] = i / 12 % 4 + 1;
+        c.padding[0] = i / 48 % 5;
+        c.dilation[0] = i / 240 + 1;
+        c.stride[1] = c.dilation[1] = 1;
+        int64_t least = 0, most = 0, place;
+        for (int64_t at = 0; at < c.size[0]; at++) {
+            for (int64_t tap = 0; tap < c.kernel[0]; tap++) {
+                const bool sees = tt_conv_sees(&c, 0, at, tap, &place);
+                least = sees ? tt_min(least, place) : least;
+                most = sees ? tt_max(most, place) : most;
+            }
+        }
+        const tt_window_t window = tt_conv_window_of_dy(&c);
+        assert_int_equal(window.before[0], -least);
+        assert_int_equal(window.plane_size[0], most - least + 1);
+    }
+}
+
 /* Planes whose bytes no integer counts: a dilation and a padding that fit each other. */
 static void planes_beyond_all_memory_are_refused(void **state)
 {
@@ -517,6 +542,7 @@ int main(void)
         cmocka_unit_test(a_nan_of_a_channel_stays_out_of_the_gradient_of_others),
         cmocka_unit_test(a_nan_of_a_group_stays_out_of_the_gradient_of_others),
         cmocka_unit_test(sums_of_zeros_are_zero),
+        cmocka_unit_test(the_window_of_dy_is_what_positions_see),
         cmocka_unit_test(planes_beyond_all_memory_are_refused),
         cmocka_unit_test(windows_beyond_all_memory_are_refused),
         cmocka_unit_test(no_images_give_a_gradient_of_zeros),

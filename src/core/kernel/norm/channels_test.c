@@ -223,6 +223,25 @@ static void the_rounding_of_long_sums_is_no_variance(void **state)
     assert_true(fabs(rstd[1] * step - 1) < 1e-3);
 }
 
+/* Differences from it are no numbers, and correct nothing. */
+static void an_infinite_mean_stays_infinite(void **state)
+{
+    (void)state;
+    float x[20] = {[3] = INFINITY}, y[20];
+    double mean, variance;
+    const tt_channels_t c = {.dtype = TUTTI_F32,
+                             .batch = 1,
+                             .channels = 1,
+                             .n = 20,
+                             .eps = 1e-5,
+                             .x = x,
+                             .mean = &mean,
+                             .variance = &variance,
+                             .y = y};
+    assert_int_equal(tt_channels_forward(NULL, &c), TUTTI_OK);
+    assert_true(isinf(mean) && isnan(variance) && isnan(y[3]));
+}
+
 static int nothing_is_left(void **state)
 {
     (void)state;
@@ -235,6 +254,7 @@ int main(void)
         cmocka_unit_test_teardown(narrow_channels_agree_with_f64, nothing_is_left),
         cmocka_unit_test_teardown(variants_and_threads_change_no_bit, nothing_is_left),
         cmocka_unit_test_teardown(a_large_mean_does_not_hide_the_variance, nothing_is_left),
+        cmocka_unit_test_teardown(an_infinite_mean_stays_infinite, nothing_is_left),
         cmocka_unit_test_teardown(the_rounding_of_long_sums_is_no_variance, nothing_is_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

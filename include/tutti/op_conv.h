@@ -18,7 +18,8 @@
  * gradients have the same bits on any number of threads. Near an infinity in x, numbers may come
  * out as NaN that the sums alone would leave infinite or finite: kernels of 3 × 3 are computed from
  * differences of neighbours (Winograd), and in bf16 pairs and tiles of dweight are filled up with
- * zeros, which are multiplied, too.
+ * zeros, which are multiplied, too. An infinity in weight is multiplied with some of the padding's
+ * zeros; with which depends on the CPU.
  */
 #ifndef TUTTI_OP_CONV_H
 #define TUTTI_OP_CONV_H

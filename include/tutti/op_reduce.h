@@ -44,7 +44,8 @@ TUTTI_API tutti_tensor_t *tutti_mean_over(tutti_scope_t *s, tutti_tensor_t *x, t
                                           bool keepdim);
 
 /**
- * Variance over dimensions: sum of (x - mean)² / (n - correction), in two passes.
+ * Variance over dimensions: sum of (x - mean)² / (n - correction), about a mean that
+ * is corrected by its differences from x.
  * dx = g 2 (x - mean) / (n - correction).
  *
  * @param correction  1: unbiased (PyTorch's default); 0: of the population

@@ -190,6 +190,12 @@ static void conv1d_with_a_dilation_beyond_all_numbers(tutti_scope_t *s)
                        &(tutti_conv_options_t){.dilation = {INT64_MAX}});
 }
 
+static void conv1d_with_a_stride_beyond_all_numbers(tutti_scope_t *s)
+{
+    (void)tutti_conv1d(s, f32(s, TUTTI_SHAPE(1, 3, 4)), f32(s, TUTTI_SHAPE(2, 3, 3)), NULL,
+                       &(tutti_conv_options_t){.stride = {INT64_MAX}});
+}
+
 static void conv1d_with_groups_beyond_all_numbers(tutti_scope_t *s)
 {
     (void)tutti_conv1d(s, f32(s, TUTTI_SHAPE(1, 4, 4)), f32(s, TUTTI_SHAPE(3, 2, 3)), NULL,
@@ -262,6 +268,9 @@ const op_error_t op_errors_conv[] = {
      "conv1d: 2 groups do not divide the 3 of weight: f32[1, 4, 4], f32[3, 2, 3] and none"},
     {"conv1d", conv1d_with_a_dilation_beyond_all_numbers,
      "conv1d: stride 1, dilation 9223372036854775807 or padding 0 is too large: f32[1, 3, 4], "
+     "f32[2, 3, 3] and none"},
+    {"conv1d", conv1d_with_a_stride_beyond_all_numbers,
+     "conv1d: stride 9223372036854775807, dilation 1 or padding 0 is too large: f32[1, 3, 4], "
      "f32[2, 3, 3] and none"},
     {"conv1d", conv1d_with_groups_beyond_all_numbers,
      "conv1d: 9223372036854775807 groups do not divide the 3 of weight: f32[1, 4, 4], f32[3, 2, 3] "

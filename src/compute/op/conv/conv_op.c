@@ -127,7 +127,7 @@ static tutti_status_t check_channels(const tutti_op_call_t *call)
 /* Whether sizes can be computed with these numbers. */
 static bool is_countable(const conv_params_t *p, int64_t size, int64_t kernel, int dim)
 {
-    const double most = 0x1p60, steps = p->is_transposed ? (double)size : 0;
+    const double most = 0x1p60, steps = p->is_transposed && size > 1 ? (double)size : 1;
     return (double)p->stride[dim] * steps < most &&
            (double)p->dilation[dim] * (double)kernel < most && (double)p->padding[dim] < most &&
            (double)p->output_padding[dim] < most;

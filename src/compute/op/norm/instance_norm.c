@@ -6,7 +6,6 @@
 #include <tutti/op_nn.h>
 #include <tutti/op_reduce.h>
 
-#include "compute/op/math/elementwise.h"
 #include "compute/op/norm/batch_norm_op.h"
 #include "core/base/default.h"
 
@@ -85,7 +84,7 @@ static tutti_tensor_t *over_samples(tutti_scope_t *s, tutti_tensor_t *values)
 
 static tutti_status_t move_running(tutti_scope_t *s, tutti_tensor_t *x, const options_t *o)
 {
-    tutti_tensor_t *wide = tt_wide(s, x);
+    tutti_tensor_t *wide = tutti_cast(s, x, TUTTI_F64);
     tutti_dims_t dims = {.count = x->shape.rank - 2};
     for (int i = 0; i < dims.count; i++) {
         dims.dims[i] = i + 2;

@@ -71,6 +71,19 @@ static void running_statistics_move_towards_means_over_samples(void **state)
     }
 }
 
+/* Numbers that f32 does not hold exactly: what long sums of them are rounded by is no variance. */
+static void equal_numbers_have_no_running_variance(void **state)
+{
+    fixture_t *f = *state;
+    tutti_module_t *m =
+        make(f, &(tutti_instance_norm_options_t){.width = C, .running = true, .momentum = 1});
+    tutti_tensor_t *x = tutti_full(f->s, TUTTI_F32, TUTTI_SHAPE(N, C, 4096), 1000.3);
+    (void)tutti_forward(f->s, m, x);
+    assert_true(tutti_tensor_at(tutti_module_find(m, "running_mean"), 1) == (double)1000.3f);
+    assert_true(tutti_tensor_at(tutti_module_find(m, "running_var"), 1) == 0);
+    tutti_module_release(m);
+}
+
 static void they_move_once_where_forward_is_run_again(void **state)
 {
     fixture_t *f = *state;
@@ -237,6 +250,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(running_statistics_move_towards_means_over_samples, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(equal_numbers_have_no_running_variance, setup, teardown),
         cmocka_unit_test_setup_teardown(they_move_once_where_forward_is_run_again, setup, teardown),
         cmocka_unit_test_setup_teardown(evaluation_takes_the_running_ones, setup, teardown),
         cmocka_unit_test_setup_teardown(norm_statistics_leave_them_alone, setup, teardown),

@@ -186,7 +186,7 @@ static void put_biases(const tt_correlation_t *c)
                         ? tt_bf16_to_f32(((const uint16_t *)(const void *)c->bias)[at])
                         : ((const float *)(const void *)c->bias)[at];
         }
-        c->biases[i] = value;
+        c->biases[i] = value + 0.0f; /* no -0, which adding zeros changes: find_steps() */
     }
 }
 

@@ -33,6 +33,10 @@ tt_window_t tt_conv_window_of_dy(const tt_conv_t *conv);
 /* Of dx: start + padding = place of y · stride + tap · dilation; place may be negative. */
 bool tt_conv_sees(const tt_conv_t *conv, int dim, int64_t start, int64_t tap, int64_t *place);
 
+/* NOMEM where an image's planes, or the planes that windows of a volume see, are more than any
+ * memory has, by a dilation or a padding: their bytes might not be a number. */
+tutti_status_t tt_conv_check_room(const tt_conv_t *conv);
+
 /* As tt_conv_forward(), tt_conv_to_x() and tt_conv_to_weight(), by the threads. */
 tutti_status_t tt_planes_forward(tt_threads_t *threads, const tt_conv_t *conv, const void *x,
                                  const void *weight, const void *bias, void *y);

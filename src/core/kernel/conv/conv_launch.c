@@ -40,6 +40,7 @@ static tutti_status_t run_forward(tt_threads_t *threads, const void *arguments)
 {
     const operands_t *a = arguments;
     const tt_conv_t conv = simplest(&a->conv);
+    TT_TRY(tt_conv_check_room(&conv));
     return (conv.depth.size > 0 ? tt_volume_forward : tt_planes_forward)(threads, &conv, a->x,
                                                                          a->weight, a->bias, a->y);
 }
@@ -48,6 +49,7 @@ static tutti_status_t run_to_x(tt_threads_t *threads, const void *arguments)
 {
     const operands_t *a = arguments;
     const tt_conv_t conv = simplest(&a->conv);
+    TT_TRY(tt_conv_check_room(&conv));
     return (conv.depth.size > 0 ? tt_volume_to_x : tt_planes_to_x)(threads, &conv, a->x, a->weight,
                                                                    a->bias, a->y);
 }
@@ -82,6 +84,7 @@ static tutti_status_t run_to_weight(tt_threads_t *threads, const void *arguments
 {
     const weight_operands_t *a = arguments;
     const tt_conv_t conv = simplest(&a->conv);
+    TT_TRY(tt_conv_check_room(&conv));
     return (conv.depth.size > 0 ? tt_volume_to_weight : tt_planes_to_weight)(threads, &conv, a->x,
                                                                              a->dy, a->dw);
 }

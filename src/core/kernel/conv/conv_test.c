@@ -12,7 +12,7 @@
 
 #include "core/base/alloc.h"
 #include "core/base/testing.h"
-#include "core/kernel/conv/conv.h"
+#include "core/kernel/conv/conv_impl.h"
 #include "core/kernel/half.h"
 #include "core/kernel/isa.h"
 
@@ -255,7 +255,31 @@ static void f32_has_the_same_bits_with_every_instruction_set(void **state)
     unsetenv("TUTTI_ISA");
 }
 
-/* On a CPU with AMX the test above has not seen the pairs of AVX-512. */
+/* Which rows of the kernel a tile leaves out, for they see padding alone, depends on its size: a
+ * sum that begins with -0 would keep it there, and become 0 elsewhere. */
+static void a_bias_of_minus_zero_has_the_same_bits_with_every_instruction_set(void **state)
+{
+    (void)state;
+    const problem_t p = problem_of((const int64_t[]){2, 1, 3, 5, 9, 7, 3, 3, 1, 1, 4, 1, 1, 1});
+    const operand_t in[] = {make_operand(p.x, TUTTI_F32, 1), make_operand(p.w, TUTTI_F32, 2),
+                            make_operand(p.y, TUTTI_F32, 3), make_operand(5, TUTTI_F32, 4)};
+    if (getenv("TUTTI_ISA") != NULL) {
+        skip();
+    }
+    memset(in[0].data, 0, (size_t)p.x * sizeof(float));
+    memset(in[2].data, 0, (size_t)p.y * sizeof(float));
+    for (int i = 0; i < 5; i++) {
+        ((float *)in[3].data)[i] = -0.0f;
+    }
+    compare_isas(p, FORWARD, in);
+    compare_isas(p, TO_X, in);
+    for (int i = 0; i < 4; i++) {
+        free_operand(in[i]);
+    }
+    unsetenv("TUTTI_ISA");
+}
+
+/* On a CPU with AMX the test of bf16 has not seen the pairs of AVX-512. */
 static void bf16_in_pairs_has_the_values_of_f64_too(void **state)
 {
     (void)state;
@@ -399,6 +423,97 @@ static void sums_of_zeros_are_zero(void **state)
     }
 }
 
+/* The window of dy, asked for tap by tap, against each position and tap. */
+static void the_window_of_dy_is_what_positions_see(void **state)
+{
+    (void)state;
+    const int64_t sizes[] = {1, 2, 7};
+    for (int64_t i = 0; i < 3 * 4 * 4 * 5 * 3; i++) {
+        tt_conv_t c = {.size = {sizes[i % 3], 1}, .kernel = {i / 3 % 4 + 1, 1}, .dtype = TUTTI_F32};
+        c.stride[0] = i / 12 % 4 + 1;
+        c.padding[0] = i / 48 % 5;
+        c.dilation[0] = i / 240 + 1;
+        c.stride[1] = c.dilation[1] = 1;
+        int64_t least = 0, most = 0, place;
+        for (int64_t at = 0; at < c.size[0]; at++) {
+            for (int64_t tap = 0; tap < c.kernel[0]; tap++) {
+                const bool sees = tt_conv_sees(&c, 0, at, tap, &place);
+                least = sees ? tt_min(least, place) : least;
+                most = sees ? tt_max(most, place) : most;
+            }
+        }
+        const tt_window_t window = tt_conv_window_of_dy(&c);
+        assert_int_equal(window.before[0], -least);
+        assert_int_equal(window.plane_size[0], most - least + 1);
+    }
+}
+
+/* Planes whose bytes no integer counts: a dilation and a padding that fit each other. */
+static void planes_beyond_all_memory_are_refused(void **state)
+{
+    (void)state;
+    const int64_t reach = ((int64_t)1 << 32) - 2, far = ((int64_t)1 << 58) - 2;
+    tt_conv_t plane = {.batch = 1, .groups = 1, .in = 1, .out = 1};
+    for (int i = 0; i < 2; i++) {
+        plane.size[i] = plane.out_size[i] = plane.stride[i] = 1;
+        plane.kernel[i] = 2;
+        plane.dilation[i] = reach;
+        plane.padding[i] = reach / 2;
+    }
+    tt_conv_t line = plane;
+    line.in = line.out = 16;
+    line.kernel[0] = line.dilation[0] = 1;
+    line.padding[0] = 0;
+    line.dilation[1] = far;
+    line.padding[1] = far / 2;
+    tt_conv_t channels = plane;
+    channels.groups = 4;
+    tt_conv_t phases = plane; /* of one place each */
+    for (int i = 0; i < 2; i++) {
+        phases.dilation[i] = ((int64_t)1 << 33) - 2;
+        phases.padding[i] = phases.dilation[i] / 2;
+        phases.stride[i] = (int64_t)1 << 33;
+    }
+    const tt_conv_t convs[] = {line, plane, channels, phases};
+    for (size_t i = 0; i < sizeof convs / sizeof *convs; i++) {
+        static float x[16], w[16 * 16 * 2], y[16];
+        tt_conv_t conv = convs[i];
+        conv.dtype = conv.out_dtype = TUTTI_F32;
+        assert_int_equal(tt_conv_forward(NULL, &conv, x, w, NULL, y), TUTTI_ERR_NOMEM);
+        tt_expect_error("an image with padding");
+        assert_int_equal(tt_conv_to_weight(NULL, &conv, x, y, w), TUTTI_ERR_NOMEM);
+        assert_int_equal(tt_conv_to_x(NULL, &conv, y, w, NULL, x), TUTTI_ERR_NOMEM);
+        conv.dtype = conv.out_dtype = TUTTI_F64; /* which makes no planes */
+        assert_int_equal(
+            tt_conv_forward(NULL, &conv, (double[16]){1}, (double[512]){1}, NULL, (double[16]){0}),
+            TUTTI_OK);
+    }
+}
+
+/* The same of what the windows of a volume see. */
+static void windows_beyond_all_memory_are_refused(void **state)
+{
+    (void)state;
+    const int64_t large = (int64_t)1 << 20;
+    static double x[1], w[2], y[1];
+    const tt_conv_t conv = {.batch = 1,
+                            .groups = 1,
+                            .in = 1,
+                            .out = 1,
+                            .size = {large, large},
+                            .out_size = {large, large},
+                            .kernel = {1, 1},
+                            .stride = {1, 1},
+                            .dilation = {1, 1},
+                            .dtype = TUTTI_F64,
+                            .out_dtype = TUTTI_F64,
+                            .depth = {large, large * large, 2, 1, large * large / 2, 1}};
+    assert_int_equal(tt_conv_forward(NULL, &conv, x, w, NULL, y), TUTTI_ERR_NOMEM);
+    tt_expect_error("no memory for");
+    assert_int_equal(tt_conv_to_x(NULL, &conv, y, w, NULL, x), TUTTI_ERR_NOMEM);
+    assert_int_equal(tt_conv_to_weight(NULL, &conv, x, y, w), TUTTI_ERR_NOMEM);
+}
+
 static void no_images_give_a_gradient_of_zeros(void **state)
 {
     (void)state;
@@ -420,12 +535,16 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(f32_has_the_values_of_f64_and_one_set_of_bits),
         cmocka_unit_test(f32_has_the_same_bits_with_every_instruction_set),
+        cmocka_unit_test(a_bias_of_minus_zero_has_the_same_bits_with_every_instruction_set),
         cmocka_unit_test(bf16_has_the_values_of_f64_and_one_set_of_bits),
         cmocka_unit_test(bf16_in_pairs_has_the_values_of_f64_too),
         cmocka_unit_test(a_nan_of_a_neighbour_stays_out_of_the_gradient),
         cmocka_unit_test(a_nan_of_a_channel_stays_out_of_the_gradient_of_others),
         cmocka_unit_test(a_nan_of_a_group_stays_out_of_the_gradient_of_others),
         cmocka_unit_test(sums_of_zeros_are_zero),
+        cmocka_unit_test(the_window_of_dy_is_what_positions_see),
+        cmocka_unit_test(planes_beyond_all_memory_are_refused),
+        cmocka_unit_test(windows_beyond_all_memory_are_refused),
         cmocka_unit_test(no_images_give_a_gradient_of_zeros),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

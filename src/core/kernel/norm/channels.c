@@ -2,7 +2,12 @@
  * that every sum is one thread's.
  * Cost: a channel's statistics read it twice, and the result once more; of these only the first
  * comes from memory while a channel fits the cache. A residual and relu of a batch norm are one
- * read more, instead of a pass each. */
+ * read more, instead of a pass each.
+ *
+ * A sum of a block is rounded, by as much as 10⁻⁵ of a mean far from 0. The differences from that
+ * mean are small and exact: their own mean corrects it, and the variance. Source: Chan, Golub and
+ * LeVeque, "Algorithms for Computing the Sample Variance" (1983), the corrected two-pass algorithm.
+ */
 #include "core/kernel/norm/channels.h"
 
 #include <math.h>
@@ -15,6 +20,24 @@ enum { PIECE = 16384 };
 static double value_or(const double *array, size_t at, double otherwise)
 {
     return array == NULL ? otherwise : array[at];
+}
+
+typedef struct {
+    double mean, variance;
+} moments_t;
+
+/* A mean as the kernels take it. */
+static double rounded(double mean, tutti_dtype_t dtype)
+{
+    return dtype == TUTTI_F64 ? mean : (double)(float)mean;
+}
+
+/* From the sums of differences from about the mean, and of their squares. */
+static moments_t moments_of(double about, const double sums[2], double count)
+{
+    const double mean = sums[0] / count, shift = isfinite(mean) ? mean : 0;
+    const double variance = sums[1] / count - shift * shift;
+    return (moments_t){about + shift, variance < 0 ? 0 : variance};
 }
 
 /* ---- batch norm ------------------------------------------------------------------------------ */
@@ -45,16 +68,17 @@ static void measure_channel(const void *arg, size_t channel)
     const tt_channels_t *c = job->c;
     const char *x = c->x;
     const double count = (double)c->batch * (double)c->n;
-    double sum = 0, squares = 0;
+    double sum = 0, sums[2] = {0};
     for (size_t b = 0; b < c->batch; b++) {
         sum += job->ops->sum(x + offset_of(job, b, channel), c->n);
     }
-    const double mean = count > 0 ? sum / count : 0;
+    const double about = count > 0 ? rounded(sum / count, c->dtype) : 0;
     for (size_t b = 0; b < c->batch; b++) {
-        squares += job->ops->squares(x + offset_of(job, b, channel), c->n, mean);
+        job->ops->squares(x + offset_of(job, b, channel), c->n, about, sums);
     }
-    c->mean[channel] = mean;
-    c->variance[channel] = count > 0 ? squares / count : 0;
+    const moments_t found = count > 0 ? moments_of(about, sums, count) : (moments_t){0};
+    c->mean[channel] = found.mean;
+    c->variance[channel] = found.variance;
 }
 
 static void normalize_channel(const void *arg, size_t channel)
@@ -240,16 +264,18 @@ static void forward_group(const void *arg, size_t row)
     const size_t count = job->width * g->n, first = row % g->groups * job->width;
     const char *x = (const char *)g->x + row * job->width * job->bytes;
     char *y = (char *)g->y + row * job->width * job->bytes;
-    const double mean = job->ops->sum(x, count) / (double)count;
-    const double variance = job->ops->squares(x, count, mean) / (double)count;
-    const double r = 1 / sqrt(variance + g->eps);
+    const double about = rounded(job->ops->sum(x, count) / (double)count, g->dtype);
+    double sums[2] = {0};
+    job->ops->squares(x, count, about, sums);
+    const moments_t found = moments_of(about, sums, (double)count);
+    const double r = 1 / sqrt(found.variance + g->eps);
     for (size_t i = 0; i < job->width; i++) {
-        const tt_segment_scale_t to = {.mean = mean,
+        const tt_segment_scale_t to = {.mean = found.mean,
                                        .factor = r * value_or(g->gamma, first + i, 1),
                                        .plus = value_or(g->beta, first + i, 0)};
         job->ops->scale(y + i * job->bytes, x + i * job->bytes, g->n, &to);
     }
-    g->mean[row] = mean;
+    g->mean[row] = found.mean;
     g->rstd[row] = r;
 }
 

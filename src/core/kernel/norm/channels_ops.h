@@ -28,7 +28,8 @@ typedef struct {
 
 typedef struct {
     double (*sum)(const void *x, size_t n);
-    double (*squares)(const void *x, size_t n, double mean); /* Σ (x - mean)² */
+    /* adds Σ (x - mean) and Σ (x - mean)² */
+    void (*squares)(const void *x, size_t n, double mean, double sums[2]);
     /* adds Σ dz and Σ dz (x - mean) */
     void (*dot)(const tt_segment_grad_t *of, const void *x, size_t n, double mean, double sums[2]);
     void (*scale)(void *y, const void *x, size_t n, const tt_segment_scale_t *to);

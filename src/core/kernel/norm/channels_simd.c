@@ -1,5 +1,6 @@
 /* Segments of channels. Sums are made in 16 fixed lanes over blocks of 4096 elements; the blocks
- * are added in double, so that long segments lose nothing. Every pass reads its operands once.
+ * are added in double, so that a segment loses no more than a block does. Every pass reads its
+ * operands once.
  */
 #include "core/kernel/norm/channels_ops.h"
 #include "core/kernel/kernels.h"
@@ -27,20 +28,20 @@ TT_INLINE double sum_of(const void *x, size_t n, tutti_dtype_t dtype)
 }
 
 /* Padding with the mean adds nothing. */
-TT_INLINE double squares_of(const void *x, size_t n, double mean, tutti_dtype_t dtype)
+TT_INLINE void squares_of(const void *x, size_t n, double mean, double sums[2], tutti_dtype_t dtype)
 {
     const tt_real_t m = (tt_real_t)mean;
-    double total = 0;
     for (size_t first = 0; first < n; first += BLOCK) {
-        tt_v16_t v = tt_v16_splat(0.0f);
+        tt_v16_t plain = tt_v16_splat(0.0f), square = plain;
         TT_EACH_VECTOR(at, part, first, block_end(first, n))
         {
             const tt_vf d = tt_vread(x, at, n, m, dtype) - m;
-            v.part[part] = tt_vfma(d, d, v.part[part]);
+            plain.part[part] += d;
+            square.part[part] = tt_vfma(d, d, square.part[part]);
         }
-        total += (double)tt_v16_sum(v);
+        sums[0] += (double)tt_v16_sum(plain);
+        sums[1] += (double)tt_v16_sum(square);
     }
-    return total;
 }
 
 TT_INLINE void dot_of(const tt_segment_grad_t *of, const void *x, size_t n, double mean,
@@ -109,9 +110,9 @@ TT_INLINE void slope_of(void *dx, const void *dy, const void *x, size_t n,
         return sum_of(x, n, dtype);                                                                \
     }                                                                                              \
                                                                                                    \
-    static double squares_##suffix(const void *x, size_t n, double mean)                           \
+    static void squares_##suffix(const void *x, size_t n, double mean, double sums[2])             \
     {                                                                                              \
-        return squares_of(x, n, mean, dtype);                                                      \
+        squares_of(x, n, mean, sums, dtype);                                                       \
     }                                                                                              \
                                                                                                    \
     static void dot_##suffix(const tt_segment_grad_t *of, const void *x, size_t n, double mean,    \

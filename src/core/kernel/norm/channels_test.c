@@ -189,6 +189,59 @@ static void a_large_mean_does_not_hide_the_variance(void **state)
     assert_true(fabsf(y[0] - 1) < 0.01f && fabsf(y[1] + 1) < 0.01f);
 }
 
+/* Numbers that f32 does not hold exactly: sums of thousands of them are rounded, always to the same
+ * side, and what they are wrong by is more than the numbers differ by. */
+static void the_rounding_of_long_sums_is_no_variance(void **state)
+{
+    (void)state;
+    static float x[2][N_MAX], y[2][N_MAX];
+    double mean[2], variance[2], rstd[2];
+    for (size_t i = 0; i < N_MAX; i++) {
+        x[0][i] = 1000.3f;
+        x[1][i] = i % 2 == 0 ? 1000.301f : 1000.299f;
+    }
+    const double want = 1000.3, step = ((double)x[1][0] - (double)x[1][1]) / 2;
+    tt_channels_t c = {.dtype = TUTTI_F32, .batch = 1, .channels = 2, .n = N_MAX, .eps = 1e-12};
+    c.x = x;
+    c.y = y;
+    c.mean = mean;
+    c.variance = variance;
+    tt_groups_t g = {.dtype = TUTTI_F32, .batch = 1, .groups = 2, .channels = 2, .n = N_MAX};
+    g.eps = 1e-12;
+    g.x = x;
+    g.y = y;
+    g.mean = mean;
+    g.rstd = rstd;
+    for (int kind = 0; kind < 2; kind++) {
+        assert_int_equal(kind == 0 ? tt_channels_forward(NULL, &c) : tt_groups_forward(NULL, &g),
+                         TUTTI_OK);
+        assert_true(mean[0] == (double)x[0][0] && y[0][0] == 0 && y[0][N_MAX - 1] == 0);
+        assert_true(fabs(mean[1] - want) < 1e-4);
+        assert_true(fabs((double)y[1][0] - 1) < 0.05 && fabs((double)y[1][1] + 1) < 0.05);
+    }
+    assert_true(variance[0] < 1e-9 && fabs(variance[1] / (step * step) - 1) < 1e-3);
+    assert_true(fabs(rstd[1] * step - 1) < 1e-3);
+}
+
+/* Differences from it are no numbers, and correct nothing. */
+static void an_infinite_mean_stays_infinite(void **state)
+{
+    (void)state;
+    float x[20] = {[3] = INFINITY}, y[20];
+    double mean, variance;
+    const tt_channels_t c = {.dtype = TUTTI_F32,
+                             .batch = 1,
+                             .channels = 1,
+                             .n = 20,
+                             .eps = 1e-5,
+                             .x = x,
+                             .mean = &mean,
+                             .variance = &variance,
+                             .y = y};
+    assert_int_equal(tt_channels_forward(NULL, &c), TUTTI_OK);
+    assert_true(isinf(mean) && isnan(variance) && isnan(y[3]));
+}
+
 static int nothing_is_left(void **state)
 {
     (void)state;
@@ -201,6 +254,8 @@ int main(void)
         cmocka_unit_test_teardown(narrow_channels_agree_with_f64, nothing_is_left),
         cmocka_unit_test_teardown(variants_and_threads_change_no_bit, nothing_is_left),
         cmocka_unit_test_teardown(a_large_mean_does_not_hide_the_variance, nothing_is_left),
+        cmocka_unit_test_teardown(an_infinite_mean_stays_infinite, nothing_is_left),
+        cmocka_unit_test_teardown(the_rounding_of_long_sums_is_no_variance, nothing_is_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

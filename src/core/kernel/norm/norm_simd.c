@@ -2,6 +2,8 @@
  * twice), backward twice; the first read is from memory, the others from L1. Backward adds the
  * row's share of dgamma and dbeta on its way.
  */
+#include <math.h>
+
 #include "core/kernel/kernels.h"
 #include "core/kernel/norm/rows_ops.h"
 #include "core/kernel/vrow.h"
@@ -16,23 +18,32 @@ TT_INLINE tt_real_t row_mean(const void *x, size_t n, tutti_dtype_t dtype)
     return tt_v16_sum(sum) / (tt_real_t)n;
 }
 
-/* The mean of (x - mean)²; padding with the mean adds nothing. */
-TT_INLINE tt_real_t row_variance(const void *x, size_t n, tt_real_t mean, tutti_dtype_t dtype)
+/* The mean of (x - mean)²; padding with the mean adds nothing. The mean of x - mean corrects both
+ * (channels.c); NULL: the mean is not to be corrected. */
+TT_INLINE tt_real_t row_variance(const void *x, size_t n, tt_real_t mean, tt_real_t *corrected,
+                                 tutti_dtype_t dtype)
 {
-    tt_v16_t sum = tt_v16_splat(0.0f);
+    tt_v16_t sum = tt_v16_splat(0.0f), plain = sum;
     TT_EACH_VECTOR(at, part, 0, n)
     {
         const tt_vf d = tt_vread(x, at, n, mean, dtype) - mean;
         sum.part[part] = tt_vfma(d, d, sum.part[part]);
+        plain.part[part] += d;
     }
-    return tt_v16_sum(sum) / (tt_real_t)n;
+    tt_real_t variance = tt_v16_sum(sum) / (tt_real_t)n;
+    if (corrected != NULL) {
+        const tt_real_t own = tt_v16_sum(plain) / (tt_real_t)n, shift = isfinite(own) ? own : 0;
+        *corrected = mean + shift;
+        variance = variance - shift * shift < 0 ? 0 : variance - shift * shift;
+    }
+    return variance;
 }
 
 TT_INLINE void forward_row(tt_norm_row_t *row, bool is_rms, tutti_dtype_t dtype)
 {
     const size_t n = row->n;
-    const tt_real_t mean = is_rms ? 0.0f : row_mean(row->x, n, dtype);
-    const tt_real_t variance = row_variance(row->x, n, mean, dtype);
+    tt_real_t mean = is_rms ? 0.0f : row_mean(row->x, n, dtype);
+    const tt_real_t variance = row_variance(row->x, n, mean, is_rms ? NULL : &mean, dtype);
     const tt_real_t rstd = 1.0f / tt_root(variance + (tt_real_t)row->eps);
     for (size_t at = 0; at < n; at += TT_LANES) {
         tt_vf y = (tt_vread(row->x, at, n, 0.0f, dtype) - mean) * rstd;

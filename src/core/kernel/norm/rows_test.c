@@ -382,6 +382,29 @@ static void smoothing_keeps_the_digits_of_large_logits(void **state)
     }
 }
 
+/* Numbers that f32 does not hold exactly: sums of thousands of them are rounded, always to the same
+ * side, and what they are wrong by is more than the numbers differ by. */
+static void the_rounding_of_long_rows_is_no_variance(void **state)
+{
+    (void)state;
+    enum { N = 4096 };
+    static float x[2][N], y[2][N];
+    float mean[2], rstd[2];
+    for (size_t i = 0; i < N; i++) {
+        x[0][i] = 1000.3f;
+        x[1][i] = i % 2 == 0 ? 1000.301f : 1000.299f;
+    }
+    const float step = (x[1][0] - x[1][1]) / 2;
+    const tt_norm_t norm = {
+        .shape = {TUTTI_F32, 2, N}, .eps = 1e-12, .x = x, .y = y, .mean = mean, .rstd = rstd};
+    assert_int_equal(tt_layer_norm(NULL, &norm), TUTTI_OK);
+    for (size_t i = 0; i < N; i++) {
+        assert_true(y[0][i] == 0);
+        assert_true(fabsf(y[1][i] - (i % 2 == 0 ? 1.0f : -1.0f)) < 0.05f);
+    }
+    assert_true(mean[0] == x[0][0] && fabsf(rstd[1] * step - 1) < 1e-3f);
+}
+
 static void without_classes_every_row_is_ignored(void **state)
 {
     (void)state;
@@ -443,6 +466,7 @@ int main(void)
         cmocka_unit_test_teardown(infinite_logits_work, nothing_is_left),
         cmocka_unit_test_teardown(large_logits_keep_their_softmax, nothing_is_left),
         cmocka_unit_test_teardown(smoothing_keeps_the_digits_of_large_logits, nothing_is_left),
+        cmocka_unit_test_teardown(the_rounding_of_long_rows_is_no_variance, nothing_is_left),
         cmocka_unit_test_teardown(without_classes_every_row_is_ignored, nothing_is_left),
         cmocka_unit_test_teardown(nothing_behind_the_last_row_is_touched, nothing_is_left),
         cmocka_unit_test_teardown(no_rows_and_no_memory_are_handled, nothing_is_left),

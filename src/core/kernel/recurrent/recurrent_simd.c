@@ -99,8 +99,9 @@ TT_INLINE void plain_backward(const place_t *p, bool is_relu)
 {
     for (size_t at = 0; at < p->n; at += TT_LANES) {
         const tt_vf h = get(p, p->step->kept, 1, 0, at, TT_REAL), d = state_slope(p, at);
-        const tt_vf slope = is_relu ? tt_vone_if(~(h <= 0.0f)) : tt_vfma(-h, h, tt_vsplat(1.0f));
-        put(p, p->step->dx, 1, 0, at, d * slope, p->dtype);
+        const tt_vf da =
+            is_relu ? tt_vsel(h <= 0.0f, tt_vsplat(0.0f), d) : d * tt_vfma(-h, h, tt_vsplat(1.0f));
+        put(p, p->step->dx, 1, 0, at, da, p->dtype);
     }
 }
 

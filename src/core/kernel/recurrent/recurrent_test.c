@@ -143,6 +143,24 @@ static void nan_stays_in_f32_and_f64(void **state)
     }
 }
 
+/* An infinity that comes back to a closed unit: 0, and no 0 · ∞. */
+static void relu_passes_nothing_where_it_is_closed(void **state)
+{
+    (void)state;
+    make_wide();
+    for (size_t i = 0; i < SIZE; i++) {
+        wide.dh[i] = i % 3 == 0 ? INFINITY : i % 3 == 1 ? -INFINITY : NAN;
+    }
+    narrow_to(&narrow, TUTTI_F32);
+    run(NULL, TT_RECURRENT_RELU, TUTTI_F32, &narrow);
+    const float *y = (const float *)(const void *)narrow.y, *dx = (float *)(void *)narrow.dx;
+    const float *dh = (const float *)(const void *)narrow.dh;
+    for (size_t i = 0; i < SIZE; i++) {
+        const bool passes = isnan(dh[i]) ? isnan(dx[i]) : dx[i] == dh[i];
+        assert_true(y[i] > 0 ? passes : dx[i] == 0);
+    }
+}
+
 static int nothing_is_left(void **state)
 {
     (void)state;
@@ -155,6 +173,7 @@ int main(void)
         cmocka_unit_test_teardown(variants_and_threads_change_no_bit, nothing_is_left),
         cmocka_unit_test_teardown(f32_is_near_f64, nothing_is_left),
         cmocka_unit_test_teardown(nan_stays_in_f32_and_f64, nothing_is_left),
+        cmocka_unit_test_teardown(relu_passes_nothing_where_it_is_closed, nothing_is_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

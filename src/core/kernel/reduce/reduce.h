@@ -27,7 +27,7 @@
     X(ALL, "all", "whether no x is 0")                                                             \
     X(ARGMAX, "argmax", "index of the first largest x, row-major over the reduced dims")           \
     X(ARGMIN, "argmin", "index of the first smallest x")                                           \
-    X(VAR, "var", "sum of (x - mean)² / (count - correction), in two passes")
+    X(VAR, "var", "sum of (x - mean)² / (count - correction), in three passes")
 
 typedef enum {
 #define X(kind, name, about) TT_REDUCE_##kind,

@@ -229,6 +229,29 @@ static void nothing_gives_the_neutral_element(void **state)
     }
 }
 
+/* Numbers that f32 does not hold exactly: what long sums of them are rounded by is no variance; in
+ * rows, in columns, in a row that threads share. */
+static void equal_numbers_have_no_variance(void **state)
+{
+    (void)state;
+    static float x[200000];
+    static const struct {
+        int64_t shape[2];
+        unsigned dims;
+    } cases[] = {{{40, 5000}, 2}, {{5000, 40}, 1}, {{1, 200000}, 2}};
+    for (size_t i = 0; i < sizeof x / sizeof *x; i++) {
+        x[i] = 1000.3f;
+    }
+    for (size_t i = 0; i < 3; i++) {
+        double got[40];
+        const tt_strided_t in = contiguous(x, TUTTI_F32, 2, cases[i].shape);
+        const tt_strided_t out = output(got, TUTTI_F64, &in, cases[i].dims);
+        got[0] = 7;
+        assert_int_equal(tt_reduce(NULL, TT_REDUCE_VAR, params, &out, &in, cases[i].dims), 0);
+        assert_true(got[0] == 0);
+    }
+}
+
 static void nan_wins_and_the_first_index_counts(void **state)
 {
     (void)state;
@@ -296,6 +319,7 @@ int main(void)
         cmocka_unit_test_teardown(strides_variants_and_threads_change_no_bit, nothing_is_left),
         cmocka_unit_test_teardown(long_rows_are_the_same_for_all_threads, nothing_is_left),
         cmocka_unit_test_teardown(nothing_gives_the_neutral_element, nothing_is_left),
+        cmocka_unit_test_teardown(equal_numbers_have_no_variance, nothing_is_left),
         cmocka_unit_test_teardown(nan_wins_and_the_first_index_counts, nothing_is_left),
         cmocka_unit_test_teardown(whole_numbers_are_exact, nothing_is_left),
         cmocka_unit_test_teardown(whole_numbers_wrap, nothing_is_left),

@@ -8,7 +8,7 @@
  *     up to 1,024     runs of 16 by insertion, then merged
  *     more            counting by digits of 11 bits, the lowest first; a digit that all share is
  *                     left out
- *     a few of many   a heap of the best so far
+ *     a few of many   a heap of the best so far; of the rest, keys are compared with its last one
  */
 #include "core/kernel/index/sorting.h"
 
@@ -24,19 +24,23 @@ enum {
     DIGIT_BITS = 11,
     DIGITS = 1 << DIGIT_BITS,
     HEAP_SHARE = 16,
+    FEW = 64, /* of these a fourth of all is few enough for a heap */
+    FEW_SHARE = 4,
+    CHUNK = 64,
     PIECES = 16,
     SCRATCH = 1 << 26
 };
+
+/* Of the functions that take a dtype, a copy for each. */
+#define INLINE static inline __attribute__((always_inline))
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
 static uint32_t key_of_f32(float value)
 {
-    const uint32_t bits = tt_f32_bits(value);
-    if (value != value) {
-        return UINT32_MAX;
-    }
-    return value == 0 ? UINT32_C(1) << 31 : bits >> 31 ? ~bits : bits | UINT32_C(1) << 31;
+    const uint32_t bits = tt_f32_bits(value + 0.0f); /* of both zeros the positive one */
+    const uint32_t key = bits ^ (-(bits >> 31) | UINT32_C(1) << 31);
+    return value != value ? UINT32_MAX : key;
 }
 
 static uint64_t key_of_f64(double value)
@@ -59,7 +63,7 @@ static bool is_wide(tutti_dtype_t dtype)
     return dtype == TUTTI_F64 || dtype == TUTTI_I64;
 }
 
-static uint32_t narrow_key(tutti_dtype_t dtype, const void *line, int64_t i)
+INLINE uint32_t narrow_key(tutti_dtype_t dtype, const void *line, int64_t i)
 {
     switch (dtype) {
     case TUTTI_F32:
@@ -179,10 +183,51 @@ static uint64_t *sort_words(uint64_t *a, uint64_t *room, int64_t n)
     return n <= MERGED ? merge_all_words(a, room, n) : count_words(a, room, n);
 }
 
-static uint64_t word_at(const tt_sort_t *sort, const void *line, int64_t i)
+/* Elements of a line, and what their keys are to be combined with. */
+typedef struct {
+    const void *line;
+    int64_t first, n, stride;
+    uint32_t flip; /* all ones if descending */
+} run_t;
+
+INLINE void keys_of(tutti_dtype_t dtype, run_t r, uint32_t *keys)
 {
-    const uint32_t key = narrow_key(sort->x.dtype, line, i * sort->x.strides[sort->dim]);
-    return (uint64_t)(sort->is_descending ? ~key : key) << 32 | (uint32_t)i;
+    for (int64_t i = 0; i < r.n; i++) {
+        keys[i] = narrow_key(dtype, r.line, (r.first + i) * r.stride) ^ r.flip;
+    }
+}
+
+/* The keys of n elements, at most CHUNK, in the wanted order. */
+static void list_keys(const tt_sort_t *sort, const void *line, int64_t first, int64_t n,
+                      uint32_t keys[CHUNK])
+{
+    const run_t r = {line, first, n, sort->x.strides[sort->dim], sort->is_descending ? ~0u : 0};
+    switch (sort->x.dtype) {
+    case TUTTI_F32:
+        keys_of(TUTTI_F32, r, keys);
+        break;
+    case TUTTI_BF16:
+        keys_of(TUTTI_BF16, r, keys);
+        break;
+    case TUTTI_F16:
+        keys_of(TUTTI_F16, r, keys);
+        break;
+    default:
+        keys_of(sort->x.dtype, r, keys);
+    }
+}
+
+/* The first n elements of a line. */
+static void list_words(const tt_sort_t *sort, const void *line, int64_t n, uint64_t *words)
+{
+    uint32_t keys[CHUNK];
+    for (int64_t i = 0; i < n; i += CHUNK) {
+        const int64_t count = smaller(CHUNK, n - i);
+        list_keys(sort, line, i, count, keys);
+        for (int64_t j = 0; j < count; j++) {
+            words[i + j] = (uint64_t)keys[j] << 32 | (uint32_t)(i + j);
+        }
+    }
 }
 
 /* The heap's largest word is heap[0]: it goes, and x comes. */
@@ -200,13 +245,28 @@ static void replace_largest(uint64_t *heap, int64_t n, uint64_t x)
     heap[at] = x;
 }
 
+/* Elements of a line after the heap's own: of equal keys the earlier word is smaller, and stays. */
+static void choose_after(const tt_sort_t *sort, const void *line, uint64_t *heap, int64_t wanted)
+{
+    const int64_t n = sort->x.shape[sort->dim];
+    uint32_t keys[CHUNK], last = (uint32_t)(heap[0] >> 32);
+    for (int64_t i = wanted; i < n; i += CHUNK) {
+        const int64_t count = smaller(CHUNK, n - i);
+        list_keys(sort, line, i, count, keys);
+        for (int64_t j = 0; j < count; j++) {
+            if (keys[j] < last) {
+                replace_largest(heap, wanted, (uint64_t)keys[j] << 32 | (uint32_t)(i + j));
+                last = (uint32_t)(heap[0] >> 32);
+            }
+        }
+    }
+}
+
 /* The `wanted` smallest words of a line, in order. A descending row is a heap. */
 static uint64_t *choose_words(const tt_sort_t *sort, const void *line, uint64_t *heap,
                               uint64_t *room, int64_t wanted)
 {
-    for (int64_t i = 0; i < wanted; i++) {
-        room[i] = word_at(sort, line, i);
-    }
+    list_words(sort, line, wanted, room);
     const uint64_t *first = sort_words(room, heap, wanted);
     if (first == heap) {
         memcpy(room, heap, (size_t)wanted * sizeof *heap);
@@ -214,12 +274,7 @@ static uint64_t *choose_words(const tt_sort_t *sort, const void *line, uint64_t 
     for (int64_t i = 0; i < wanted; i++) {
         heap[i] = room[wanted - 1 - i];
     }
-    for (int64_t i = wanted; i < sort->x.shape[sort->dim]; i++) {
-        const uint64_t word = word_at(sort, line, i);
-        if (word < heap[0]) {
-            replace_largest(heap, wanted, word);
-        }
-    }
+    choose_after(sort, line, heap, wanted);
     return sort_words(heap, room, wanted);
 }
 
@@ -343,12 +398,10 @@ static void sort_narrow(const job_t *job, line_t line, uint64_t *a)
 {
     const tt_sort_t *sort = job->sort;
     uint64_t *room = a + job->length;
-    if (job->wanted * HEAP_SHARE <= job->length) {
+    if (job->wanted * (job->wanted <= FEW ? FEW_SHARE : HEAP_SHARE) <= job->length) {
         a = choose_words(sort, line.x, a, room, job->wanted);
     } else {
-        for (int64_t i = 0; i < job->length; i++) {
-            a[i] = word_at(sort, line.x, i);
-        }
+        list_words(sort, line.x, job->length, a);
         a = sort_words(a, room, job->length);
     }
     for (int64_t i = 0; i < job->wanted; i++) {

@@ -4,8 +4,8 @@
  * element's index in one word, so that no two words are equal and every algorithm is stable;
  * keys of 64 bits stand beside it in an item.
  *
- *     few elements    insertion
- *     up to 1,024     runs of 16 by insertion, then merged
+ *     few elements    by how many are before each (items: insertion)
+ *     up to 1,024     runs of 16 like this, then merged
  *     more            counting by digits of 11 bits, the lowest first; a digit that all share is
  *                     left out
  *     a few of many   a heap of the best so far; of the rest, keys are compared with its last one
@@ -94,15 +94,24 @@ static uint64_t wide_key(tutti_dtype_t dtype, const void *line, int64_t i)
 
 /* ---- words: a key of 32 bits above an index -------------------------------------------------- */
 
-static void insert_words(uint64_t *a, int64_t n)
+/* At most RUN words, by how many are smaller: no branch depends on them. */
+static void rank_words(uint64_t *a, int64_t n)
 {
-    for (int64_t i = 1; i < n; i++) {
+    uint64_t copy[RUN];
+    int64_t ranks[RUN];
+    for (int64_t i = 0; i < n; i++) {
         const uint64_t x = a[i];
-        int64_t j = i;
-        for (; j > 0 && a[j - 1] > x; j--) {
-            a[j] = a[j - 1];
+        int64_t smaller_ones = 0;
+        for (int64_t j = 0; j < i; j++) {
+            const bool is_smaller = a[j] < x;
+            smaller_ones += is_smaller;
+            ranks[j] += !is_smaller;
         }
-        a[j] = x;
+        ranks[i] = smaller_ones;
+        copy[i] = x;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        a[ranks[i]] = copy[i];
     }
 }
 
@@ -129,7 +138,7 @@ static int64_t smaller(int64_t a, int64_t b)
 static uint64_t *merge_all_words(uint64_t *a, uint64_t *room, int64_t n)
 {
     for (int64_t i = 0; i < n; i += RUN) {
-        insert_words(a + i, smaller(RUN, n - i));
+        rank_words(a + i, smaller(RUN, n - i));
     }
     for (int64_t width = RUN; width < n; width *= 2) {
         for (int64_t i = 0; i < n; i += 2 * width) {
@@ -358,39 +367,39 @@ typedef struct {
     size_t piece_bytes;
 } job_t;
 
-static void copy_element(char *to, const char *from, size_t bytes)
-{
-    switch (bytes) {
-    case 1:
-        *to = *from;
-        return;
-    case 2:
-        memcpy(to, from, 2);
-        return;
-    case 4:
-        memcpy(to, from, 4);
-        return;
-    default:
-        memcpy(to, from, 8);
-    }
-}
-
-/* Element `at` of the result is element `from` of the line. */
+/* A line of x, and of the result. */
 typedef struct {
     char *values;
     int64_t *indices;
     const char *x;
 } line_t;
 
-static void put(const job_t *job, line_t line, int64_t at, int64_t from)
+INLINE void copy_elements(const job_t *job, line_t line, size_t bytes)
 {
     const tt_sort_t *sort = job->sort;
-    const int dim = sort->dim;
-    const int64_t bytes = (int64_t)tutti_dtype_bytes(sort->x.dtype);
-    line.indices[at * sort->indices.strides[dim]] = from;
-    if (line.values != NULL) {
-        copy_element(line.values + at * sort->values.strides[dim] * bytes,
-                     line.x + from * sort->x.strides[dim] * bytes, (size_t)bytes);
+    const int64_t from = sort->x.strides[sort->dim], to = sort->values.strides[sort->dim];
+    const int64_t step = sort->indices.strides[sort->dim];
+    for (int64_t i = 0; i < job->wanted; i++) {
+        memcpy(line.values + (size_t)(i * to) * bytes,
+               line.x + (size_t)(line.indices[i * step] * from) * bytes, bytes);
+    }
+}
+
+/* The elements that indices name. */
+static void take_values(const job_t *job, line_t line)
+{
+    switch (tutti_dtype_bytes(job->sort->x.dtype)) {
+    case 1:
+        copy_elements(job, line, 1);
+        break;
+    case 2:
+        copy_elements(job, line, 2);
+        break;
+    case 4:
+        copy_elements(job, line, 4);
+        break;
+    default:
+        copy_elements(job, line, 8);
     }
 }
 
@@ -404,8 +413,9 @@ static void sort_narrow(const job_t *job, line_t line, uint64_t *a)
         list_words(sort, line.x, job->length, a);
         a = sort_words(a, room, job->length);
     }
+    const int64_t step = sort->indices.strides[sort->dim];
     for (int64_t i = 0; i < job->wanted; i++) {
-        put(job, line, i, (int64_t)(uint32_t)a[i]);
+        line.indices[i * step] = (int64_t)(uint32_t)a[i];
     }
 }
 
@@ -418,8 +428,9 @@ static void sort_with_items(const job_t *job, line_t line, item_t *a)
         a[i] = (item_t){sort->is_descending ? ~key : key, i};
     }
     a = n <= MERGED ? merge_all_items(a, a + n, n) : count_items(a, a + n, n);
+    const int64_t step = sort->indices.strides[sort->dim];
     for (int64_t i = 0; i < job->wanted; i++) {
-        put(job, line, i, a[i].index);
+        line.indices[i * step] = a[i].index;
     }
 }
 
@@ -437,6 +448,9 @@ static void sort_piece(void *arg, size_t piece)
             sort_with_items(job, line, scratch);
         } else {
             sort_narrow(job, line, scratch);
+        }
+        if (line.values != NULL) {
+            take_values(job, line);
         }
     }
 }

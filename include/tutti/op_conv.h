@@ -250,6 +250,8 @@ typedef enum tutti_interpolate_mode {
     TUTTI_INTERPOLATE_CUBIC,   /**< of four in each dimension (bicubic), by cubic convolution */
     TUTTI_INTERPOLATE_AREA,    /**< means of windows: tutti_adaptive_avg_pool2d() and its like */
     TUTTI_INTERPOLATE_NEAREST_EXACT, /**< the element of x in which the middle of y's lies */
+    TUTTI_INTERPOLATE_LANCZOS,       /**< of six in each dimension, by sinc(d) sinc(d / 3); wants
+                                          antialias, without which PyTorch has none either */
 } tutti_interpolate_mode_t;
 
 /** {height, width}, over lines the first alone, over volumes {depth, height, width}. Of each
@@ -260,8 +262,9 @@ typedef struct tutti_interpolate_options {
     double scale[3];    /**< y's size over x's, rounded down; steps are 1 / scale */
     bool align_corners; /**< of linear and cubic: first and last elements of x and y coincide; else
                              their outer edges do */
-    bool antialias;     /**< of linear and cubic: of a smaller y, elements are means over all of x
-                             that they cover, by weights stretched by the step; cubic: a = -0.5 */
+    bool antialias;     /**< of linear, cubic and lanczos: of a smaller y, elements are means over
+                             all of x that they cover, by weights stretched by the step; cubic:
+                             a = -0.5 */
 } tutti_interpolate_options_t;
 
 /**
@@ -269,7 +272,7 @@ typedef struct tutti_interpolate_options {
  * beyond the ends the last element. With steps r = L / L' (or 1 / scale): nearest floor(i r), exact
  * floor((i + 0.5) r); linear and cubic (i + 0.5) r - 0.5, or with align_corners
  * i (L - 1) / (L' - 1). Cubic's weights are Keys' with a = -0.75. Area's windows are those of the
- * sizes alone.
+ * sizes alone. Lanczos is Pillow's; its sines have the same bits everywhere.
  *
  * @param x        [N, C, L], [N, C, H, W] or [N, C, D, H, W], of a floating dtype
  * @param options  borrowed

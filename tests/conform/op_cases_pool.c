@@ -127,6 +127,8 @@ static const tutti_interpolate_options_t cubic = {
 static const tutti_interpolate_options_t smooth = {
     .mode = TUTTI_INTERPOLATE_CUBIC, .size = {2, 2}, .antialias = true};
 static const tutti_interpolate_options_t area = {.mode = TUTTI_INTERPOLATE_AREA, .size = {2, 2, 3}};
+static const tutti_interpolate_options_t lanczos = {
+    .mode = TUTTI_INTERPOLATE_LANCZOS, .size = {2}, .scale = {0, 1.3}, .antialias = true};
 static const tutti_interpolate_options_t exact = {
     .mode = TUTTI_INTERPOLATE_NEAREST_EXACT, .size = {5}, .scale = {0, 0.6}};
 
@@ -138,6 +140,11 @@ static void call_cubic(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor
 static void call_smooth(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
 {
     out[0] = tutti_interpolate(s, in[0], &smooth);
+}
+
+static void call_lanczos(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
+{
+    out[0] = tutti_interpolate(s, in[0], &lanczos);
 }
 
 static void call_area(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
@@ -229,6 +236,7 @@ const op_case_t op_cases_pool[] = {
      .call = call_nearest_volume},
     {CASE("interpolate", "bicubic"), .inputs = {X(2, 2, 3, 4)}, .call = call_cubic},
     {CASE("interpolate", "bicubic, antialias"), .inputs = {X(1, 2, 5, 7)}, .call = call_smooth},
+    {CASE("interpolate", "lanczos"), .inputs = {X(1, 2, 5, 7)}, .call = call_lanczos},
     {CASE("interpolate", "area"), .inputs = {X(1, 2, 5, 3)}, .call = call_area},
     {CASE("interpolate", "area of a volume"), .inputs = {X(1, 2, 3, 5, 4)}, .call = call_area},
     {CASE("interpolate", "nearest exact"), .inputs = {X(2, 2, 3, 4)}, .call = call_exact},
@@ -340,6 +348,22 @@ static void interpolate_area_with_antialias(tutti_scope_t *s)
                                 .mode = TUTTI_INTERPOLATE_AREA, .size = {4}, .antialias = true});
 }
 
+static void interpolate_lanczos_without_antialias(tutti_scope_t *s)
+{
+    (void)tutti_interpolate(
+        s, f32(s, TUTTI_SHAPE(2, 3, 5)),
+        &(tutti_interpolate_options_t){.mode = TUTTI_INTERPOLATE_LANCZOS, .size = {4}});
+}
+
+static void interpolate_lanczos_with_corners(tutti_scope_t *s)
+{
+    (void)tutti_interpolate(s, f32(s, TUTTI_SHAPE(2, 3, 5)),
+                            &(tutti_interpolate_options_t){.mode = TUTTI_INTERPOLATE_LANCZOS,
+                                                           .size = {4},
+                                                           .align_corners = true,
+                                                           .antialias = true});
+}
+
 static void interpolate_of_no_mode(tutti_scope_t *s)
 {
     (void)tutti_interpolate(
@@ -367,7 +391,11 @@ static void grid_sample_of_no_mode(tutti_scope_t *s)
 
 const op_error_t op_errors_pool[] = {
     {"interpolate", interpolate_area_with_antialias,
-     "interpolate: antialias goes with the modes linear and cubic only: f32[2, 3, 5]"},
+     "interpolate: antialias goes with the modes linear, cubic and lanczos only: f32[2, 3, 5]"},
+    {"interpolate", interpolate_lanczos_without_antialias,
+     "interpolate: the mode lanczos wants antialias: f32[2, 3, 5]"},
+    {"interpolate", interpolate_lanczos_with_corners,
+     "interpolate: align_corners goes with the modes linear and cubic only: f32[2, 3, 5]"},
     {"interpolate", interpolate_of_no_mode, "interpolate: there is no such mode: f32[2, 3, 5]"},
     {"grid_sample", grid_sample_of_other_samples,
      "grid_sample: x must be [N, C, H, W] and grid [N, H', W', 2], or [N, C, D, H, W] and "

@@ -126,6 +126,7 @@ static tutti_interpolate_mode_t interpolate_mode(const char *name)
            : strcmp(name, "nearest-exact") == 0 ? TUTTI_INTERPOLATE_NEAREST_EXACT
            : strcmp(name, "bicubic") == 0       ? TUTTI_INTERPOLATE_CUBIC
            : strcmp(name, "area") == 0          ? TUTTI_INTERPOLATE_AREA
+           : strcmp(name, "lanczos") == 0       ? TUTTI_INTERPOLATE_LANCZOS
                                                 : TUTTI_INTERPOLATE_LINEAR;
 }
 

@@ -53,10 +53,23 @@ def affine_cases(c):
               lambda t: F.affine_grid(t, size, align), size=size, align_corners=align)
 
 
+def lanczos_cases(c):
+    def add(shape, **how):
+        named = {{'scale_factor': 'scale'}.get(k, k): v for k, v in how.items()}
+        c.add('interpolate', [normal(1, 2, *shape)],
+              lambda x: F.interpolate(x, **how, mode='lanczos', antialias=True),
+              mode='lanczos', antialias=True, **named)
+    for shape, size, scale in (((7, 9), (3, 4), (.5, .6)), ((4, 6), (11, 7), (2.7, 1.2)),
+                               ((1, 5), (3, 2), (3., .4)), ((17, 23), (3, 4), (.2, .25))):
+        add(shape, size=size)
+        add(shape, scale_factor=scale)
+
+
 if __name__ == '__main__':
     torch.manual_seed(12)
     cases = Cases('ops_sampling')
     interpolate_cases(cases)
     grid_cases(cases)
     affine_cases(cases)
+    lanczos_cases(cases)
     cases.save()

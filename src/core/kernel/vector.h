@@ -103,6 +103,26 @@ TT_INLINE void tt_vstore_n(tt_real_t *x, tt_vf v, size_t n)
 #endif
 }
 
+/* x[index[lane]] in each lane. */
+TT_INLINE tt_vf tt_vgather(const tt_real_t *x, const int32_t *index)
+{
+#if defined(__AVX512F__) && defined(TT_F64)
+    return (tt_vf)_mm512_i32gather_pd(_mm256_loadu_si256((const void *)index), x, 8);
+#elif defined(__AVX512F__)
+    return (tt_vf)_mm512_i32gather_ps(_mm512_loadu_si512(index), x, 4);
+#elif defined(__AVX2__) && defined(TT_F64)
+    return (tt_vf)_mm256_i32gather_pd(x, _mm_loadu_si128((const void *)index), 8);
+#elif defined(__AVX2__)
+    return (tt_vf)_mm256_i32gather_ps(x, _mm256_loadu_si256((const void *)index), 4);
+#else
+    tt_vf v;
+    for (int i = 0; i < TT_LANES; i++) {
+        v[i] = x[index[i]];
+    }
+    return v;
+#endif
+}
+
 /* mask lanes are all ones or all zeros, as comparisons give them. */
 TT_INLINE tt_vf tt_vsel(tt_vi mask, tt_vf yes, tt_vf no)
 {

@@ -265,10 +265,17 @@ TT_INLINE tt_vf tt_vpow(tt_vf a, tt_vf b)
 
 TT_INLINE tt_vf tt_vfloor(tt_vf x)
 {
+#if defined(__AVX512F__)
+    return (tt_vf)_mm512_floor_ps((__m512)x);
+#elif defined(__AVX2__)
+    return (tt_vf)_mm256_floor_ps((__m256)x);
+#else
     const tt_vi small = tt_vabs(x) < 0x1p23f;
     const tt_vf t = tt_vsel(small, x, tt_vsplat(0.0f));
     const tt_vf whole = __builtin_convertvector(__builtin_convertvector(t, tt_vi), tt_vf);
-    return tt_vsel(small, tt_vcopysign(whole - tt_vone_if(whole > t), x), x);
+    const tt_vf quiet = x + 0.0f; /* a NaN becomes a quiet one, as the instruction makes it */
+    return tt_vsel(small, tt_vcopysign(whole - tt_vone_if(whole > t), x), quiet);
+#endif
 }
 
 /* The normal distribution: Φ(x) and the bell e^(-x²/2). Φ(-|x|) is bell × P(1 / (1 + 0.3 |x|)),

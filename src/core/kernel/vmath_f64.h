@@ -51,7 +51,13 @@ TT_INLINE tt_vf tt_vcos(tt_vf x)
 
 TT_INLINE tt_vf tt_vfloor(tt_vf x)
 {
+#if defined(__AVX512F__)
+    return (tt_vf)_mm512_floor_pd((__m512d)x);
+#elif defined(__AVX2__)
+    return (tt_vf)_mm256_floor_pd((__m256d)x);
+#else
     TT_EACH_LANE(x, floor(x[i]));
+#endif
 }
 
 TT_INLINE tt_vf tt_vpow(tt_vf a, tt_vf b)

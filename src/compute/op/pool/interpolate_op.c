@@ -31,27 +31,31 @@ static tutti_status_t check_x(const tutti_op_call_t *call)
     return TUTTI_OK;
 }
 
-/* By mode. */
-static const tt_filter_t filters[] = {
-    [TUTTI_INTERPOLATE_NEAREST] = TT_FILTER_NEAREST,
-    [TUTTI_INTERPOLATE_LINEAR] = TT_FILTER_LINEAR,
-    [TUTTI_INTERPOLATE_CUBIC] = TT_FILTER_CUBIC,
-    [TUTTI_INTERPOLATE_AREA] = TT_FILTER_AREA,
-    [TUTTI_INTERPOLATE_NEAREST_EXACT] = TT_FILTER_NEAREST_EXACT,
+/* Modes, and what goes with them. */
+static const struct {
+    tt_filter_t filter;
+    bool aligns, stretches, must_stretch;
+} modes[] = {
+    [TUTTI_INTERPOLATE_NEAREST] = {.filter = TT_FILTER_NEAREST},
+    [TUTTI_INTERPOLATE_LINEAR] = {TT_FILTER_LINEAR, .aligns = true, .stretches = true},
+    [TUTTI_INTERPOLATE_CUBIC] = {TT_FILTER_CUBIC, .aligns = true, .stretches = true},
+    [TUTTI_INTERPOLATE_AREA] = {.filter = TT_FILTER_AREA},
+    [TUTTI_INTERPOLATE_NEAREST_EXACT] = {.filter = TT_FILTER_NEAREST_EXACT},
+    [TUTTI_INTERPOLATE_LANCZOS] = {TT_FILTER_LANCZOS, .stretches = true, .must_stretch = true},
 };
 
 const char *tt_interpolate_fault(const tutti_interpolate_options_t *o)
 {
-    const bool is_smooth =
-        o->mode == TUTTI_INTERPOLATE_LINEAR || o->mode == TUTTI_INTERPOLATE_CUBIC;
-    if ((unsigned)o->mode >= sizeof filters / sizeof *filters) {
+    if ((unsigned)o->mode >= sizeof modes / sizeof *modes) {
         return "there is no such mode";
     }
-    if (o->align_corners && !is_smooth) {
+    if (o->align_corners && !modes[o->mode].aligns) {
         return "align_corners goes with the modes linear and cubic only";
     }
-    return o->antialias && !is_smooth ? "antialias goes with the modes linear and cubic only"
-                                      : NULL;
+    if (o->antialias && !modes[o->mode].stretches) {
+        return "antialias goes with the modes linear, cubic and lanczos only";
+    }
+    return modes[o->mode].must_stretch && !o->antialias ? "the mode lanczos wants antialias" : NULL;
 }
 
 /* The size of y along a dimension, counted from the first that is interpolated. */
@@ -97,7 +101,7 @@ static tt_interpolate_t describe(const tutti_interpolate_options_t *o, tutti_sha
     tt_interpolate_t t = {.planes = x.dims[0] * x.dims[1], .dtype = dtype};
     for (int dim = 0; dim < 2; dim++) {
         const int i = dim + x.rank - 2; /* 1, and so no height, for the first of a line */
-        t.lines[dim] = (tt_line_t){.filter = filters[o->mode],
+        t.lines[dim] = (tt_line_t){.filter = modes[o->mode].filter,
                                    .size = i > 1 ? x.dims[i] : 1,
                                    .out_size = i > 1 ? y.dims[i] : 1,
                                    .step = i < 2 || o->size[i - 2] != 0 ? 0 : 1 / o->scale[i - 2],

@@ -4,11 +4,11 @@
  * element's index in one word, so that no two words are equal and every algorithm is stable;
  * keys of 64 bits stand beside it in an item.
  *
- *     few elements    insertion
- *     up to 1,024     runs of 16 by insertion, then merged
+ *     few elements    by how many are before each (items: insertion)
+ *     up to 1,024     runs of 16 like this, then merged
  *     more            counting by digits of 11 bits, the lowest first; a digit that all share is
  *                     left out
- *     a few of many   a heap of the best so far
+ *     a few of many   a heap of the best so far; of the rest, keys are compared with its last one
  */
 #include "core/kernel/index/sorting.h"
 
@@ -24,19 +24,23 @@ enum {
     DIGIT_BITS = 11,
     DIGITS = 1 << DIGIT_BITS,
     HEAP_SHARE = 16,
+    FEW = 64, /* of these a fourth of all is few enough for a heap */
+    FEW_SHARE = 4,
+    CHUNK = 64,
     PIECES = 16,
     SCRATCH = 1 << 26
 };
+
+/* Of the functions that take a dtype, a copy for each. */
+#define INLINE static inline __attribute__((always_inline))
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
 static uint32_t key_of_f32(float value)
 {
-    const uint32_t bits = tt_f32_bits(value);
-    if (value != value) {
-        return UINT32_MAX;
-    }
-    return value == 0 ? UINT32_C(1) << 31 : bits >> 31 ? ~bits : bits | UINT32_C(1) << 31;
+    const uint32_t bits = tt_f32_bits(value + 0.0f); /* of both zeros the positive one */
+    const uint32_t key = bits ^ (-(bits >> 31) | UINT32_C(1) << 31);
+    return value != value ? UINT32_MAX : key;
 }
 
 static uint64_t key_of_f64(double value)
@@ -59,7 +63,7 @@ static bool is_wide(tutti_dtype_t dtype)
     return dtype == TUTTI_F64 || dtype == TUTTI_I64;
 }
 
-static uint32_t narrow_key(tutti_dtype_t dtype, const void *line, int64_t i)
+INLINE uint32_t narrow_key(tutti_dtype_t dtype, const void *line, int64_t i)
 {
     switch (dtype) {
     case TUTTI_F32:
@@ -90,15 +94,24 @@ static uint64_t wide_key(tutti_dtype_t dtype, const void *line, int64_t i)
 
 /* ---- words: a key of 32 bits above an index -------------------------------------------------- */
 
-static void insert_words(uint64_t *a, int64_t n)
+/* At most RUN words, by how many are smaller: no branch depends on them. */
+static void rank_words(uint64_t *a, int64_t n)
 {
-    for (int64_t i = 1; i < n; i++) {
+    uint64_t copy[RUN];
+    int64_t ranks[RUN];
+    for (int64_t i = 0; i < n; i++) {
         const uint64_t x = a[i];
-        int64_t j = i;
-        for (; j > 0 && a[j - 1] > x; j--) {
-            a[j] = a[j - 1];
+        int64_t smaller_ones = 0;
+        for (int64_t j = 0; j < i; j++) {
+            const bool is_smaller = a[j] < x;
+            smaller_ones += is_smaller;
+            ranks[j] += !is_smaller;
         }
-        a[j] = x;
+        ranks[i] = smaller_ones;
+        copy[i] = x;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        a[ranks[i]] = copy[i];
     }
 }
 
@@ -125,7 +138,7 @@ static int64_t smaller(int64_t a, int64_t b)
 static uint64_t *merge_all_words(uint64_t *a, uint64_t *room, int64_t n)
 {
     for (int64_t i = 0; i < n; i += RUN) {
-        insert_words(a + i, smaller(RUN, n - i));
+        rank_words(a + i, smaller(RUN, n - i));
     }
     for (int64_t width = RUN; width < n; width *= 2) {
         for (int64_t i = 0; i < n; i += 2 * width) {
@@ -179,10 +192,51 @@ static uint64_t *sort_words(uint64_t *a, uint64_t *room, int64_t n)
     return n <= MERGED ? merge_all_words(a, room, n) : count_words(a, room, n);
 }
 
-static uint64_t word_at(const tt_sort_t *sort, const void *line, int64_t i)
+/* Elements of a line, and what their keys are to be combined with. */
+typedef struct {
+    const void *line;
+    int64_t first, n, stride;
+    uint32_t flip; /* all ones if descending */
+} run_t;
+
+INLINE void keys_of(tutti_dtype_t dtype, run_t r, uint32_t *keys)
 {
-    const uint32_t key = narrow_key(sort->x.dtype, line, i * sort->x.strides[sort->dim]);
-    return (uint64_t)(sort->is_descending ? ~key : key) << 32 | (uint32_t)i;
+    for (int64_t i = 0; i < r.n; i++) {
+        keys[i] = narrow_key(dtype, r.line, (r.first + i) * r.stride) ^ r.flip;
+    }
+}
+
+/* The keys of n elements, at most CHUNK, in the wanted order. */
+static void list_keys(const tt_sort_t *sort, const void *line, int64_t first, int64_t n,
+                      uint32_t keys[CHUNK])
+{
+    const run_t r = {line, first, n, sort->x.strides[sort->dim], sort->is_descending ? ~0u : 0};
+    switch (sort->x.dtype) {
+    case TUTTI_F32:
+        keys_of(TUTTI_F32, r, keys);
+        break;
+    case TUTTI_BF16:
+        keys_of(TUTTI_BF16, r, keys);
+        break;
+    case TUTTI_F16:
+        keys_of(TUTTI_F16, r, keys);
+        break;
+    default:
+        keys_of(sort->x.dtype, r, keys);
+    }
+}
+
+/* The first n elements of a line. */
+static void list_words(const tt_sort_t *sort, const void *line, int64_t n, uint64_t *words)
+{
+    uint32_t keys[CHUNK];
+    for (int64_t i = 0; i < n; i += CHUNK) {
+        const int64_t count = smaller(CHUNK, n - i);
+        list_keys(sort, line, i, count, keys);
+        for (int64_t j = 0; j < count; j++) {
+            words[i + j] = (uint64_t)keys[j] << 32 | (uint32_t)(i + j);
+        }
+    }
 }
 
 /* The heap's largest word is heap[0]: it goes, and x comes. */
@@ -200,13 +254,28 @@ static void replace_largest(uint64_t *heap, int64_t n, uint64_t x)
     heap[at] = x;
 }
 
+/* Elements of a line after the heap's own: of equal keys the earlier word is smaller, and stays. */
+static void choose_after(const tt_sort_t *sort, const void *line, uint64_t *heap, int64_t wanted)
+{
+    const int64_t n = sort->x.shape[sort->dim];
+    uint32_t keys[CHUNK], last = (uint32_t)(heap[0] >> 32);
+    for (int64_t i = wanted; i < n; i += CHUNK) {
+        const int64_t count = smaller(CHUNK, n - i);
+        list_keys(sort, line, i, count, keys);
+        for (int64_t j = 0; j < count; j++) {
+            if (keys[j] < last) {
+                replace_largest(heap, wanted, (uint64_t)keys[j] << 32 | (uint32_t)(i + j));
+                last = (uint32_t)(heap[0] >> 32);
+            }
+        }
+    }
+}
+
 /* The `wanted` smallest words of a line, in order. A descending row is a heap. */
 static uint64_t *choose_words(const tt_sort_t *sort, const void *line, uint64_t *heap,
                               uint64_t *room, int64_t wanted)
 {
-    for (int64_t i = 0; i < wanted; i++) {
-        room[i] = word_at(sort, line, i);
-    }
+    list_words(sort, line, wanted, room);
     const uint64_t *first = sort_words(room, heap, wanted);
     if (first == heap) {
         memcpy(room, heap, (size_t)wanted * sizeof *heap);
@@ -214,12 +283,7 @@ static uint64_t *choose_words(const tt_sort_t *sort, const void *line, uint64_t 
     for (int64_t i = 0; i < wanted; i++) {
         heap[i] = room[wanted - 1 - i];
     }
-    for (int64_t i = wanted; i < sort->x.shape[sort->dim]; i++) {
-        const uint64_t word = word_at(sort, line, i);
-        if (word < heap[0]) {
-            replace_largest(heap, wanted, word);
-        }
-    }
+    choose_after(sort, line, heap, wanted);
     return sort_words(heap, room, wanted);
 }
 
@@ -303,39 +367,39 @@ typedef struct {
     size_t piece_bytes;
 } job_t;
 
-static void copy_element(char *to, const char *from, size_t bytes)
-{
-    switch (bytes) {
-    case 1:
-        *to = *from;
-        return;
-    case 2:
-        memcpy(to, from, 2);
-        return;
-    case 4:
-        memcpy(to, from, 4);
-        return;
-    default:
-        memcpy(to, from, 8);
-    }
-}
-
-/* Element `at` of the result is element `from` of the line. */
+/* A line of x, and of the result. */
 typedef struct {
     char *values;
     int64_t *indices;
     const char *x;
 } line_t;
 
-static void put(const job_t *job, line_t line, int64_t at, int64_t from)
+INLINE void copy_elements(const job_t *job, line_t line, size_t bytes)
 {
     const tt_sort_t *sort = job->sort;
-    const int dim = sort->dim;
-    const int64_t bytes = (int64_t)tutti_dtype_bytes(sort->x.dtype);
-    line.indices[at * sort->indices.strides[dim]] = from;
-    if (line.values != NULL) {
-        copy_element(line.values + at * sort->values.strides[dim] * bytes,
-                     line.x + from * sort->x.strides[dim] * bytes, (size_t)bytes);
+    const int64_t from = sort->x.strides[sort->dim], to = sort->values.strides[sort->dim];
+    const int64_t step = sort->indices.strides[sort->dim];
+    for (int64_t i = 0; i < job->wanted; i++) {
+        memcpy(line.values + (size_t)(i * to) * bytes,
+               line.x + (size_t)(line.indices[i * step] * from) * bytes, bytes);
+    }
+}
+
+/* The elements that indices name. */
+static void take_values(const job_t *job, line_t line)
+{
+    switch (tutti_dtype_bytes(job->sort->x.dtype)) {
+    case 1:
+        copy_elements(job, line, 1);
+        break;
+    case 2:
+        copy_elements(job, line, 2);
+        break;
+    case 4:
+        copy_elements(job, line, 4);
+        break;
+    default:
+        copy_elements(job, line, 8);
     }
 }
 
@@ -343,16 +407,15 @@ static void sort_narrow(const job_t *job, line_t line, uint64_t *a)
 {
     const tt_sort_t *sort = job->sort;
     uint64_t *room = a + job->length;
-    if (job->wanted * HEAP_SHARE <= job->length) {
+    if (job->wanted * (job->wanted <= FEW ? FEW_SHARE : HEAP_SHARE) <= job->length) {
         a = choose_words(sort, line.x, a, room, job->wanted);
     } else {
-        for (int64_t i = 0; i < job->length; i++) {
-            a[i] = word_at(sort, line.x, i);
-        }
+        list_words(sort, line.x, job->length, a);
         a = sort_words(a, room, job->length);
     }
+    const int64_t step = sort->indices.strides[sort->dim];
     for (int64_t i = 0; i < job->wanted; i++) {
-        put(job, line, i, (int64_t)(uint32_t)a[i]);
+        line.indices[i * step] = (int64_t)(uint32_t)a[i];
     }
 }
 
@@ -365,8 +428,9 @@ static void sort_with_items(const job_t *job, line_t line, item_t *a)
         a[i] = (item_t){sort->is_descending ? ~key : key, i};
     }
     a = n <= MERGED ? merge_all_items(a, a + n, n) : count_items(a, a + n, n);
+    const int64_t step = sort->indices.strides[sort->dim];
     for (int64_t i = 0; i < job->wanted; i++) {
-        put(job, line, i, a[i].index);
+        line.indices[i * step] = a[i].index;
     }
 }
 
@@ -384,6 +448,9 @@ static void sort_piece(void *arg, size_t piece)
             sort_with_items(job, line, scratch);
         } else {
             sort_narrow(job, line, scratch);
+        }
+        if (line.values != NULL) {
+            take_values(job, line);
         }
     }
 }

@@ -55,58 +55,79 @@ static double draw(tt_rng_t rng, int64_t i, tutti_dtype_t dtype, int64_t distinc
     return number < 6 ? special[number] : (double)(number - distinct / 2) / 8;
 }
 
-/* Every second element of memory. */
-static tt_strided_t every_second(void *data, tutti_dtype_t dtype, int64_t n)
+static tt_strided_t strided(void *data, tutti_dtype_t dtype, int64_t n, int64_t stride)
 {
     tt_strided_t row = tt_strided_row(data, dtype, n);
-    row.strides[0] = 2;
+    row.strides[0] = stride;
     return row;
 }
 
-static void check(tutti_dtype_t dtype, int64_t n, int64_t wanted, int64_t distinct,
-                  bool is_descending)
+typedef struct {
+    tutti_dtype_t dtype;
+    int64_t n, wanted, distinct, stride;
+    bool is_descending;
+} case_t;
+
+static void check(case_t c)
 {
     static int64_t room[LONGEST];
-    const tt_rng_t rng = tt_rng_stream(seed, (uint64_t)n, (uint64_t)dtype, (uint64_t)distinct, 0);
-    const tt_strided_t x = every_second(values, dtype, n);
-    for (int64_t i = 0; i < n; i++) {
-        plain[i] = draw(rng, i, dtype, distinct);
+    const tt_rng_t rng =
+        tt_rng_stream(seed, (uint64_t)c.n, (uint64_t)c.dtype, (uint64_t)c.distinct, 0);
+    const tt_strided_t x = strided(values, c.dtype, c.n, c.stride);
+    for (int64_t i = 0; i < c.n; i++) {
+        plain[i] = draw(rng, i, c.dtype, c.distinct);
         want[i] = i;
     }
-    tt_strided_t in = tt_strided_row(plain, TUTTI_F64, n);
+    tt_strided_t in = tt_strided_row(plain, TUTTI_F64, c.n);
     assert_int_equal(tt_map_unary(NULL, TT_UNARY_COPY, (tt_map_params_t){0}, &x, &in), 0);
     assert_int_equal(tt_map_unary(NULL, TT_UNARY_COPY, (tt_map_params_t){0}, &in, &x), 0);
-    sort_plainly(want, room, n, is_descending);
-    const tt_sort_t sort = {.values = every_second(sorted, dtype, wanted),
-                            .indices = tt_strided_row(indices, TUTTI_I64, wanted),
+    sort_plainly(want, room, c.n, c.is_descending);
+    const tt_sort_t sort = {.values = strided(sorted, c.dtype, c.wanted, c.stride),
+                            .indices = tt_strided_row(indices, TUTTI_I64, c.wanted),
                             .x = x,
-                            .is_descending = is_descending};
+                            .is_descending = c.is_descending};
     assert_int_equal(tt_sort(NULL, &sort), TUTTI_OK);
-    const size_t bytes = tutti_dtype_bytes(dtype);
-    for (int64_t i = 0; i < wanted; i++) {
-        if (indices[i] != want[i] || memcmp(sorted + 2 * (size_t)i * bytes,
-                                            values + 2 * (size_t)want[i] * bytes, bytes) != 0) {
-            fail_msg("TUTTI_SEED=%llu: %s, %lld of %lld, %lld distinct: element %lld is number "
-                     "%lld, not %lld",
-                     (unsigned long long)seed, tutti_dtype_name(dtype), (long long)wanted,
-                     (long long)n, (long long)distinct, (long long)i, (long long)indices[i],
-                     (long long)want[i]);
+    const size_t bytes = tutti_dtype_bytes(c.dtype), step = (size_t)c.stride * bytes;
+    for (int64_t i = 0; i < c.wanted; i++) {
+        if (indices[i] != want[i] ||
+            memcmp(sorted + (size_t)i * step, values + (size_t)want[i] * step, bytes) != 0) {
+            fail_msg("TUTTI_SEED=%llu: %s, %lld of %lld, %lld distinct, stride %lld: element %lld "
+                     "is number %lld, not %lld",
+                     (unsigned long long)seed, tutti_dtype_name(c.dtype), (long long)c.wanted,
+                     (long long)c.n, (long long)c.distinct, (long long)c.stride, (long long)i,
+                     (long long)indices[i], (long long)want[i]);
         }
+    }
+}
+
+/* All of n elements, and a few. */
+static void check_length(case_t c)
+{
+    const int64_t few[] = {(c.n + 15) / 16, c.n / 16, c.n / 4, (c.n + 3) / 4};
+    static const int64_t distinct[] = {300, 20, 20, 300};
+    c.wanted = c.n;
+    for (c.distinct = 8; c.distinct < 40000; c.distinct *= 2500) {
+        check(c);
+    }
+    for (size_t i = 0; i < sizeof few / sizeof *few; i++) {
+        c.wanted = few[i];
+        c.distinct = distinct[i];
+        check(c);
     }
 }
 
 static void lines_of_every_dtype_and_length_are_in_order(void **state)
 {
     (void)state;
-    static const int64_t lengths[] = {1, 2, 15, 16, 17, 31, 33, 100, 1023, 1024, 1025, LONGEST};
+    static const int64_t lengths[] = {1,   2,   15,   16,   17,   31,     33,
+                                      100, 255, 1023, 1024, 1025, LONGEST};
     for (int dtype = 0; dtype < TUTTI_DTYPE_COUNT; dtype++) {
         for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
-            const int64_t n = lengths[i];
-            for (int down = 0; down < 2; down++) {
-                check((tutti_dtype_t)dtype, n, n, 8, down);
-                check((tutti_dtype_t)dtype, n, n, 20000, down);
-                check((tutti_dtype_t)dtype, n, (n + 15) / 16, 300, down);
-                check((tutti_dtype_t)dtype, n, n / 16, 20, down);
+            for (int way = 0; way < 4; way++) {
+                check_length((case_t){.dtype = (tutti_dtype_t)dtype,
+                                      .n = lengths[i],
+                                      .stride = 1 + way / 2,
+                                      .is_descending = way % 2 == 1});
             }
         }
     }

@@ -11,6 +11,7 @@
 
 #include "core/base/alloc.h"
 #include "core/base/integers.h"
+#include "core/kernel/pool/grid_sample_ops.h"
 #include "core/kernel/pool/interpolate_ops.h"
 
 enum { POINTS = TT_GRID_POINTS, CELLS = TT_GRID_TAPS * TT_GRID_POINTS };
@@ -34,7 +35,8 @@ typedef struct {
 
 typedef struct job {
     const operands_t *a;
-    const tt_interpolate_ops_t *ops;
+    const tt_grid_sample_ops_t *ops;
+    const tt_interpolate_ops_t *sums;
     void (*run)(const struct job *job, room_t *room, part_t part);
     int64_t runs, blocks; /* of channels, and of points, in a sample */
     int64_t run_channels, block_points, volume;
@@ -64,8 +66,8 @@ static void find(const job_t *job, room_t *room, part_t p, bool has_slopes)
 {
     const tt_grid_sample_t *t = &job->a->t;
     const int64_t place = (p.sample * t->points + p.point) * t->dims;
-    job->ops->grid->find_taps(t, at(job, job->a->grid, place), p.points, &room->taps,
-                              has_slopes ? room->slopes : NULL);
+    job->ops->find_taps(t, at(job, job->a->grid, place), p.points, &room->taps,
+                        has_slopes ? room->slopes : NULL);
 }
 
 /* ---- parts ----------------------------------------------------------------------------------- */
@@ -75,9 +77,9 @@ static void sample_part(const job_t *job, room_t *room, part_t p)
     const int64_t points = job->a->t.points;
     find(job, room, p, false);
     for (int64_t c = p.channel; c < p.channel + p.channels; c++) {
-        job->ops->blend_columns(at_to(job, channel_of(job, p, c, points) + p.point),
-                                at(job, job->a->x, channel_of(job, p, c, job->volume)),
-                                &room->taps);
+        job->sums->blend_columns(at_to(job, channel_of(job, p, c, points) + p.point),
+                                 at(job, job->a->x, channel_of(job, p, c, job->volume)),
+                                 &room->taps);
     }
 }
 
@@ -92,8 +94,8 @@ static void spread_part(const job_t *job, room_t *room, part_t all)
         find(job, room, p, false);
         for (int64_t c = p.channel; c < p.channel + p.channels; c++) {
             const int64_t from = channel_of(job, p, c, all.points) + p.point;
-            job->ops->grid->spread(at_to(job, channel_of(job, p, c, job->volume)),
-                                   at(job, job->a->dy, from), &room->taps);
+            job->ops->spread(at_to(job, channel_of(job, p, c, job->volume)),
+                             at(job, job->a->dy, from), &room->taps);
         }
     }
 }
@@ -105,14 +107,12 @@ static void slopes_part(const job_t *job, room_t *room, part_t p)
     find(job, room, p, true);
     memset(room->dots, 0, (size_t)(room->taps.most * POINTS) * job->bytes);
     for (int64_t c = 0; c < p.channels; c++) {
-        job->ops->grid->add_dots(
-            room->dots, at(job, job->a->dy, channel_of(job, p, c, t->points) + p.point),
-            at(job, job->a->x, channel_of(job, p, c, job->volume)), &room->taps);
+        job->ops->add_dots(room->dots,
+                           at(job, job->a->dy, channel_of(job, p, c, t->points) + p.point),
+                           at(job, job->a->x, channel_of(job, p, c, job->volume)), &room->taps);
     }
-    for (int i = 0; i < t->dims; i++) {
-        job->ops->grid->sum_slopes(at_to(job, (p.sample * t->points + p.point) * t->dims + i),
-                                   t->dims, room->dots, room->slopes[i], &room->taps);
-    }
+    job->ops->sum_slopes(at_to(job, (p.sample * t->points + p.point) * t->dims), t->dims,
+                         room->dots, room->slopes, &room->taps);
 }
 
 /* ---- all parts ------------------------------------------------------------------------------- */
@@ -165,7 +165,8 @@ static void deal_channels(job_t *job, int threads)
 static tutti_status_t run(tt_threads_t *threads, job_t *job)
 {
     const tt_grid_sample_t *t = &job->a->t;
-    job->ops = tt_kernels_of(t->dtype)->interpolate;
+    job->ops = tt_kernels_of(t->dtype)->grid_sample;
+    job->sums = tt_kernels_of(t->dtype)->interpolate;
     job->bytes = tutti_dtype_bytes(t->dtype);
     job->volume = t->size[0] * t->size[1] * t->size[2];
     if (count_parts(job) == 0) {

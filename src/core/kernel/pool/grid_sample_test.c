@@ -45,6 +45,7 @@ static problem_t draw_problem(uint64_t seed)
         volume *= p.t.size[i];
     }
     p.t.order[2] = (int)draw(rng, &next, 0, 1);
+    p.t.order[1] = (int)draw(rng, &next, 0, 2) / 2;
     p.x = p.t.batch * p.t.channels * volume;
     p.y = p.t.batch * p.t.channels * p.t.points;
     p.grid = p.t.batch * p.t.points * p.t.dims;
@@ -213,12 +214,29 @@ static void an_infinite_element_beside_the_place_does_not_count(void **state)
     assert_true(y[0] == 1 && y[1] == 0.5F);
 }
 
+/* All taps of the first point have the weight 0, and so have their derivatives. */
+static void infinite_numbers_of_a_place_far_outside_do_not_count(void **state)
+{
+    (void)state;
+    const tt_grid_sample_t t = {
+        .batch = 1, .channels = 1, .dims = 2, .size = {1, 1, 2}, .points = 2, .dtype = TUTTI_F32};
+    const float x[] = {INFINITY, 1}, grid[] = {-5, 0, 0.5F, 0}, dy[] = {INFINITY, 2};
+    float y[2] = {7, 7}, dx[2] = {7, 7}, dgrid[4] = {7, 7, 7, 7};
+    assert_int_equal(tt_grid_sample(NULL, &t, x, grid, y), TUTTI_OK);
+    assert_int_equal(tt_grid_spread(NULL, &t, dy, grid, dx), TUTTI_OK);
+    assert_int_equal(tt_grid_slopes(NULL, &t, dy, x, grid, dgrid), TUTTI_OK);
+    assert_true(y[0] == 0 && y[1] == 1);
+    assert_true(dx[0] == 0 && dx[1] == 2);
+    assert_true(dgrid[0] == 0 && dgrid[1] == 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_grids_have_the_values_of_f64_and_one_set_of_bits),
         cmocka_unit_test(a_place_that_is_no_number_is_outside_or_shown),
         cmocka_unit_test(an_infinite_element_beside_the_place_does_not_count),
+        cmocka_unit_test(infinite_numbers_of_a_place_far_outside_do_not_count),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -4,8 +4,6 @@
 
 #include "core/kernel/vector.h"
 
-enum { BLOCK = TT_TAPS_BLOCK };
-
 static void blend_rows(void *y, const void *x, int64_t n, const tt_taps_t *taps, int64_t i)
 {
     for (int64_t at = 0; at < n; at += TT_LANES) {
@@ -26,30 +24,28 @@ static void blend_rows(void *y, const void *x, int64_t n, const tt_taps_t *taps,
     }
 }
 
-static void blend_block(tt_real_t *sum, const tt_real_t *x, const tt_taps_t *taps, int64_t at)
+/* A vector of y, from element i on. */
+TT_INLINE tt_vf blend_vector(const tt_real_t *x, const tt_taps_t *taps, int64_t i)
 {
-    for (int64_t k = 0; k < taps->most; k++, at += taps->stride) {
-        const tt_real_t *weight = (const tt_real_t *)taps->weight + at;
-        const int32_t *index = taps->index + at;
-        for (int l = 0; l < BLOCK; l++) {
-            const tt_real_t more = sum[l] + weight[l] * x[index[l]];
-            sum[l] = weight[l] != 0 ? more : sum[l];
-        }
+    tt_vf sum = {0};
+    for (int64_t k = i; k < taps->most * taps->stride; k += taps->stride) {
+        const tt_vf weight = tt_vload((const tt_real_t *)taps->weight + k);
+        sum = tt_vsel(weight != 0, sum + weight * tt_vgather(x, taps->index + k), sum);
     }
+    return sum;
 }
 
 static void blend_columns(void *y, const void *x, const tt_taps_t *taps)
 {
-    for (int64_t at = 0; at < taps->n; at += BLOCK) {
-        const int64_t left = taps->n - at;
-        tt_real_t sum[BLOCK] = {0};
-        blend_block(sum, x, taps, at);
-        memcpy((tt_real_t *)y + at, sum, (size_t)(left < BLOCK ? left : BLOCK) * sizeof *sum);
+    int64_t i = 0;
+    for (; i + TT_LANES <= taps->n; i += TT_LANES) {
+        tt_vstore((tt_real_t *)y + i, blend_vector(x, taps, i));
+    }
+    if (i < taps->n) {
+        tt_vstore_n((tt_real_t *)y + i, blend_vector(x, taps, i), (size_t)(taps->n - i));
     }
 }
 
-extern const tt_grid_ops_t TT_ISA_NAME(tt_grid_ops);
 extern const tt_interpolate_ops_t TT_ISA_NAME(tt_interpolate_ops);
 
-const tt_interpolate_ops_t TT_ISA_NAME(tt_interpolate_ops) = {blend_rows, blend_columns,
-                                                              &TT_ISA_NAME(tt_grid_ops)};
+const tt_interpolate_ops_t TT_ISA_NAME(tt_interpolate_ops) = {blend_rows, blend_columns};

@@ -7,11 +7,13 @@
  *     nearest           floor(i r)
  *     nearest-exact     floor((i + 0.5) r)
  *     linear, cubic     2 or 4 around c = (i + 0.5) r - 0.5, or i (size - 1) / (out_size - 1)
- *     antialias         those nearer to c than 1 or 2 times max(r, 1), divided by their sum
+ *     antialias         those nearer to c than 1 or 2 (lanczos: 3) times max(r, 1), divided by
+ *                       their sum
  *     area              floor(i size / out_size) to ceil((i + 1) size / out_size)
  *
  * Cost: one pass over the taps, by the caller. Source: PyTorch's UpSample.h; Keys, "Cubic
- * convolution interpolation for digital image processing", 1981; Pillow's Resample.c for antialias.
+ * convolution interpolation for digital image processing", 1981; Pillow's Resample.c for antialias;
+ * Duchon, "Lanczos filtering in one and two dimensions", 1979.
  */
 #include "core/kernel/pool/taps.h"
 
@@ -30,7 +32,26 @@ typedef struct {
 /* How far the filter reaches, in elements. */
 static int radius_of(tt_filter_t filter)
 {
-    return filter == TT_FILTER_CUBIC ? 2 : 1;
+    return filter == TT_FILTER_LANCZOS ? 3 : filter == TT_FILTER_CUBIC ? 2 : 1;
+}
+
+/* sin(πx) / (πx) for 0 <= x < 2^52. libm's sine has other last bits elsewhere; with n the nearest
+ * whole number and f = x - n, which is exact, it is ± sin(πf) / (πf) × f / x, the first factor by
+ * Taylor's series Σ ± (πf)²ⁱ / (2i + 1)!, whose rest is below 2^-59 of it. */
+static double sinc(double x)
+{
+    static const double of[] = {
+        0x1.0000000000000p+0,   -0x1.a51a6625307d3p+0,  0x1.9f9cb402bc46cp-1,
+        -0x1.86a8e4720db67p-3,  0x1.ac6805cf350a6p-6,   -0x1.33816aa4607abp-9,
+        0x1.374719fab3915p-13,  -0x1.d42498d1ce099p-18, 0x1.0fc992ff39e13p-22,
+        -0x1.f5f9d970ca6dfp-28, 0x1.79788684225eap-33};
+    const int64_t n = (int64_t)(x + 0.5);
+    const double f = x - (double)n;
+    double sum = 0;
+    for (int i = sizeof of / sizeof *of - 1; i >= 0; i--) {
+        sum = sum * (f * f) + of[i];
+    }
+    return n == 0 ? sum : (n % 2 == 0 ? sum : -sum) * f / x;
 }
 
 static double filter_at(const tt_line_t *l, double distance)
@@ -43,6 +64,8 @@ static double filter_at(const tt_line_t *l, double distance)
         return x <= 1  ? ((a + 2) * x - (a + 3)) * x * x + 1
                : x < 2 ? (((x - 5) * x + 8) * x - 4) * a
                        : 0;
+    case TT_FILTER_LANCZOS:
+        return x < 3 ? sinc(x) * sinc(x / 3) : 0;
     default:
         return 1;
     }

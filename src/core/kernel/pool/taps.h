@@ -38,6 +38,7 @@ typedef enum {
     TT_FILTER_LINEAR,        /* two, by a triangle */
     TT_FILTER_CUBIC,         /* four, by the cubic convolution with a = -0.75 */
     TT_FILTER_AREA,          /* those that it covers, alike */
+    TT_FILTER_LANCZOS,       /* six, by sinc(x) sinc(x / 3); antialias alone */
 } tt_filter_t;
 
 /* A dimension that is interpolated. */

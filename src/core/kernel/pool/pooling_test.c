@@ -63,7 +63,7 @@ static tt_line_t draw_line(tt_rng_t rng, uint64_t *next, kind_t kind, int64_t si
     return (tt_line_t){.filter = (tt_filter_t)(kind - OTHER_SIZE),
                        .size = size,
                        .out_size = out_size,
-                       .step = draw(rng, next, 0, 2) == 0 ? 1 / scale : 0,
+                       .scale = draw(rng, next, 0, 2) == 0 ? scale : 0,
                        .align_corners = draw(rng, next, 0, 1) == 1,
                        .antialias = draw(rng, next, 0, 1) == 1};
 }

@@ -5,7 +5,7 @@
  *     place u    ((c + 1) size - 1) / 2, or (c + 1) (size - 1) / 2 with align_corners
  *     padding    border: between the first and the last element; reflection: also mirrored at their
  *                outer edges (align_corners: their middles). Of bicubic it moves the taps, else u
- *     taps       elements outside have the weight 0
+ *     taps       elements outside have the weight 0; those of a NaN are NaN, to be shown
  */
 #include "core/kernel/pool/interpolate_ops.h"
 
@@ -109,10 +109,20 @@ TT_INLINE tt_vf nearest(tt_vf x)
     return lower + tt_vone_if((rest > 0.5f) | ((rest == 0.5f) & is_odd));
 }
 
+/* A place far outside as one that is less far: between infinite elements is no place. NaN stays. */
+TT_INLINE tt_vf brought_near(const axis_t *a, tt_vf at)
+{
+    const tt_real_t far = a->size + AXIS_TAPS;
+    at = tt_vsel(at > far, tt_vsplat(far), at);
+    return tt_vsel(at < -far, tt_vsplat(-far), at);
+}
+
 TT_INLINE place_t place_of(const axis_t *a, tt_vf c)
 {
     const tt_real_t speed = (a->t->align_corners ? a->size - 1 : a->size) * 0.5f;
-    const place_t p = {(c + 1) * speed - (a->t->align_corners ? 0 : 0.5f), tt_vsplat(speed)};
+    const tt_vf at = (c + 1) * speed - (a->t->align_corners ? 0 : 0.5f);
+    const bool is_mirrored = a->t->padding == TT_GRID_REFLECTION;
+    const place_t p = {is_mirrored ? at : brought_near(a, at), tt_vsplat(speed)};
     return a->t->mode == TT_GRID_BICUBIC ? p : padded(a, p);
 }
 
@@ -252,7 +262,7 @@ static void spread(void *x, const void *y, const tt_taps_t *taps)
         const tt_real_t *weight = (const tt_real_t *)taps->weight + k * taps->stride;
         const int32_t *index = taps->index + k * taps->stride;
         for (int64_t i = 0; i < taps->n; i++) {
-            if (weight[i] != 0) {
+            if (weight[i] > 0 || weight[i] < 0) { /* NaN is of no element */
                 ((tt_real_t *)x)[index[i]] += weight[i] * from[i];
             }
         }

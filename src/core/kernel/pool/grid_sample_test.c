@@ -202,6 +202,58 @@ static void a_place_that_is_no_number_is_outside_or_shown(void **state)
     }
 }
 
+/* Infinite, or so in f32: as any place that is far outside. */
+static void a_place_far_outside_has_what_is_there(void **state)
+{
+    (void)state;
+    static const float places[] = {INFINITY, -INFINITY, 3.4e38F, -3.4e38F, 1e30F, -9};
+    static const tt_grid_mode_t modes[] = {TT_GRID_BILINEAR, TT_GRID_NEAREST, TT_GRID_BICUBIC};
+    static const float x[] = {1, 2, 3, 4, 5, 6}, dy = 1;
+    for (int i = 0; i < 36; i++) {
+        const float grid[] = {places[i % 6], 1.0F / 2};
+        const bool is_border = i / 18 == 1;
+        const tt_grid_sample_t t = {.batch = 1,
+                                    .channels = 1,
+                                    .dims = 2,
+                                    .size = {1, 2, 3},
+                                    .points = 1,
+                                    .mode = modes[i / 6 % 3],
+                                    .padding = is_border ? TT_GRID_BORDER : TT_GRID_ZEROS,
+                                    .dtype = TUTTI_F32};
+        float y = 7, dx[6], dgrid[] = {7, 7}, sum = 0;
+        assert_int_equal(tt_grid_sample(NULL, &t, x, grid, &y), TUTTI_OK);
+        assert_int_equal(tt_grid_spread(NULL, &t, &dy, grid, dx), TUTTI_OK);
+        assert_int_equal(tt_grid_slopes(NULL, &t, &dy, x, grid, dgrid), TUTTI_OK);
+        for (int k = 0; k < 6; k++) {
+            sum += dx[k];
+        }
+        assert_true(y == (!is_border ? 0.0F : grid[0] > 0 ? 6.0F : 4.0F));
+        assert_true(sum == (is_border ? 1.0F : 0.0F) && dgrid[0] == 0);
+    }
+}
+
+/* y is NaN, which may be masked: x has nothing of it. */
+static void a_place_that_is_no_number_reaches_no_element(void **state)
+{
+    (void)state;
+    static const tt_grid_mode_t modes[] = {TT_GRID_BILINEAR, TT_GRID_NEAREST, TT_GRID_BICUBIC};
+    static const float grid[] = {NAN, 0, 0, NAN}, dy[] = {0, 1};
+    for (int i = 0; i < 3; i++) {
+        const tt_grid_sample_t t = {.batch = 1,
+                                    .channels = 1,
+                                    .dims = 2,
+                                    .size = {1, 2, 3},
+                                    .points = 2,
+                                    .mode = modes[i],
+                                    .dtype = TUTTI_F32};
+        float dx[6];
+        assert_int_equal(tt_grid_spread(NULL, &t, dy, grid, dx), TUTTI_OK);
+        for (int k = 0; k < 6; k++) {
+            assert_true(dx[k] == 0);
+        }
+    }
+}
+
 static void an_infinite_element_beside_the_place_does_not_count(void **state)
 {
     (void)state;
@@ -218,6 +270,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_grids_have_the_values_of_f64_and_one_set_of_bits),
         cmocka_unit_test(a_place_that_is_no_number_is_outside_or_shown),
+        cmocka_unit_test(a_place_far_outside_has_what_is_there),
+        cmocka_unit_test(a_place_that_is_no_number_reaches_no_element),
         cmocka_unit_test(an_infinite_element_beside_the_place_does_not_count),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

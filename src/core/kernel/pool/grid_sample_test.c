@@ -1,17 +1,14 @@
 /* Grids of random shapes: f32 against f64, one set of bits over instruction sets and threads, dx as
  * the transpose of y. */
-#include "core/base/testing.h"
+#include "core/kernel/bits_testing.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/alloc.h"
-#include "core/base/rng.h"
-#include "core/kernel/isa.h"
 #include "core/kernel/pool/grid_sample.h"
 
-enum { DRAWS = 60, THREADS = 3 };
+enum { DRAWS = 60 };
 
 typedef struct {
     tt_grid_sample_t t;
@@ -22,11 +19,6 @@ typedef struct {
 typedef struct {
     void *x, *dy, *grid, *y, *dx, *dgrid;
 } run_t;
-
-static int64_t draw(tt_rng_t rng, uint64_t *next, int64_t low, int64_t high)
-{
-    return low + (int64_t)tt_rng_below(rng, (*next)++, (uint64_t)(high - low) + 1);
-}
 
 static problem_t draw_problem(uint64_t seed)
 {
@@ -126,13 +118,11 @@ static void expect_transposed(const problem_t *p, const run_t *r)
 static void expect_one_set_of_bits(tt_threads_t *const *pools, const problem_t *p,
                                    tutti_dtype_t dtype, const run_t *first)
 {
-    const int best = (int)tt_isa();
     const size_t bytes = tutti_dtype_bytes(dtype);
-    for (int i = 0; i < THREADS + best; i++) {
+    for (int way = 0; way < count_ways(); way++) {
         const run_t other = make_run(p, dtype);
-        setenv("TUTTI_ISA", tt_isa_variant_name((tt_variant_t)(i < best ? i : best)), 1);
-        compute(i < best ? NULL : pools[i - best], *p, dtype, &other);
-        unsetenv("TUTTI_ISA");
+        compute(begin_way(pools, way), *p, dtype, &other);
+        end_way();
         assert_memory_equal(other.y, first->y, (size_t)p->y * bytes);
         assert_memory_equal(other.dx, first->dx, (size_t)p->x * bytes);
         assert_memory_equal(other.dgrid, first->dgrid, (size_t)p->grid * bytes);
@@ -159,18 +149,7 @@ static void check(tt_threads_t *const *pools, uint64_t seed)
 static void random_grids_have_the_values_of_f64_and_one_set_of_bits(void **state)
 {
     (void)state;
-    const char *chosen = getenv("TUTTI_SEED");
-    const uint64_t first = chosen == NULL ? 0 : strtoull(chosen, NULL, 10);
-    tt_threads_t *pools[THREADS];
-    for (int i = 0; i < THREADS; i++) {
-        assert_int_equal(tt_threads_create(i + 1, &pools[i]), TUTTI_OK);
-    }
-    for (uint64_t seed = first; seed < first + DRAWS; seed++) {
-        check(pools, seed);
-    }
-    for (int i = 0; i < THREADS; i++) {
-        tt_threads_release(pools[i]);
-    }
+    check_seeds(DRAWS, check);
 }
 
 /* As torch: NaN where neither padding nor rounding makes a place of it. */

@@ -25,15 +25,9 @@ static tt_exec_t *exec_of(const pass_t *p)
     return tt_scope_exec(p->s);
 }
 
-/* Element `at` of a contiguous tensor, which may be missing. */
-static void *element(const tutti_tensor_t *x, int64_t at)
-{
-    return x == NULL ? NULL : (char *)tt_tensor_data(x) + (size_t)at * tutti_dtype_bytes(x->dtype);
-}
-
 static const void *row_of(const tutti_tensor_t *x, int64_t row)
 {
-    return element(x, row * tt_row_stride(x));
+    return tt_head_element(x, row * tt_row_stride(x));
 }
 
 /* Rows of a chunk: whole turns, whose logits take about what x takes. */
@@ -144,7 +138,7 @@ static tutti_status_t multiply(const pass_t *p, int64_t first, int64_t rows)
 static tutti_status_t take_probs(const pass_t *p, int64_t first, int64_t rows, const void **probs)
 {
     const tutti_tensor_t *targets = p->at[TT_HEAD_TARGETS];
-    void *own = element(targets, first * p->places * p->classes);
+    void *own = tt_head_element(targets, first * p->places * p->classes);
     *probs = !tt_head_is_probabilities(targets) ? NULL
              : p->at[TT_HEAD_PROBS] != NULL     ? tt_tensor_data(p->at[TT_HEAD_PROBS])
                                                 : own;
@@ -162,18 +156,20 @@ tt_cross_entropy_t tt_head_describe(const pass_t *p, int64_t first, int64_t rows
 {
     const int64_t losses = first * p->places;
     const bool has_classes = !tt_head_is_probabilities(p->at[TT_HEAD_TARGETS]);
+    const tutti_tensor_t *mean = p->at[TT_HEAD_MEAN];
     return (tt_cross_entropy_t){
         .shape = {p->wide, (size_t)(rows * p->places), (size_t)p->classes},
         .logits = tt_data_of(p->at[TT_HEAD_LOGITS]),
-        .targets = has_classes ? element(p->at[TT_HEAD_TARGETS], losses) : NULL,
+        .targets = has_classes ? tt_head_element(p->at[TT_HEAD_TARGETS], losses) : NULL,
         .ignore_index = p->params->ignore_index,
         .label_smoothing = p->params->label_smoothing,
-        .loss = element(p->at[TT_HEAD_LOSSES], losses),
+        .loss = tt_head_element(p->at[TT_HEAD_LOSSES], losses),
         .max_sum = tt_data_of(p->at[TT_HEAD_MAX_SUM]),
         .class_weight = tt_data_of(p->at[TT_HEAD_CLASS_WEIGHT]),
         .dlogits = tt_data_of(p->at[TT_HEAD_LOGITS]),
-        .dprobs = element(p->grads[TT_HEAD_TARGETS], losses * p->classes),
-        .scale = element(p->scale, losses),
+        .dprobs = tt_head_element(p->grads[TT_HEAD_TARGETS], losses * p->classes),
+        .scale = mean != NULL ? tt_head_element(mean, 1) : tt_head_element(p->scale, losses),
+        .scale_is_shared = mean != NULL,
     };
 }
 
@@ -193,7 +189,7 @@ static const void *dlogits_at(const pass_t *p, int64_t row)
 {
     const tutti_tensor_t *dlogits =
         p->at[TT_HEAD_DLOGITS] != NULL ? p->at[TT_HEAD_DLOGITS] : p->at[TT_HEAD_LOGITS];
-    return element(dlogits, row * p->places * p->classes);
+    return tt_head_element(dlogits, row * p->places * p->classes);
 }
 
 static tutti_status_t push_x(const pass_t *p, int64_t first, int64_t rows)
@@ -208,7 +204,7 @@ static tutti_status_t push_x(const pass_t *p, int64_t first, int64_t rows)
                                      .out_dtype = p->wide,
                                      .a = {.data = dlogits_at(p, 0)},
                                      .b = {.data = tt_tensor_data(w), .ld = tt_row_stride(w)},
-                                     .c = element(p->grads[TT_HEAD_X], first * p->in),
+                                     .c = tt_head_element(p->grads[TT_HEAD_X], first * p->in),
                                  });
 }
 
@@ -253,7 +249,7 @@ static tutti_status_t push_turns(const pass_t *p, int64_t first, int64_t rows)
             TT_TRY(push_weight(p, dlogits_at(p, at), first + at, count));
         }
         if (p->grads[TT_HEAD_BIAS] != NULL) {
-            TT_TRY(push_bias(p, element(p->at[TT_HEAD_LOGITS], at * p->places * p->classes),
+            TT_TRY(push_bias(p, tt_head_element(p->at[TT_HEAD_LOGITS], at * p->places * p->classes),
                              first + at, count));
         }
         at += TURN;

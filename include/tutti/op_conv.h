@@ -259,7 +259,8 @@ typedef enum tutti_interpolate_mode {
 typedef struct tutti_interpolate_options {
     tutti_interpolate_mode_t mode;
     int64_t size[3];    /**< of y */
-    double scale[3];    /**< y's size over x's, rounded down; steps are 1 / scale */
+    double scale[3];    /**< y's size over x's, rounded down; steps are 1 / scale. Where the size
+                             stays, linear and antialias copy, as PyTorch does */
     bool align_corners; /**< of linear and cubic: first and last elements of x and y coincide; else
                              their outer edges do */
     bool antialias;     /**< of linear, cubic and lanczos: of a smaller y, elements are means over

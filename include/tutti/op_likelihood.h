@@ -119,7 +119,8 @@ typedef struct tutti_ctc_options {
  * through T steps that read as the target, repetitions and blanks left out. Infinite where there is
  * no path: a target that is too long.
  *
- * @param log_probs  [T, N, V] or [T, V], floating, as tutti_log_softmax() gives them
+ * @param log_probs  [T, N, V] or [T, V], floating, as tutti_log_softmax() gives them; of -infinity
+ *                   there is no probability, and what is below -2^48 (2.8e14) counts as that
  * @param targets    [N, S] or [S], or of all samples one behind the other, with target_lengths; i64
  *                   or i32 in [0, V)
  * @param options    NULL for the defaults

@@ -174,7 +174,8 @@ TUTTI_API tutti_tensor_t *tutti_kl_div(tutti_scope_t *s, tutti_tensor_t *x, tutt
  *           error, for which it waits)
  * @param y  [x's shape], floating, in [0, 1]
  * @return   a scalar, or x's shape without reduction; dx = (x - y) / max(x (1 - x), 1e-12) dy
- *           (/ numel), and the gradient of y is (log(1 - x) - log x) dy (/ numel)
+ *           (/ numel), and the gradient of y is (log(1 - x) - log x) dy (/ numel), of logarithms of
+ *           at least -100, too
  * @thread   the scope's
  * @cost     one pass
  * @errors   SHAPE, DTYPE
@@ -185,7 +186,7 @@ TUTTI_API tutti_tensor_t *tutti_bce_loss(tutti_scope_t *s, tutti_tensor_t *x, tu
 
 /**
  * Binary cross entropy of sigmoid(x) and y: max(x, 0) - x y + log(1 + exp(-|x|)), reduced. Of an
- * infinite x 0 where y is what it says, and infinity elsewhere (PyTorch: NaN for the first).
+ * infinite x 0 where y is what it says, and infinity elsewhere (PyTorch: NaN for most of both).
  *
  * @param x  [any shape], floating
  * @param y  [x's shape], floating, in [0, 1]

@@ -53,8 +53,9 @@ typedef struct tutti_grid_sample_options {
  * the row ((g[n,i,j,1] + 1) H - 1) / 2, or with align_corners (g + 1) (size - 1) / 2.
  *
  * @param x        [N, C, H, W] or [N, C, D, H, W], floating
- * @param grid     [N, H', W', 2] or [N, D', H', W', 3], floating; a NaN gives NaN, where no padding
- *                 or rounding moves it to an element
+ * @param grid     [N, H', W', 2] or [N, D', H', W', 3], floating; infinite places are far outside
+ *                   (of reflection they are none). A NaN gives NaN, where no padding or rounding
+ *                   moves it to an element, and dx nothing
  * @param options  borrowed; NULL: bilinear, zeros
  * @return         [N, C, H', W'] or [N, C, D', H', W'] of the dtype that holds both;
  *                 dx = Σ weight dy, dgrid = Σ over c of dy × the slope of x there, 0 where padding

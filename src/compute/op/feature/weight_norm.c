@@ -12,7 +12,8 @@
 #include "core/kernel/norm/weight_rows.h"
 
 enum { V, G, INPUTS };
-enum { SAVED_V, SAVED_G, SAVED_LENGTH };
+/* What forward makes on its way, and saves. */
+enum { SAVED_V, SAVED_G, SAVED_LENGTH, SAVED };
 
 static tutti_tensor_t *compose(tutti_scope_t *s, tutti_tensor_t *v, tutti_tensor_t *g, int kept)
 {
@@ -39,36 +40,29 @@ static tt_weight_norm_t norm_of(const tutti_tensor_t *v)
                               .v = tt_data_of(v)};
 }
 
-/* What forward makes on its way: tensors alone. */
-typedef struct {
-    tutti_tensor_t *v, *g, *length;
-} parts_t;
-
-static tutti_status_t compute(tutti_op_call_t *call, parts_t *p)
+static tutti_status_t compute(tutti_op_call_t *call, tutti_tensor_t **parts)
 {
+    const tutti_shape_t lengths = call->inputs[G]->shape;
     const tutti_dtype_t dtype = call->outputs[0]->dtype;
-    TT_TRY(tt_dense(call->scope, call->inputs[V], dtype, &p->v));
-    TT_TRY(tt_dense(call->scope, call->inputs[G], dtype, &p->g));
+    TT_TRY(tt_dense(call->scope, call->inputs[V], dtype, &parts[SAVED_V]));
+    TT_TRY(tt_dense(call->scope, call->inputs[G], dtype, &parts[SAVED_G]));
     if (call->needs_grad) {
-        TT_TRY(
-            tt_tensor_new(call->scope->ctx->place.device, dtype, p->g->shape, false, &p->length));
+        TT_TRY(tt_tensor_new(call->scope->ctx->place.device, dtype, lengths, false,
+                             &parts[SAVED_LENGTH]));
     }
-    tt_weight_norm_t norm = norm_of(p->v);
-    norm.g = tt_data_of(p->g);
+    tt_weight_norm_t norm = norm_of(parts[SAVED_V]);
+    norm.g = tt_data_of(parts[SAVED_G]);
     norm.w = tt_data_of(call->outputs[0]);
-    norm.length = tt_data_of(p->length);
+    norm.length = tt_data_of(parts[SAVED_LENGTH]);
     TT_TRY(tt_weight_norm(tt_scope_exec(call->scope), &norm));
-    TT_TRY(tutti_op_save_copy(call, p->v, V));
-    TT_TRY(tutti_op_save_copy(call, p->g, G));
-    return tutti_op_save(call, p->length);
+    TT_TRY(tutti_op_save_copy(call, parts[SAVED_V], V));
+    TT_TRY(tutti_op_save_copy(call, parts[SAVED_G], G));
+    return tutti_op_save(call, parts[SAVED_LENGTH]);
 }
 
 static tutti_status_t forward(tutti_op_call_t *call)
 {
-    parts_t parts = {0};
-    const tutti_status_t status = compute(call, &parts);
-    tt_tensors_release((tutti_tensor_t **)&parts, sizeof parts / sizeof(tutti_tensor_t *));
-    return status;
+    return tt_forward_in_parts(call, compute, SAVED);
 }
 
 static tutti_status_t backward(tutti_op_backward_t *call)

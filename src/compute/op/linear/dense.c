@@ -116,3 +116,12 @@ tutti_status_t tt_new_grad(tutti_op_backward_t *call, int input, tutti_tensor_t 
     call->grads[input] = *out;
     return *out == NULL ? tutti_scope_status(call->scope) : TUTTI_OK;
 }
+
+tutti_status_t tt_forward_in_parts(tutti_op_call_t *call, tt_compute_fn_t compute, size_t count)
+{
+    tutti_tensor_t *parts[6] = {NULL};
+    TT_ASSERT(count <= sizeof parts / sizeof *parts);
+    const tutti_status_t status = compute(call, parts);
+    tt_tensors_release(parts, count);
+    return status;
+}

@@ -39,6 +39,11 @@ static inline void *tt_data_of(const tutti_tensor_t *x)
 tutti_dtype_t tt_grad_dtype(const tutti_op_backward_t *call, int input);
 tutti_status_t tt_new_grad(tutti_op_backward_t *call, int input, tutti_tensor_t **out);
 
+/* A forward that makes `count` tensors on its way, 6 at most: `compute` finds them NULL, and what
+ * it leaves is released. */
+typedef tutti_status_t (*tt_compute_fn_t)(tutti_op_call_t *call, tutti_tensor_t **parts);
+tutti_status_t tt_forward_in_parts(tutti_op_call_t *call, tt_compute_fn_t compute, size_t count);
+
 /* A new tensor in a scope, without history; NULL after a failure, which the scope then keeps. */
 tutti_tensor_t *tt_scratch(tutti_scope_t *s, tutti_dtype_t dtype, tutti_shape_t shape);
 

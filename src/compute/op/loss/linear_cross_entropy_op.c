@@ -34,20 +34,8 @@
 typedef tt_head_params_t params_t;
 typedef tt_head_pass_t pass_t;
 
-enum {
-    X = TT_HEAD_X,
-    WEIGHT = TT_HEAD_WEIGHT,
-    BIAS = TT_HEAD_BIAS,
-    TARGETS = TT_HEAD_TARGETS,
-    CLASS_WEIGHT = TT_HEAD_CLASS_WEIGHT,
-    INPUTS = TT_HEAD_INPUTS,
-    LOSSES = TT_HEAD_LOSSES,
-    MEAN = TT_HEAD_MEAN,
-    TENSORS = TT_HEAD_TENSORS
-};
-
 /* Saved behind the inputs: their gradients, and the mean's factor. */
-enum { GRADS = INPUTS, FACTOR = 2 * INPUTS };
+enum { GRADS = TT_HEAD_INPUTS, FACTOR = 2 * TT_HEAD_INPUTS };
 
 /* ---- shapes ---------------------------------------------------------------------------------- */
 
@@ -75,8 +63,8 @@ static tutti_shape_t logits_shape(tutti_shape_t x, tutti_shape_t weight, bool is
 
 static tutti_status_t check_linear(const tutti_op_call_t *call)
 {
-    const tutti_shape_t x = call->inputs[X]->shape, w = call->inputs[WEIGHT]->shape;
-    const tutti_tensor_t *bias = call->inputs[BIAS];
+    const tutti_shape_t x = call->inputs[TT_HEAD_X]->shape, w = call->inputs[TT_HEAD_WEIGHT]->shape;
+    const tutti_tensor_t *bias = call->inputs[TT_HEAD_BIAS];
     if (w.rank < 2 || x.rank < 1 || x.dims[x.rank - 1] != w.dims[w.rank - 1] ||
         x.rank + w.rank - 2 > TUTTI_RANK_MAX) {
         return tutti_op_fail(call, TUTTI_ERR_SHAPE,
@@ -92,15 +80,16 @@ static tutti_status_t check_linear(const tutti_op_call_t *call)
 
 static tutti_status_t check_targets(const tutti_op_call_t *call)
 {
-    const tutti_tensor_t *targets = call->inputs[TARGETS], *weight = call->inputs[CLASS_WEIGHT];
-    const tutti_shape_t w = call->inputs[WEIGHT]->shape;
+    const tutti_tensor_t *targets = call->inputs[TT_HEAD_TARGETS],
+                         *weight = call->inputs[TT_HEAD_CLASS_WEIGHT];
+    const tutti_shape_t w = call->inputs[TT_HEAD_WEIGHT]->shape;
     const tutti_dtype_t dtype = targets->dtype;
     if (!tt_head_is_probabilities(targets) && dtype != TUTTI_I64 && dtype != TUTTI_I32 &&
         dtype != TUTTI_U8) {
         return tutti_op_fail(call, TUTTI_ERR_DTYPE,
                              "the targets must be i64, i32 or u8, or probabilities");
     }
-    if (!tutti_shape_equal(targets->shape, logits_shape(call->inputs[X]->shape, w,
+    if (!tutti_shape_equal(targets->shape, logits_shape(call->inputs[TT_HEAD_X]->shape, w,
                                                         tt_head_is_probabilities(targets)))) {
         return tutti_op_fail(call, TUTTI_ERR_SHAPE,
                              "the targets must have the shape of the logits, of classes without "
@@ -117,7 +106,7 @@ static tutti_status_t linear_cross_entropy_infer(const tutti_op_call_t *call, tu
 {
     const params_t *params = call->params;
     TT_TRY(tt_loss_check(call->op->name, params->reduction));
-    for (int i = X; i <= BIAS; i++) {
+    for (int i = TT_HEAD_X; i <= TT_HEAD_BIAS; i++) {
         if (call->inputs[i] != NULL && !tutti_dtype_is_float(call->inputs[i]->dtype)) {
             return tutti_op_fail(call, TUTTI_ERR_DTYPE, "x, weight and bias must be floating");
         }
@@ -126,7 +115,8 @@ static tutti_status_t linear_cross_entropy_infer(const tutti_op_call_t *call, tu
     TT_TRY(check_targets(call));
     outputs->dtype = tt_accum_dtype(tt_head_dtype(params, call->inputs));
     outputs->shape = params->reduction == TUTTI_LOSS_NONE
-                         ? logits_shape(call->inputs[X]->shape, call->inputs[WEIGHT]->shape, false)
+                         ? logits_shape(call->inputs[TT_HEAD_X]->shape,
+                                        call->inputs[TT_HEAD_WEIGHT]->shape, false)
                          : TUTTI_SCALAR;
     return TUTTI_OK;
 }
@@ -142,11 +132,13 @@ static tt_exec_t *exec_of(const pass_t *p)
 static tutti_status_t find_mean(pass_t *p)
 {
     if (p->params->reduction == TUTTI_LOSS_MEAN) {
-        TT_TRY(tt_head_new(p, MEAN, p->wide, TUTTI_SHAPE(3)));
+        TT_TRY(tt_head_new(p, TT_HEAD_MEAN, p->wide, TUTTI_SHAPE(3)));
     }
     tt_cross_entropy_t ce = tt_head_describe(p, 0, p->rows);
-    ce.probs = tt_head_is_probabilities(p->at[TARGETS]) ? tt_tensor_data(p->at[TARGETS]) : NULL;
-    ce.weight = tt_data_of(p->at[MEAN]);
+    ce.probs = tt_head_is_probabilities(p->at[TT_HEAD_TARGETS])
+                   ? tt_tensor_data(p->at[TT_HEAD_TARGETS])
+                   : NULL;
+    ce.weight = tt_data_of(p->at[TT_HEAD_MEAN]);
     return tt_cross_entropy_weight(exec_of(p), &ce);
 }
 
@@ -163,19 +155,19 @@ static tt_strided_t number_of(const tutti_tensor_t *mean, int64_t at)
 
 static tutti_status_t reduce_losses(const pass_t *p, const tutti_tensor_t *y)
 {
-    const tt_strided_t in = as_row(p->at[LOSSES]), out = as_row(y);
+    const tt_strided_t in = as_row(p->at[TT_HEAD_LOSSES]), out = as_row(y);
     TT_TRY(tt_reduce(exec_of(p), TT_REDUCE_SUM, (tt_reduce_params_t){0}, &out, &in, 1u));
-    if (p->at[MEAN] == NULL) {
+    if (p->at[TT_HEAD_MEAN] == NULL) {
         return TUTTI_OK;
     }
-    const tt_strided_t factor = number_of(p->at[MEAN], 0);
+    const tt_strided_t factor = number_of(p->at[TT_HEAD_MEAN], 0);
     return tt_map_binary(exec_of(p), TT_BINARY_MUL, (tt_map_params_t){0}, &out, &out, &factor);
 }
 
 /* Gradients that the pass makes already, for one number that comes of it. */
 static tutti_status_t make_grads(const tutti_op_call_t *call, pass_t *p)
 {
-    for (int i = X; i <= TARGETS; i++) {
+    for (int i = TT_HEAD_X; i <= TT_HEAD_TARGETS; i++) {
         if (p->params->reduction != TUTTI_LOSS_NONE && tutti_op_needs_grad(call, i)) {
             TT_TRY(tt_tensor_new(p->s->ctx->place.device, p->wide, call->inputs[i]->shape, false,
                                  &p->grads[i]));
@@ -186,13 +178,13 @@ static tutti_status_t make_grads(const tutti_op_call_t *call, pass_t *p)
 
 static tutti_status_t save(tutti_op_call_t *call, const pass_t *p)
 {
-    for (int i = 0; i < INPUTS; i++) {
+    for (int i = 0; i < TT_HEAD_INPUTS; i++) {
         TT_TRY(tutti_op_save(call, call->inputs[i]));
     }
-    for (int i = 0; i < INPUTS; i++) {
+    for (int i = 0; i < TT_HEAD_INPUTS; i++) {
         TT_TRY(tutti_op_save(call, p->grads[i]));
     }
-    return tutti_op_save(call, p->at[MEAN]);
+    return tutti_op_save(call, p->at[TT_HEAD_MEAN]);
 }
 
 static tutti_status_t compute(tutti_op_call_t *call, pass_t *p)
@@ -201,9 +193,9 @@ static tutti_status_t compute(tutti_op_call_t *call, pass_t *p)
     TT_TRY(tt_head_take(p, call->inputs));
     TT_TRY(make_grads(call, p));
     if (p->params->reduction == TUTTI_LOSS_NONE) {
-        p->at[LOSSES] = tutti_tensor_retain(call->outputs[0]);
+        p->at[TT_HEAD_LOSSES] = tutti_tensor_retain(call->outputs[0]);
     } else {
-        TT_TRY(tt_head_new(p, LOSSES, p->wide, TUTTI_SHAPE(p->rows * p->places)));
+        TT_TRY(tt_head_new(p, TT_HEAD_LOSSES, p->wide, TUTTI_SHAPE(p->rows * p->places)));
     }
     TT_TRY(find_mean(p));
     TT_TRY(tt_head_run(p));
@@ -217,8 +209,8 @@ static tutti_status_t linear_cross_entropy_forward(tutti_op_call_t *call)
 {
     pass_t p = tt_head_pass(call->scope, call->params, call->inputs);
     const tutti_status_t status = compute(call, &p);
-    tt_tensors_release(p.at, TENSORS);
-    tt_tensors_release(p.grads, INPUTS);
+    tt_tensors_release(p.at, TT_HEAD_TENSORS);
+    tt_tensors_release(p.grads, TT_HEAD_INPUTS);
     return status;
 }
 
@@ -253,7 +245,7 @@ static tutti_status_t multiply_saved(tutti_op_backward_t *call)
 {
     tutti_tensor_t *factor = NULL, *grad;
     TT_TRY(find_factor(call, &factor));
-    for (int i = X; i <= TARGETS; i++) {
+    for (int i = TT_HEAD_X; i <= TT_HEAD_TARGETS; i++) {
         const tutti_tensor_t *saved = call->saved[GRADS + i];
         if (!call->wanted[i] || saved == NULL) {
             continue;
@@ -272,9 +264,9 @@ static tutti_status_t run_again(tutti_op_backward_t *call, pass_t *p, tutti_tens
 {
     TT_TRY(tt_head_take(p, call->saved));
     TT_TRY(tt_dense(call->scope, call->grad_outputs[0], p->wide, dy));
-    TT_TRY(tt_head_new(p, LOSSES, p->wide, TUTTI_SHAPE(p->rows * p->places)));
+    TT_TRY(tt_head_new(p, TT_HEAD_LOSSES, p->wide, TUTTI_SHAPE(p->rows * p->places)));
     p->scale = *dy;
-    for (int i = X; i <= TARGETS; i++) {
+    for (int i = TT_HEAD_X; i <= TT_HEAD_TARGETS; i++) {
         if (call->wanted[i]) {
             TT_TRY(tt_new_grad(call, i, &p->grads[i]));
         }
@@ -291,7 +283,7 @@ static tutti_status_t linear_cross_entropy_backward(tutti_op_backward_t *call)
     pass_t p = tt_head_pass(call->scope, params, call->saved);
     tutti_tensor_t *dy = NULL;
     const tutti_status_t status = run_again(call, &p, &dy);
-    tt_tensors_release(p.at, TENSORS);
+    tt_tensors_release(p.at, TT_HEAD_TENSORS);
     tutti_tensor_release(dy);
     return status;
 }
@@ -301,22 +293,22 @@ static tutti_status_t linear_cross_entropy_backward(tutti_op_backward_t *call)
 static tutti_tensor_t *compose(const tutti_op_backward_t *call, tutti_tensor_t *const *inputs)
 {
     const params_t *params = call->params;
-    const tutti_shape_t w = inputs[WEIGHT]->shape;
+    const tutti_shape_t w = inputs[TT_HEAD_WEIGHT]->shape;
     const int64_t outputs = outputs_of(w);
     tutti_scope_t *s = call->scope;
-    tutti_tensor_t *bias = inputs[BIAS];
+    tutti_tensor_t *bias = inputs[TT_HEAD_BIAS];
     bias = bias == NULL ? NULL : tutti_reshape(s, bias, TUTTI_SHAPE(outputs));
     tutti_tensor_t *weight =
-        tutti_reshape(s, inputs[WEIGHT], TUTTI_SHAPE(outputs, w.dims[w.rank - 1]));
-    tutti_tensor_t *logits = tutti_linear(s, inputs[X], weight, bias);
-    logits = tutti_reshape(s, logits, logits_shape(inputs[X]->shape, w, true));
+        tutti_reshape(s, inputs[TT_HEAD_WEIGHT], TUTTI_SHAPE(outputs, w.dims[w.rank - 1]));
+    tutti_tensor_t *logits = tutti_linear(s, inputs[TT_HEAD_X], weight, bias);
+    logits = tutti_reshape(s, logits, logits_shape(inputs[TT_HEAD_X]->shape, w, true));
     return tutti_cross_entropy_with(
-        s, logits, inputs[TARGETS],
+        s, logits, inputs[TT_HEAD_TARGETS],
         &(tutti_cross_entropy_options_t){.reduction = params->reduction,
                                          .label_smoothing = params->label_smoothing,
                                          .has_ignore_index = true,
                                          .ignore_index = params->ignore_index,
-                                         .weight = inputs[CLASS_WEIGHT]});
+                                         .weight = inputs[TT_HEAD_CLASS_WEIGHT]});
 }
 
 static tutti_status_t linear_cross_entropy_grad(tutti_op_backward_t *call)
@@ -327,7 +319,7 @@ static tutti_status_t linear_cross_entropy_grad(tutti_op_backward_t *call)
 const tutti_op_t tt_op_linear_cross_entropy = {
     .name = "linear_cross_entropy",
     .about = "cross_entropy of x Wᵀ + b, in chunks of rows; dx = dz W, dW = dzᵀ x, db = Σ dz",
-    .optional_inputs = 1 << BIAS | 1 << CLASS_WEIGHT,
+    .optional_inputs = 1 << TT_HEAD_BIAS | 1 << TT_HEAD_CLASS_WEIGHT,
     .params_bytes = sizeof(params_t),
     .infer = linear_cross_entropy_infer,
     .forward = linear_cross_entropy_forward,
@@ -373,6 +365,6 @@ tutti_tensor_t *tutti_linear_cross_entropy(tutti_scope_t *s, tutti_tensor_t *x,
         .chunk = o.chunk,
         .autocast = s->ctx->autocast,
     };
-    tutti_tensor_t *inputs[INPUTS] = {x, weight, o.bias, targets, o.loss.weight};
-    return tutti_op_run(s, &tt_op_linear_cross_entropy, inputs, INPUTS, &params);
+    tutti_tensor_t *inputs[TT_HEAD_INPUTS] = {x, weight, o.bias, targets, o.loss.weight};
+    return tutti_op_run(s, &tt_op_linear_cross_entropy, inputs, TT_HEAD_INPUTS, &params);
 }

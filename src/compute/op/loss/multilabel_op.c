@@ -10,7 +10,8 @@
 #include "compute/op/ops.h"
 #include "core/kernel/loss/multilabel.h"
 
-enum { X, TARGETS, INPUTS };
+/* The inputs; then what forward makes on its way. */
+enum { X, TARGETS, INPUTS, SLOPE = INPUTS, PARTS };
 
 static tutti_status_t infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
@@ -28,35 +29,27 @@ static tutti_status_t infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
     return TUTTI_OK;
 }
 
-/* What forward makes on its way: tensors alone. */
-typedef struct {
-    tutti_tensor_t *x, *targets, *slope;
-} parts_t;
-
-static tutti_status_t compute(tutti_op_call_t *call, parts_t *p)
+static tutti_status_t compute(tutti_op_call_t *call, tutti_tensor_t **parts)
 {
     const tutti_tensor_t *loss = call->outputs[0];
-    TT_TRY(tt_dense(call->scope, call->inputs[X], loss->dtype, &p->x));
-    TT_TRY(tt_dense(call->scope, call->inputs[TARGETS], TUTTI_I64, &p->targets));
-    TT_TRY(
-        tt_tensor_new(call->scope->ctx->place.device, loss->dtype, p->x->shape, false, &p->slope));
+    const tutti_shape_t shape = call->inputs[X]->shape;
+    TT_TRY(tt_dense(call->scope, call->inputs[X], loss->dtype, &parts[X]));
+    TT_TRY(tt_dense(call->scope, call->inputs[TARGETS], TUTTI_I64, &parts[TARGETS]));
+    TT_TRY(tt_tensor_new(call->scope->ctx->place.device, loss->dtype, shape, false, &parts[SLOPE]));
     const tt_multilabel_t job = {.is_wide = loss->dtype == TUTTI_F64,
                                  .rows = (size_t)loss->numel,
-                                 .n = (size_t)p->x->shape.dims[p->x->shape.rank - 1],
-                                 .x = tt_data_of(p->x),
-                                 .targets = tt_data_of(p->targets),
+                                 .n = (size_t)shape.dims[shape.rank - 1],
+                                 .x = tt_data_of(parts[X]),
+                                 .targets = tt_data_of(parts[TARGETS]),
                                  .loss = tt_data_of(loss),
-                                 .slope = tt_data_of(p->slope)};
+                                 .slope = tt_data_of(parts[SLOPE])};
     TT_TRY(tt_multilabel(tt_scope_exec(call->scope), &job));
-    return tutti_op_save(call, p->slope);
+    return tutti_op_save(call, parts[SLOPE]);
 }
 
 static tutti_status_t forward(tutti_op_call_t *call)
 {
-    parts_t parts = {0};
-    const tutti_status_t status = compute(call, &parts);
-    tt_tensors_release((tutti_tensor_t **)&parts, sizeof parts / sizeof(tutti_tensor_t *));
-    return status;
+    return tt_forward_in_parts(call, compute, PARTS);
 }
 
 static tutti_status_t backward(tutti_op_backward_t *call)

@@ -38,6 +38,56 @@ static void a_mean_over_the_batch_divides_by_the_first_size(void **state)
     tutti_context_release(ctx);
 }
 
+/* As PyTorch's are not: 0 where the target is what the logit says, whose gradient is bounded. */
+static void bce_of_infinite_logits_is_the_limit(void **state)
+{
+    static const float logits[] = {INFINITY, INFINITY, INFINITY, -INFINITY, -INFINITY, -INFINITY};
+    static const float targets[] = {1, 0, 0.5F, 0, 1, 0.5F}, slopes[] = {0, 1, 0.5F, 0, -1, -0.5F};
+    tutti_context_t *ctx;
+    tutti_scope_t *s;
+    (void)state;
+    assert_int_equal(tt_test_context(&(tutti_context_options_t){.threads = 1}, &ctx), 0);
+    assert_int_equal(tutti_scope_open(ctx, &s), 0);
+    tutti_tensor_t *x = tutti_from_data(s, TUTTI_F32, TUTTI_SHAPE(6), logits), *grad;
+    tutti_tensor_t *y = tutti_from_data(s, TUTTI_F32, TUTTI_SHAPE(6), targets);
+    assert_int_equal(tutti_tensor_set_requires_grad(x, true), 0);
+    tutti_tensor_t *losses = tutti_bce_with_logits(s, x, y, TUTTI_LOSS_NONE);
+    const tutti_backward_options_t ones = {.grad_output = tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(6))};
+    assert_int_equal(tutti_grad(s, losses, &ones, &x, 1, &grad), 0);
+    for (int i = 0; i < 6; i++) {
+        assert_true(tutti_tensor_at(losses, i) == (i % 3 == 0 ? 0 : (double)INFINITY));
+        assert_float_equal(tutti_tensor_at(grad, i), slopes[i], 0);
+    }
+    assert_int_equal(tutti_scope_close(s), 0);
+    tutti_context_release(ctx);
+}
+
+/* Logarithms of 0 are -100 in the loss and in both gradients. */
+static void bce_of_certain_probabilities_has_bounded_logarithms(void **state)
+{
+    static const float probabilities[] = {0, 1}, targets[] = {1, 0};
+    tutti_context_t *ctx;
+    tutti_scope_t *s;
+    (void)state;
+    assert_int_equal(tt_test_context(&(tutti_context_options_t){.threads = 1}, &ctx), 0);
+    assert_int_equal(tutti_scope_open(ctx, &s), 0);
+    tutti_tensor_t *x = tutti_from_data(s, TUTTI_F32, TUTTI_SHAPE(2), probabilities);
+    tutti_tensor_t *y = tutti_from_data(s, TUTTI_F32, TUTTI_SHAPE(2), targets);
+    tutti_tensor_t *in[] = {x, y}, *grads[2];
+    assert_int_equal(tutti_tensor_set_requires_grad(x, true), 0);
+    assert_int_equal(tutti_tensor_set_requires_grad(y, true), 0);
+    tutti_tensor_t *loss = tutti_bce_loss(s, x, y, TUTTI_LOSS_SUM);
+    assert_float_equal(tutti_tensor_item(loss), 200, 0);
+    assert_int_equal(tutti_grad(s, loss, NULL, in, 2, grads), 0);
+    for (int i = 0; i < 2; i++) {
+        const double sign = i == 0 ? 1 : -1;
+        assert_float_equal(tutti_tensor_at(grads[0], i) * 1e-12, -sign, 1e-6);
+        assert_float_equal(tutti_tensor_at(grads[1], i), 100 * sign, 0);
+    }
+    assert_int_equal(tutti_scope_close(s), 0);
+    tutti_context_release(ctx);
+}
+
 static void an_unknown_reduction_is_named(void **state)
 {
     static const char *const names[] = {"mse_loss",     "bce_with_logits", "smooth_l1_loss",
@@ -140,6 +190,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_mean_over_the_batch_divides_by_the_first_size),
+        cmocka_unit_test(bce_of_infinite_logits_is_the_limit),
+        cmocka_unit_test(bce_of_certain_probabilities_has_bounded_logarithms),
         cmocka_unit_test(an_unknown_reduction_is_named),
         cmocka_unit_test(a_bend_has_a_second_slope_at_its_bottom),
         cmocka_unit_test(bounded_logarithms_have_no_slope),

@@ -95,6 +95,14 @@ static tutti_status_t interpolate_infer(const tutti_op_call_t *call, tutti_spec_
     return TUTTI_OK;
 }
 
+/* The scale that counts, of a dimension of x and y. PyTorch copies a size that stays, but for cubic
+ * without antialias and for nearest. */
+static double scale_of(const tutti_interpolate_options_t *o, int dim, int64_t in, int64_t out)
+{
+    const bool is_copied = in == out && (o->antialias || o->mode == TUTTI_INTERPOLATE_LINEAR);
+    return is_copied || o->size[dim] != 0 ? 0 : o->scale[dim];
+}
+
 static tt_interpolate_t describe(const tutti_interpolate_options_t *o, tutti_shape_t x,
                                  tutti_shape_t y, tutti_dtype_t dtype)
 {
@@ -104,7 +112,7 @@ static tt_interpolate_t describe(const tutti_interpolate_options_t *o, tutti_sha
         t.lines[dim] = (tt_line_t){.filter = modes[o->mode].filter,
                                    .size = i > 1 ? x.dims[i] : 1,
                                    .out_size = i > 1 ? y.dims[i] : 1,
-                                   .step = i < 2 || o->size[i - 2] != 0 ? 0 : 1 / o->scale[i - 2],
+                                   .scale = i > 1 ? scale_of(o, i - 2, x.dims[i], y.dims[i]) : 0,
                                    .align_corners = o->align_corners,
                                    .antialias = o->antialias};
     }

@@ -17,11 +17,15 @@
 #define MOST 0x1p256
 #define LEAST 0x1p-256
 #define LOG_RANGE 354.89135644669199 /* log 2^512 */
+#define LOG_MOST 0x1p48              /* of a class: so that exponents of 2^20 steps are exact */
 
-static const tt_far_t none = {0, -(INT64_C(1) << 60)}, one = {1, 0};
+static const tt_far_t none = {0, -(INT64_C(1) << 62)}, one = {1, 0};
 
 static tt_far_t normal(double f, int64_t e)
 {
+    if (f == 0 || isnan(f)) { /* whose exponents would add up without end */
+        return (tt_far_t){f, f == 0 ? none.e : 0};
+    }
     if (f < LEAST && f > 0) {
         return (tt_far_t){f * RANGE, e - 1};
     }
@@ -54,7 +58,8 @@ static tt_far_t far_exp(const tt_ctc_sample_t *s, double x, double value)
     if (!(x < -150 || x > 150) || isinf(x)) {
         return x == -(double)INFINITY ? none : (tt_far_t){value, 0};
     }
-    const double e = nearbyint(x / LOG_RANGE), rest = x - e * LOG_RANGE;
+    const double near = fmin(fmax(x, -LOG_MOST), LOG_MOST);
+    const double e = nearbyint(near / LOG_RANGE), rest = near - e * LOG_RANGE;
     const void *operand = &rest;
     s->exp(&value, &operand, 1, (tt_map_params_t){0});
     return (tt_far_t){value, (int64_t)e};

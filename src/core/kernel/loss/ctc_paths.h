@@ -9,7 +9,7 @@
 #include "core/kernel/loss/ctc.h"
 
 /* f × 2^(512 e), f being 0 or in [2^-256, 2^256), or not finite: no product of probabilities leaves
- * its range. */
+ * its range. Of 0 and NaN e counts for nothing. */
 typedef struct {
     double f;
     int64_t e;

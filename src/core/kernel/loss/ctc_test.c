@@ -1,10 +1,11 @@
 /* Paths of CTC: against all of them, one by one; where f64 runs out. */
+#include <float.h>
 #include <math.h>
 
 #include "core/base/testing.h"
 #include "core/kernel/loss/ctc.h"
 
-enum { T = 5, V = 3, S = 2, LONG = 600 };
+enum { T = 5, V = 3, S = 2, LONG = 600, MASKED = 40 };
 
 static double x[T * V], grad[T * V];
 
@@ -160,12 +161,92 @@ static void infinite_losses_have_no_gradient(void **state)
     }
 }
 
+/* In 40 steps classes that cannot be have -inf, or as little as masks are filled with: paths that
+ * avoid them count. Of two labels there is one in each step, at step 20 both, and no blank. */
+static void classes_that_cannot_be_leave_the_others(double least)
+{
+    static const int64_t target[] = {1, 2};
+    static const double one = 1;
+    static double logs[MASKED * V], back[MASKED * V];
+    double loss;
+    for (int t = 0; t < MASKED; t++) {
+        logs[t * V] = least;
+        logs[t * V + 1] = t <= 20 ? log(0.5) : least;
+        logs[t * V + 2] = t >= 20 ? log(0.25) : least;
+    }
+    tt_ctc_t ctc = {.dtype = TUTTI_F64,
+                    .log_probs = logs,
+                    .targets = target,
+                    .losses = &loss,
+                    .grad_losses = &one,
+                    .grad_log_probs = back,
+                    .steps = MASKED,
+                    .samples = 1,
+                    .classes = V,
+                    .target_count = 2,
+                    .target_stride = 2};
+    assert_int_equal(tt_ctc(NULL, &ctc), 0);
+    assert_true(fabs(loss - (20 * log(2) + 19 * log(4) - log(0.75))) < 1e-12);
+    assert_int_equal(tt_ctc_backward(NULL, &ctc), 0);
+    for (int t = 0; t < MASKED; t++) {
+        const double first = t < 20 ? 1 : t > 20 ? 0 : 0.5 / 0.75;
+        const double value = t <= 20 ? 0.5 : 0, other = t >= 20 ? 0.25 : 0;
+        assert_true(back[t * V] == 0);
+        assert_true(fabs(back[t * V + 1] - (value - first)) < 1e-12);
+        assert_true(fabs(back[t * V + 2] - (other - (1 - first))) < 1e-12);
+    }
+}
+
+static void masked_classes_leave_the_others(void **state)
+{
+    (void)state;
+    classes_that_cannot_be_leave_the_others(-(double)INFINITY);
+    classes_that_cannot_be_leave_the_others(-(double)FLT_MAX);
+    classes_that_cannot_be_leave_the_others(-DBL_MAX);
+    classes_that_cannot_be_leave_the_others(-1e9);
+}
+
+/* All paths are in class 2 at least once, at one of three steps: alike, and each with e^-2^48. */
+static void what_must_be_counts_however_improbable(void **state)
+{
+    (void)state;
+    static const int64_t target[] = {2};
+    static const double one = 1;
+    double logs[3 * V], back[3 * V], loss;
+    for (int t = 0; t < 3; t++) {
+        logs[t * V] = log(0.5);
+        logs[t * V + 1] = log(0.5);
+        logs[t * V + 2] = -(double)FLT_MAX;
+    }
+    tt_ctc_t ctc = {.dtype = TUTTI_F64,
+                    .log_probs = logs,
+                    .targets = target,
+                    .losses = &loss,
+                    .grad_losses = &one,
+                    .grad_log_probs = back,
+                    .steps = 3,
+                    .samples = 1,
+                    .classes = V,
+                    .target_count = 1,
+                    .target_stride = 1};
+    assert_int_equal(tt_ctc(NULL, &ctc), 0);
+    assert_true(fabs(loss - 0x1p48) < 1);
+    assert_int_equal(tt_ctc_backward(NULL, &ctc), 0);
+    for (int t = 0; t < 3; t++) {
+        assert_true(fabs(back[t * V] - (0.5 - 2.0 / 3)) < 1e-12);
+        assert_true(fabs(back[t * V + 1] - 0.5) < 1e-12);
+        assert_true(fabs(back[t * V + 2] + 1.0 / 3) < 1e-12);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_paths_are_counted),
         cmocka_unit_test(probabilities_far_below_f64_are_exact),
         cmocka_unit_test(infinite_losses_have_no_gradient),
+        cmocka_unit_test(masked_classes_leave_the_others),
+        cmocka_unit_test(what_must_be_counts_however_improbable),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -6,7 +6,7 @@
  *     place u    ((c + 1) size - 1) / 2, or (c + 1) (size - 1) / 2 with align_corners
  *     padding    border: between the first and the last element; reflection: also mirrored at their
  *                outer edges (align_corners: their middles). Of bicubic it moves the taps, else u
- *     taps       elements outside have the weight 0
+ *     taps       elements outside have the weight 0; those of a NaN are NaN, to be shown
  */
 #include "core/kernel/pool/grid_sample_ops.h"
 
@@ -120,10 +120,20 @@ TT_INLINE tt_vf nearest(tt_vf x)
     return lower + tt_vone_if((rest > 0.5f) | ((rest == 0.5f) & is_odd));
 }
 
+/* A place far outside as one that is less far: between infinite elements is no place. NaN stays. */
+TT_INLINE tt_vf brought_near(const axis_t *a, tt_vf at)
+{
+    const tt_real_t far = a->size + AXIS_TAPS;
+    at = tt_vsel(at > far, tt_vsplat(far), at);
+    return tt_vsel(at < -far, tt_vsplat(-far), at);
+}
+
 TT_INLINE place_t place_of(const axis_t *a, aim_t aim, tt_vf c)
 {
     const tt_real_t speed = (a->t->align_corners ? a->size - 1 : a->size) * 0.5f;
-    const place_t p = {(c + 1) * speed - (a->t->align_corners ? 0 : 0.5f), tt_vsplat(speed)};
+    const tt_vf at = (c + 1) * speed - (a->t->align_corners ? 0 : 0.5f);
+    const bool is_mirrored = a->t->padding == TT_GRID_REFLECTION;
+    const place_t p = {is_mirrored ? at : brought_near(a, at), tt_vsplat(speed)};
     return aim.mode == TT_GRID_BICUBIC ? p : padded(a, p);
 }
 
@@ -285,8 +295,9 @@ static void spread(void *x, const void *y, const tt_taps_t *taps)
         const int32_t *index = taps->index + k;
         for (int64_t i = 0; i < taps->n; i += TT_LANES) {
             const tt_vf weight = tt_vload((const tt_real_t *)taps->weight + k + i);
+            const tt_vi is_some = (weight > 0) | (weight < 0); /* NaN is of no element */
             const tt_vf product = weight * tt_vload(from + i);
-            tt_vstore(products + i, (tt_vf)((tt_vi)product & (weight != 0)));
+            tt_vstore(products + i, (tt_vf)((tt_vi)product & is_some));
         }
         for (int64_t i = 0; i < taps->n; i++) {
             ((tt_real_t *)x)[index[i]] += products[i];

@@ -1,17 +1,14 @@
 /* Grids of random shapes: f32 against f64, one set of bits over instruction sets and threads, dx as
  * the transpose of y. */
-#include "core/base/testing.h"
+#include "core/kernel/bits_testing.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/alloc.h"
-#include "core/base/rng.h"
-#include "core/kernel/isa.h"
 #include "core/kernel/pool/grid_sample.h"
 
-enum { DRAWS = 60, THREADS = 3 };
+enum { DRAWS = 60 };
 
 typedef struct {
     tt_grid_sample_t t;
@@ -22,11 +19,6 @@ typedef struct {
 typedef struct {
     void *x, *dy, *grid, *y, *dx, *dgrid;
 } run_t;
-
-static int64_t draw(tt_rng_t rng, uint64_t *next, int64_t low, int64_t high)
-{
-    return low + (int64_t)tt_rng_below(rng, (*next)++, (uint64_t)(high - low) + 1);
-}
 
 static problem_t draw_problem(uint64_t seed)
 {
@@ -127,13 +119,11 @@ static void expect_transposed(const problem_t *p, const run_t *r)
 static void expect_one_set_of_bits(tt_threads_t *const *pools, const problem_t *p,
                                    tutti_dtype_t dtype, const run_t *first)
 {
-    const int best = (int)tt_isa();
     const size_t bytes = tutti_dtype_bytes(dtype);
-    for (int i = 0; i < THREADS + best; i++) {
+    for (int way = 0; way < count_ways(); way++) {
         const run_t other = make_run(p, dtype);
-        setenv("TUTTI_ISA", tt_isa_variant_name((tt_variant_t)(i < best ? i : best)), 1);
-        compute(i < best ? NULL : pools[i - best], *p, dtype, &other);
-        unsetenv("TUTTI_ISA");
+        compute(begin_way(pools, way), *p, dtype, &other);
+        end_way();
         assert_memory_equal(other.y, first->y, (size_t)p->y * bytes);
         assert_memory_equal(other.dx, first->dx, (size_t)p->x * bytes);
         assert_memory_equal(other.dgrid, first->dgrid, (size_t)p->grid * bytes);
@@ -160,18 +150,7 @@ static void check(tt_threads_t *const *pools, uint64_t seed)
 static void random_grids_have_the_values_of_f64_and_one_set_of_bits(void **state)
 {
     (void)state;
-    const char *chosen = getenv("TUTTI_SEED");
-    const uint64_t first = chosen == NULL ? 0 : strtoull(chosen, NULL, 10);
-    tt_threads_t *pools[THREADS];
-    for (int i = 0; i < THREADS; i++) {
-        assert_int_equal(tt_threads_create(i + 1, &pools[i]), TUTTI_OK);
-    }
-    for (uint64_t seed = first; seed < first + DRAWS; seed++) {
-        check(pools, seed);
-    }
-    for (int i = 0; i < THREADS; i++) {
-        tt_threads_release(pools[i]);
-    }
+    check_seeds(DRAWS, check);
 }
 
 /* As torch: NaN where neither padding nor rounding makes a place of it. */
@@ -200,6 +179,58 @@ static void a_place_that_is_no_number_is_outside_or_shown(void **state)
         float y = 7;
         assert_int_equal(tt_grid_sample(NULL, &t, x, grid, &y), TUTTI_OK);
         assert_true(isnan(cases[i].y) ? isnan(y) : y == cases[i].y);
+    }
+}
+
+/* Infinite, or so in f32: as any place that is far outside. */
+static void a_place_far_outside_has_what_is_there(void **state)
+{
+    (void)state;
+    static const float places[] = {INFINITY, -INFINITY, 3.4e38F, -3.4e38F, 1e30F, -9};
+    static const tt_grid_mode_t modes[] = {TT_GRID_BILINEAR, TT_GRID_NEAREST, TT_GRID_BICUBIC};
+    static const float x[] = {1, 2, 3, 4, 5, 6}, dy = 1;
+    for (int i = 0; i < 36; i++) {
+        const float grid[] = {places[i % 6], 1.0F / 2};
+        const bool is_border = i / 18 == 1;
+        const tt_grid_sample_t t = {.batch = 1,
+                                    .channels = 1,
+                                    .dims = 2,
+                                    .size = {1, 2, 3},
+                                    .points = 1,
+                                    .mode = modes[i / 6 % 3],
+                                    .padding = is_border ? TT_GRID_BORDER : TT_GRID_ZEROS,
+                                    .dtype = TUTTI_F32};
+        float y = 7, dx[6], dgrid[] = {7, 7}, sum = 0;
+        assert_int_equal(tt_grid_sample(NULL, &t, x, grid, &y), TUTTI_OK);
+        assert_int_equal(tt_grid_spread(NULL, &t, &dy, grid, dx), TUTTI_OK);
+        assert_int_equal(tt_grid_slopes(NULL, &t, &dy, x, grid, dgrid), TUTTI_OK);
+        for (int k = 0; k < 6; k++) {
+            sum += dx[k];
+        }
+        assert_true(y == (!is_border ? 0.0F : grid[0] > 0 ? 6.0F : 4.0F));
+        assert_true(sum == (is_border ? 1.0F : 0.0F) && dgrid[0] == 0);
+    }
+}
+
+/* y is NaN, which may be masked: x has nothing of it. */
+static void a_place_that_is_no_number_reaches_no_element(void **state)
+{
+    (void)state;
+    static const tt_grid_mode_t modes[] = {TT_GRID_BILINEAR, TT_GRID_NEAREST, TT_GRID_BICUBIC};
+    static const float grid[] = {NAN, 0, 0, NAN}, dy[] = {0, 1};
+    for (int i = 0; i < 3; i++) {
+        const tt_grid_sample_t t = {.batch = 1,
+                                    .channels = 1,
+                                    .dims = 2,
+                                    .size = {1, 2, 3},
+                                    .points = 2,
+                                    .mode = modes[i],
+                                    .dtype = TUTTI_F32};
+        float dx[6];
+        assert_int_equal(tt_grid_spread(NULL, &t, dy, grid, dx), TUTTI_OK);
+        for (int k = 0; k < 6; k++) {
+            assert_true(dx[k] == 0);
+        }
     }
 }
 
@@ -235,6 +266,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_grids_have_the_values_of_f64_and_one_set_of_bits),
         cmocka_unit_test(a_place_that_is_no_number_is_outside_or_shown),
+        cmocka_unit_test(a_place_far_outside_has_what_is_there),
+        cmocka_unit_test(a_place_that_is_no_number_reaches_no_element),
         cmocka_unit_test(an_infinite_element_beside_the_place_does_not_count),
         cmocka_unit_test(infinite_numbers_of_a_place_far_outside_do_not_count),
     };

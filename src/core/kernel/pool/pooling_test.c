@@ -1,19 +1,16 @@
 /* Pooling and interpolation of random shapes: narrow dtypes against f64, one set
  * of bits over instruction sets and threads, nothing written behind a result. */
-#include "core/base/testing.h"
+#include "core/kernel/bits_testing.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/alloc.h"
-#include "core/base/rng.h"
 #include "core/kernel/pool/interpolate.h"
-#include "core/kernel/isa.h"
 #include "core/kernel/elementwise/map.h"
 #include "core/kernel/pool/pooling.h"
 
-enum { DRAWS = 60, GUARD = 64, THREADS = 3 };
+enum { DRAWS = 60, GUARD = 64 };
 
 typedef enum { MAX, MEAN, OTHER_SIZE, KIND_COUNT = OTHER_SIZE + TT_FILTER_AREA + 1 } kind_t;
 
@@ -29,11 +26,6 @@ typedef struct {
     char *x, *y, *dy, *dx;
     int32_t *at;
 } run_t;
-
-static int64_t draw(tt_rng_t rng, uint64_t *next, int64_t low, int64_t high)
-{
-    return low + (int64_t)tt_rng_below(rng, (*next)++, (uint64_t)(high - low) + 1);
-}
 
 static void draw_windows(tt_rng_t rng, uint64_t *next, tt_pooling_t *p)
 {
@@ -63,7 +55,7 @@ static tt_line_t draw_line(tt_rng_t rng, uint64_t *next, kind_t kind, int64_t si
     return (tt_line_t){.filter = (tt_filter_t)(kind - OTHER_SIZE),
                        .size = size,
                        .out_size = out_size,
-                       .step = draw(rng, next, 0, 2) == 0 ? 1 / scale : 0,
+                       .scale = draw(rng, next, 0, 2) == 0 ? scale : 0,
                        .align_corners = draw(rng, next, 0, 1) == 1,
                        .antialias = draw(rng, next, 0, 1) == 1};
 }
@@ -189,18 +181,16 @@ static void compare(const char *what, uint64_t seed, void *got, tutti_dtype_t dt
     tt_free(values);
 }
 
-/* All variants that the CPU has, and all numbers of threads: the first one's bits. */
+/* All ways have the first one's bits. */
 static void expect_one_set_of_bits(tt_threads_t *const *pools, const problem_t *problem,
                                    tutti_dtype_t dtype, const run_t *first)
 {
-    const int best = (int)tt_isa();
     const size_t bytes = tutti_dtype_bytes(dtype);
     const size_t dx_bytes = tutti_dtype_bytes(gradient_dtype(problem, dtype));
-    for (int i = 0; i < THREADS + best; i++) {
+    for (int way = 0; way < count_ways(); way++) {
         const run_t other = make_run(problem, dtype);
-        setenv("TUTTI_ISA", tt_isa_variant_name((tt_variant_t)(i < best ? i : best)), 1);
-        compute(i < best ? NULL : pools[i - best], *problem, dtype, &other);
-        unsetenv("TUTTI_ISA");
+        compute(begin_way(pools, way), *problem, dtype, &other);
+        end_way();
         assert_memory_equal(other.y, first->y, (size_t)problem->y * bytes);
         assert_memory_equal(other.dx, first->dx, (size_t)problem->x * dx_bytes);
         assert_memory_equal(other.at, first->at, (size_t)problem->y * sizeof *other.at);
@@ -230,18 +220,7 @@ static void check(tt_threads_t *const *pools, uint64_t seed)
 static void random_shapes_have_the_values_of_f64_and_one_set_of_bits(void **state)
 {
     (void)state;
-    const char *chosen = getenv("TUTTI_SEED");
-    const uint64_t first = chosen == NULL ? 0 : strtoull(chosen, NULL, 10);
-    tt_threads_t *pools[THREADS];
-    for (int i = 0; i < THREADS; i++) {
-        assert_int_equal(tt_threads_create(i + 1, &pools[i]), TUTTI_OK);
-    }
-    for (uint64_t seed = first; seed < first + DRAWS; seed++) {
-        check(pools, seed);
-    }
-    for (int i = 0; i < THREADS; i++) {
-        tt_threads_release(pools[i]);
-    }
+    check_seeds(DRAWS, check);
 }
 
 static void a_window_of_padding_alone_has_no_maximum(void **state)

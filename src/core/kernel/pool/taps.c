@@ -22,6 +22,8 @@
 #include "core/base/alloc.h"
 #include "core/base/integers.h"
 
+#define ALMOST (1 + 0x1p-50)
+
 /* ---- windows --------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -76,16 +78,17 @@ static double step_of(const tt_line_t *l)
     if (l->align_corners) {
         return l->out_size == 1 ? 0 : (double)(l->size - 1) / (double)(l->out_size - 1);
     }
-    return l->step > 0 ? l->step : (double)l->size / (double)l->out_size;
+    return l->scale > 0 ? 1 / l->scale : (double)l->size / (double)l->out_size;
 }
 
-/* floor((i + shift / 2) r), at most the last: without a step of its own in integers, which round
- * nothing. */
+/* floor((i + shift / 2) r), at most the last: without a scale in integers, which round nothing. Of
+ * a scale that stands for a fraction, what rounding leaves below an integer is one: 3 / 0.2 is 15.
+ */
 static int64_t nearest_to(const tt_line_t *l, int64_t i, int shift)
 {
     const int64_t last = l->size - 1;
-    const double place = l->step * ((double)i + 0.5 * shift);
-    return l->step <= 0           ? (2 * i + shift) * l->size / (2 * l->out_size)
+    const double place = l->scale > 0 ? ((double)i + 0.5 * shift) / l->scale * ALMOST : 0;
+    return l->scale <= 0          ? (2 * i + shift) * l->size / (2 * l->out_size)
            : place < (double)last ? (int64_t)place
                                   : last;
 }

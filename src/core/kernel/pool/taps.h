@@ -45,7 +45,7 @@ typedef enum {
 typedef struct {
     tt_filter_t filter;
     int64_t size, out_size; /* from 1 to INT32_MAX */
-    double step;            /* in x for one in y; 0: size / out_size */
+    double scale;           /* steps in x are 1 / scale; 0: size / out_size */
     bool align_corners;     /* the first and last elements of x and y coincide */
     bool antialias;         /* steps above 1 stretch the filter; cubic is of a = -0.5 */
 } tt_line_t;

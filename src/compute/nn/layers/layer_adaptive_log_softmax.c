@@ -259,6 +259,9 @@ const tutti_module_ops_t tutti_adaptive_log_softmax_layer = {
 
 tutti_tensor_t *tutti_adaptive_log_prob(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x)
 {
+    if (m == NULL) {
+        return tutti_scope_fail(s, TT_FAIL(TUTTI_ERR_ARG, "adaptive_log_prob: m is NULL"));
+    }
     if (tutti_module_kind(m) != &tutti_adaptive_log_softmax_layer) {
         return tutti_scope_fail(
             s, TT_FAIL(TUTTI_ERR_ARG, "adaptive_log_prob: want an adaptive_log_softmax, not a %s",

@@ -176,9 +176,15 @@ static tutti_status_t check_new(tutti_optim_t *opt, const char *name, const tutt
 {
     for (size_t i = 0; i < opt->slot_count; i++) {
         opt->compared++;
-        if (opt->slots[i].tensor == x || strcmp(opt->slots[i].name, name) == 0) {
+        if (opt->slots[i].tensor == x) {
             return TT_FAIL(TUTTI_ERR_ARG, "%s: parameter \"%s\" is there already, as \"%s\"",
                            opt->ops->name, name, opt->slots[i].name);
+        }
+        if (strcmp(opt->slots[i].name, name) == 0) {
+            return TT_FAIL(TUTTI_ERR_ARG,
+                           "%s: another parameter is called \"%s\" already: make the modules "
+                           "children of one, or name it by tutti_optim_add_parameter()",
+                           opt->ops->name, name);
         }
         if (is_overlap(opt->slots[i].tensor, x)) {
             return TT_FAIL(TUTTI_ERR_ARG,

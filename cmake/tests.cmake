@@ -87,8 +87,8 @@ tutti_test_on_strict(op_conform_on_strict_long op_conform_test)
 tutti_test_on_strict(backend_conform_on_strict backend_conform_test "TUTTI_TEST_SHARE=16")
 tutti_test_on_strict(backend_conform_on_strict_full backend_conform_full_test "TUTTI_TEST_SHARE=8")
 tutti_test_on_strict(backend_conform_on_strict_long backend_conform_full_test)
-foreach(name attention_op autograd averaged backward_run backward_turns batch_norm_op
-    double_backward dropout_op embedding_lookup feature golden_optim golden_samples
+foreach(name attention_op autograd averaged averaged_written backward_run backward_turns
+    batch_norm_op double_backward dropout_op embedding_lookup feature golden_optim golden_samples
     golden_transformer grad_owner hook instance_norm layer_batch_norm layer_conv layer_functions
     layer_multihead_attention layer_norms layer_pool layer_rnn linear_op module module_hooks
     likelihood_loss op_autocast op_misuse op_outputs op_run op_small optim optim_formula

@@ -65,7 +65,8 @@ TUTTI_API void tutti_averaged_release(tutti_averaged_t *average);
 
 /**
  * Take the weights as they are now into the average: a + (x - a) share, where share is 1 - decay,
- * or 1 / n for the n-th of a mean.
+ * or 1 / n for the n-th of a mean. Behind a failure of a device, which is heard later, too: those
+ * that are there then.
  *
  * @thread  the context's, behind an optimizer's step; no other rank waits
  * @cost    one pass over the weights that this rank steps
@@ -81,7 +82,8 @@ TUTTI_API int64_t tutti_averaged_count(const tutti_averaged_t *average);
 
 /**
  * The module has the averages, rounded to its dtypes, until tutti_averaged_swap_out(): to evaluate
- * and to save them. Nothing may write the weights meanwhile.
+ * and to save them. Nothing may write the weights meanwhile, but a forward that bounds a table
+ * (max_norm).
  *
  * @thread  the context's, between steps; all ranks call it where weights are dealt out
  * @cost    a copy of the weights that this rank steps; where they are dealt out, what an
@@ -95,13 +97,15 @@ TUTTI_API tutti_status_t tutti_averaged_swap_in(tutti_averaged_t *average);
 
 /**
  * The module has its own weights again, and its buffers as they were; what its buffers became
- * meanwhile (tutti_norm_statistics_begin()) is the average's. A training goes on with the bits that
- * it would have had.
+ * meanwhile (tutti_norm_statistics_begin()) is the average's, and so are rows of tables that
+ * forward bounded (max_norm), as of PyTorch's, which is a module. A training goes on with the bits
+ * that it would have had.
  *
  * @thread  as tutti_averaged_swap_in
- * @errors  STATE (they are not in; a weight was written meanwhile, and stays); those of groups and
- *          of devices: the module may have averages still, and called again it puts the own weights
- *          back
+ * @errors  STATE (they are not in; a weight was written meanwhile, and stays), NOMEM; those of
+ * groups
+ *          and of devices: the module may have averages still, and called again it puts the own
+ *          weights back
  */
 TUTTI_API tutti_status_t tutti_averaged_swap_out(tutti_averaged_t *average);
 

@@ -75,7 +75,8 @@ typedef struct tutti_launch_options {
     int64_t join_timeout_ms;    /**< until all hosts have joined; 0: 10 minutes */
     const char *run_id;         /**< letters, digits, '-', '_', '.'; NULL: made up */
     const char *log_dir; /**< logs go to log_dir/run_id/attempt_A/RANK/stdout.log and stderr.log;
-                              NULL: a new directory in /tmp, if there is anything to log */
+                              NULL: a new directory in TMPDIR, or /tmp, if there is
+                              anything to log */
     const uint8_t *redirects; /**< [rank_count], bits of streams: to the log only; NULL: none */
     const uint8_t *tees;      /**< [rank_count], bits of streams: to the log as well; NULL: none */
     int64_t grace_ms;         /**< from the first SIGTERM to SIGKILL; 0: 30 s */

@@ -81,7 +81,8 @@ typedef struct tutti_option {
  * @param table    borrowed; ended by an entry of zeros
  * @param argc     as main has it; argv[0] is skipped
  * @param argv     borrowed; texts in the result point into it
- * @param options  out, the struct that the offsets mean; written only on TUTTI_OK
+ * @param options  out, the struct that the offsets mean; written only on TUTTI_OK; NULL: the
+ *                 command line is checked alone
  * @param rest     out, index of the first argument that is no option, argc if there is none; NULL:
  *                 such an argument is an error
  * @return TUTTI_OK; TUTTI_END where `--help` or `-h` is found first: print tutti_options_help()

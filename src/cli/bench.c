@@ -290,18 +290,6 @@ static int run_job(job_t *job, int argc, char **argv)
     return code;
 }
 
-/* The operation stands before the options, between them, or behind them. */
-static tutti_status_t parse(int argc, char **argv, flags_t *flags, const char **op)
-{
-    int rest = 0;
-    const tutti_status_t status = tutti_options_parse(table, argc, argv, flags, &rest);
-    if (status != TUTTI_OK || rest >= argc) {
-        return status;
-    }
-    *op = argv[rest];
-    return tutti_options_parse(table, argc - rest, argv + rest, flags, NULL);
-}
-
 static int help(const flags_t *defaults)
 {
     const int code = tt_cli_help("tutti bench OPERATION [OPTION …]", table, defaults);
@@ -318,18 +306,21 @@ int tt_verb_bench(int argc, char **argv)
     const flags_t defaults = {
         .bytes = "4:64M:x4", .dtype = "f32", .reduction = "sum", .batches = 5};
     job_t job = {.flags = defaults};
-    const char *op = NULL;
-    const tutti_status_t status = parse(argc, argv, &job.flags, &op);
+    tt_operands_t operands;
+    const tutti_status_t status = tt_cli_parse(table, argc, argv, &job.flags, &operands);
     if (status == TUTTI_END) {
         return help(&defaults);
     }
     if (status < 0) {
         return tt_cli_fail("bench", TT_EXIT_USAGE);
     }
-    if (op == NULL) {
+    if (operands.first == argc) {
         fprintf(stderr, "tutti bench: no operation; `tutti bench --help` lists them\n");
         return TT_EXIT_USAGE;
     }
-    const int code = read_options(op, &job);
+    if (operands.first < argc - 1) {
+        return tt_cli_refuse_operand("bench", argv[operands.first + 1]);
+    }
+    const int code = read_options(argv[operands.first], &job);
     return code != 0 ? code : run_job(&job, argc, argv);
 }

@@ -105,28 +105,24 @@ static int refuse_count(const tt_checkpoint_form_t *form)
 int tt_checkpoint_parse(const tt_checkpoint_form_t *form, int argc, char **argv, void *flags,
                         const char *arguments[TT_CHECKPOINT_ARGUMENTS_MAX])
 {
-    int count = 0;
-    for (;;) {
-        int rest;
-        const tutti_status_t status = tutti_options_parse(form->table, argc, argv, flags, &rest);
-        if (status == TUTTI_END) {
-            char usage[160];
-            snprintf(usage, sizeof usage, "tutti checkpoint %s %s", form->name, form->usage);
-            return tt_cli_help(usage, form->table, flags);
-        }
-        if (status < 0) {
-            return tt_checkpoint_fail(form->name);
-        }
-        if (rest == argc) {
-            return count >= form->least ? -1 : refuse_count(form);
-        }
-        if (count == form->most) {
-            return refuse_count(form);
-        }
-        arguments[count++] = argv[rest];
-        argc -= rest;
-        argv += rest;
+    tt_operands_t operands;
+    const tutti_status_t status = tt_cli_parse(form->table, argc, argv, flags, &operands);
+    if (status == TUTTI_END) {
+        char usage[160];
+        snprintf(usage, sizeof usage, "tutti checkpoint %s %s", form->name, form->usage);
+        return tt_cli_help(usage, form->table, flags);
     }
+    if (status < 0) {
+        return tt_checkpoint_fail(form->name);
+    }
+    const int count = argc - operands.first;
+    if (count < form->least || count > form->most) {
+        return refuse_count(form);
+    }
+    for (int i = 0; i < count; i++) {
+        arguments[i] = argv[operands.first + i];
+    }
+    return -1;
 }
 
 /* ---- output ---------------------------------------------------------------------------------- */

@@ -25,7 +25,7 @@ typedef struct {
     int least, most; /* arguments, beside options */
 } tt_checkpoint_form_t;
 
-/* Options may stand before and behind arguments. Returns -1: go on; or the exit code, behind help
+/* As tt_cli_parse(). Returns -1: go on; or the exit code, behind help
  * or a mistake, which has been printed. `flags` holds the defaults. */
 int tt_checkpoint_parse(const tt_checkpoint_form_t *form, int argc, char **argv, void *flags,
                         const char *arguments[TT_CHECKPOINT_ARGUMENTS_MAX]);

@@ -11,6 +11,20 @@ enum { TT_EXIT_USAGE = 2 };
 #include "cli/verbs.def"
 #undef X
 
+/* Where what is no option stands once the command line has been parsed: argv[first … argc), of
+ * which argv[behind … argc) stood behind "--". */
+typedef struct {
+    int first, behind;
+} tt_operands_t;
+
+/* As tutti_options_parse(), but options may stand behind operands, too, up to "--": argv is put in
+ * that order. Not for `tutti run`, whose command has options of its own. */
+tutti_status_t tt_cli_parse(const tutti_option_t *table, int argc, char **argv, void *flags,
+                            tt_operands_t *operands);
+
+/* Of an operand too many. On stderr; returns TT_EXIT_USAGE. */
+int tt_cli_refuse_operand(const char *verb, const char *operand);
+
 /* "tutti VERB: " and the text of the last failure, on stderr; returns `exit_code`. */
 int tt_cli_fail(const char *verb, int exit_code);
 

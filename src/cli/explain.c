@@ -124,13 +124,8 @@ int tt_verb_explain(int argc, char **argv)
     }
     const flags_t defaults = {.dtype = "f32", .rank = -1};
     flags_t flags = defaults;
-    int rest = 0;
-    const char *collective = NULL;
-    tutti_status_t status = tutti_options_parse(table, argc, argv, &flags, &rest);
-    if (status == TUTTI_OK && rest < argc) {
-        collective = argv[rest];
-        status = tutti_options_parse(table, argc - rest, argv + rest, &flags, NULL);
-    }
+    tt_operands_t operands;
+    const tutti_status_t status = tt_cli_parse(table, argc, argv, &flags, &operands);
     if (status == TUTTI_END) {
         return tt_cli_help("tutti explain [COLLECTIVE | pipeline | partition | sharded] [OPTION …]",
                            table, &defaults);
@@ -138,5 +133,8 @@ int tt_verb_explain(int argc, char **argv)
     if (status < 0) {
         return tt_cli_fail("explain", TT_EXIT_USAGE);
     }
-    return collective == NULL ? list_algorithms() : explain(collective, &flags);
+    const int count = argc - operands.first;
+    return count == 0   ? list_algorithms()
+           : count == 1 ? explain(argv[operands.first], &flags)
+                        : tt_cli_refuse_operand("explain", argv[operands.first + 1]);
 }

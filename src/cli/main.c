@@ -40,6 +40,13 @@ int tt_cli_refuse(const char *verb, const char *flag, const char *value, const c
     return TT_EXIT_USAGE;
 }
 
+int tt_cli_refuse_operand(const char *verb, const char *operand)
+{
+    fprintf(stderr, "tutti %s: unexpected argument \"%s\"; `tutti %s --help` tells more\n", verb,
+            operand, verb);
+    return TT_EXIT_USAGE;
+}
+
 int tt_cli_help(const char *usage, const tutti_option_t *table, const void *defaults)
 {
     char text[8192];

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <tutti/diagnose.h>
 #include <tutti/profile.h>
 
 #include "cli/cli.h"
@@ -248,12 +249,24 @@ static int run_command(char **command, const char *path)
     return WIFEXITED(state) ? WEXITSTATUS(state) : EXIT_SIGNAL + WTERMSIG(state);
 }
 
+/* "TMPDIR/tutti-profile-XXXXXX" */
+static bool name_folder(char pattern[PATH_BYTES])
+{
+    tutti_setting_t setting;
+    size_t index = 0;
+    while (tutti_info_setting(index++, &setting) == TUTTI_OK &&
+           strcmp(setting.variable, "TMPDIR") != 0) {
+    }
+    return snprintf(pattern, PATH_BYTES, "%s/tutti-profile-XXXXXX", setting.value) < PATH_BYTES;
+}
+
 /* Ours, and empty of profiles; absolute, for ranks may change their directory. */
 static bool make_folder(const flags_t *flags, char folder[PATH_BYTES])
 {
-    char pattern[] = "/tmp/tutti-profile-XXXXXX";
+    char pattern[PATH_BYTES];
+    errno = ENAMETOOLONG;
     const bool is_made = flags->output != NULL ? mkdir(flags->output, 0777) == 0 || errno == EEXIST
-                                               : mkdtemp(pattern) != NULL;
+                                               : name_folder(pattern) && mkdtemp(pattern) != NULL;
     const char *name = flags->output != NULL ? flags->output : pattern;
     if (!is_made || realpath(name, folder) == NULL || for_each(folder, remove_one, NULL) < 0) {
         fprintf(stderr, "tutti profile: %s: %s\n", name, strerror(errno));
@@ -285,18 +298,19 @@ int tt_verb_profile(int argc, char **argv)
 {
     flags_t flags = {0};
     const flags_t defaults = flags;
-    int rest = 0;
-    const tutti_status_t status = tutti_options_parse(table, argc, argv, &flags, &rest);
+    tt_operands_t operands;
+    const tutti_status_t status = tt_cli_parse(table, argc, argv, &flags, &operands);
     if (status == TUTTI_END) {
         return tt_cli_help(usage, table, &defaults);
     }
     if (status < 0) {
         return tt_cli_fail("profile", TT_EXIT_USAGE);
     }
-    if (rest >= argc) {
+    const bool has_files = operands.first < operands.behind, has_command = operands.behind < argc;
+    if (has_files == has_command) {
         fprintf(stderr, "tutti profile: want -- COMMAND, or files; usage: %s\n", usage);
         return TT_EXIT_USAGE;
     }
-    return strcmp(argv[rest - 1], "--") == 0 ? profile_command(&flags, argv + rest)
-                                             : show(&flags, argv + rest, argc - rest, stdout);
+    return has_command ? profile_command(&flags, argv + operands.behind)
+                       : show(&flags, argv + operands.first, argc - operands.first, stdout);
 }

@@ -38,22 +38,23 @@ int tt_verb_report(int argc, char **argv)
 {
     flags_t flags = {0};
     const flags_t defaults = flags;
-    int rest = 0;
-    const tutti_status_t status = tutti_options_parse(table, argc, argv, &flags, &rest);
+    tt_operands_t operands;
+    const tutti_status_t status = tt_cli_parse(table, argc, argv, &flags, &operands);
     if (status == TUTTI_END) {
         return tt_cli_help("tutti report [OPTION …] FOLDER", table, &defaults);
     }
     if (status < 0) {
         return tt_cli_fail("report", TT_EXIT_USAGE);
     }
-    if (rest != argc - 1) {
+    if (operands.first != argc - 1) {
         fprintf(stderr, "tutti report: want one folder\n");
         return TT_EXIT_USAGE;
     }
     char path[PATH_BYTES];
     tutti_buffer_t page;
-    snprintf(path, sizeof path, "%s/report.html", argv[rest]);
-    if (tutti_report(argv[rest], &page) < 0) {
+    const char *folder = argv[operands.first];
+    snprintf(path, sizeof path, "%s/report.html", folder);
+    if (tutti_report(folder, &page) < 0) {
         return tt_cli_fail("report", TT_EXIT_USAGE);
     }
     const int code = write_page(&page, flags.output != NULL ? flags.output : path);

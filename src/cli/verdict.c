@@ -10,17 +10,18 @@ static const tutti_option_t table[] = {{0}};
 
 int tt_verb_verdict(int argc, char **argv)
 {
-    int rest = 0;
-    const tutti_status_t status = tutti_options_parse(table, argc, argv, &rest, &rest);
+    tt_operands_t operands;
+    const tutti_status_t status = tt_cli_parse(table, argc, argv, NULL, &operands);
     if (status == TUTTI_END) {
-        return tt_cli_help("tutti verdict FILE …", table, &rest);
+        return tt_cli_help("tutti verdict FILE …", table, NULL);
     }
     if (status < 0) {
         return tt_cli_fail("verdict", TT_EXIT_USAGE);
     }
     tutti_buffer_t text;
     bool is_guilty;
-    if (tutti_verdict((const char *const *)argv + rest, argc - rest, &text, &is_guilty) < 0) {
+    const char *const *files = (const char *const *)argv + operands.first;
+    if (tutti_verdict(files, argc - operands.first, &text, &is_guilty) < 0) {
         return tt_cli_fail("verdict", TT_EXIT_USAGE);
     }
     fwrite(text.data, 1, text.bytes, stdout);

@@ -29,36 +29,56 @@ typedef struct {
     const void *options;
 } kind_t;
 
-static void open_net(tt_member_t *m, const kind_t *kind, tutti_context_t **ctx,
-                     tutti_module_t **net)
+typedef struct {
+    tutti_context_t *ctx;
+    tutti_module_t *net;
+} net_t;
+
+static void open_net(tt_member_t *m, net_t *n)
 {
-    TT_EXPECT(m, tutti_context_create(&(tutti_context_options_t){.threads = 1}, ctx) == TUTTI_OK);
-    TT_EXPECT(m, tutti_module_create(*ctx, &tutti_sequential_layer, NULL, net) == TUTTI_OK);
-    TT_EXPECT(m, tutti_sequential_add(*net, kind->ops, kind->options, NULL) == TUTTI_OK);
+    const kind_t *kind = m->user;
+    TT_EXPECT(m,
+              tutti_context_create(&(tutti_context_options_t){.threads = 1}, &n->ctx) == TUTTI_OK);
+    TT_EXPECT(m, tutti_module_create(n->ctx, &tutti_sequential_layer, NULL, &n->net) == TUTTI_OK);
+    TT_EXPECT(m, tutti_sequential_add(n->net, kind->ops, kind->options, NULL) == TUTTI_OK);
+}
+
+static void close_net(const net_t *n)
+{
+    tutti_module_release(n->net);
+    tutti_context_release(n->ctx);
+}
+
+/* What was to be made of a net with the table is not made. */
+static void expect_refusal(tt_member_t *m, tutti_status_t (*make)(tt_member_t *m, const net_t *n),
+                           const char *text)
+{
+    net_t n;
+    open_net(m, &n);
+    TT_EXPECT(m, make(m, &n) == TUTTI_ERR_UNSUPPORTED);
+    TT_EXPECT(m, strstr(tutti_last_error(), text) != NULL);
+    close_net(&n);
+}
+
+static tutti_status_t make_ddp(tt_member_t *m, const net_t *n)
+{
+    tutti_ddp_t *ddp = NULL;
+    return tutti_ddp_create(n->ctx, n->net, m->group, NULL, &ddp);
 }
 
 static void wrap(tt_member_t *m)
 {
-    tutti_context_t *ctx;
-    tutti_module_t *net;
-    tutti_ddp_t *ddp = NULL;
-    open_net(m, m->user, &ctx, &net);
-    TT_EXPECT(m, tutti_ddp_create(ctx, net, m->group, NULL, &ddp) == TUTTI_ERR_UNSUPPORTED);
-    TT_EXPECT(m, strstr(tutti_last_error(), "ddp: 0 has max_norm, by which each of 2") != NULL);
-    tutti_module_release(net);
-    tutti_context_release(ctx);
+    expect_refusal(m, make_ddp, "ddp: 0 has max_norm, by which each of 2");
 }
 
 static void wrap_alone(tt_member_t *m)
 {
-    tutti_context_t *ctx;
-    tutti_module_t *net;
+    net_t n;
     tutti_ddp_t *ddp = NULL;
-    open_net(m, m->user, &ctx, &net);
-    TT_EXPECT(m, tutti_ddp_create(ctx, net, m->group, NULL, &ddp) == TUTTI_OK);
+    open_net(m, &n);
+    TT_EXPECT(m, tutti_ddp_create(n.ctx, n.net, m->group, NULL, &ddp) == TUTTI_OK);
     tutti_ddp_release(ddp);
-    tutti_module_release(net);
-    tutti_context_release(ctx);
+    close_net(&n);
 }
 
 static tutti_status_t build(tutti_context_t *ctx, void *user, tutti_module_t **out)
@@ -67,29 +87,28 @@ static tutti_status_t build(tutti_context_t *ctx, void *user, tutti_module_t **o
     return tutti_module_create(ctx, kind->ops, kind->options, out);
 }
 
+static tutti_status_t make_replicas(tt_member_t *m, const net_t *n)
+{
+    tutti_module_t *model = NULL;
+    const tutti_data_parallel_options_t two = {.replicas = 2, .build = build, .user = m->user};
+    return tutti_data_parallel_create(n->net, &two, &model);
+}
+
 static void replicate(tt_member_t *m)
 {
-    tutti_context_t *ctx;
-    tutti_module_t *net, *model = NULL;
-    const tutti_data_parallel_options_t two = {.replicas = 2, .build = build, .user = m->user};
-    open_net(m, m->user, &ctx, &net);
-    TT_EXPECT(m, tutti_data_parallel_create(net, &two, &model) == TUTTI_ERR_UNSUPPORTED);
-    TT_EXPECT(m, strstr(tutti_last_error(), "data_parallel: 0 has max_norm") != NULL);
-    tutti_module_release(net);
-    tutti_context_release(ctx);
+    expect_refusal(m, make_replicas, "data_parallel: 0 has max_norm");
+}
+
+static tutti_status_t make_parts(tt_member_t *m, const net_t *n)
+{
+    const tutti_parallel_rule_t rule = {.pattern = "0", .style = TUTTI_PARALLEL_VOCABULARY};
+    const tutti_parallel_options_t options = {.shards = 2, .rules = &rule, .rule_count = 1};
+    return tutti_parallelize(n->net, m->group, &options);
 }
 
 static void cut(tt_member_t *m)
 {
-    tutti_context_t *ctx;
-    tutti_module_t *net;
-    const tutti_parallel_rule_t rule = {.pattern = "0", .style = TUTTI_PARALLEL_VOCABULARY};
-    const tutti_parallel_options_t options = {.shards = 2, .rules = &rule, .rule_count = 1};
-    open_net(m, m->user, &ctx, &net);
-    TT_EXPECT(m, tutti_parallelize(net, m->group, &options) == TUTTI_ERR_UNSUPPORTED);
-    TT_EXPECT(m, strstr(tutti_last_error(), "0: an embedding with padding, max_norm") != NULL);
-    tutti_module_release(net);
-    tutti_context_release(ctx);
+    expect_refusal(m, make_parts, "0: an embedding with padding, max_norm");
 }
 
 static void copies_of_a_bounded_table_are_refused(void **state)

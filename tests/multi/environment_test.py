@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+import tempfile
 import unittest
 
 SOURCE = os.environ["TUTTI_SOURCE_DIR"]
@@ -108,6 +109,48 @@ class Values(unittest.TestCase):
 
     def test_a_usual_environment_is_not_told_of(self):
         self.assertEqual(run(TUTTI, "run", "-n", "2", PROGRAM).stderr, "")
+
+
+class Temporary(unittest.TestCase):
+    """TMPDIR, for what goes into no folder of the user's."""
+
+    def setUp(self):
+        self.folder = self.enterContext(tempfile.TemporaryDirectory(prefix="environment_"))
+
+    def tutti(self, *args, folder):
+        return run(TUTTI, *args, TMPDIR=folder)
+
+    def test_profiles_are_made_there_and_go(self):
+        for folder, want in ((self.folder, self.folder), ("", "/tmp")):
+            result = self.tutti("profile", "--", "sh", "-c", "echo $TUTTI_PROFILE", folder=folder)
+            self.assertRegex(result.stdout,
+                             f"^{re.escape(want)}/tutti-profile-[A-Za-z0-9]{{6}}/profile\n$")
+            self.assertEqual(os.listdir(self.folder), [])
+            self.assertFalse(os.path.exists(os.path.dirname(result.stdout)))
+
+    def test_logs_are_made_there_and_stay(self):
+        result = self.tutti("run", "-n", "1", "--rdzv-id", "job", "--redirects", "1", "echo", "hi",
+                            folder=self.folder)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        [name] = os.listdir(self.folder)
+        self.assertRegex(name, "^tutti_job_[A-Za-z0-9]{6}$")
+        self.assertIn(f"logs are in {self.folder}/{name}\n", result.stderr)
+        with open(os.path.join(self.folder, name, "attempt_0", "0", "stdout.log"),
+                  encoding="ascii") as file:
+            self.assertEqual(file.read(), "hi\n")
+
+    def test_a_folder_that_is_not_there_is_named(self):
+        for folder, why in ((f"{self.folder}/none", "No such file or directory"),
+                            ("/" + "x" * 4090, "File name too long")):
+            for command in (["profile", "--", "echo", "hi"],
+                            ["run", "-n", "1", "--redirects", "1", "echo", "hi"]):
+                with self.subTest(command, folder=folder):
+                    result = self.tutti(*command, folder=folder)
+                    is_refused = command[0] == "run" and "none" not in folder
+                    self.assertEqual((result.returncode, result.stdout),
+                                     (2 if is_refused else 1, ""))
+                    for text in ["log directory: a path of 41"] if is_refused else [folder, why]:
+                        self.assertIn(text, result.stderr)
 
 
 if __name__ == "__main__":

@@ -132,11 +132,11 @@ static tt_verdict_t follow(const tt_coll_t *coll, tt_block_wait_t *wait, int ran
         status =
             TT_FAIL(status, "%s: rank %d gave up waiting for rank %d", wait->what, rank, blamed);
     } else {
-        const int first = is_known ? blamed : rank;
+        const int first = tt_failure_first(rank, failure);
         status = TT_FAIL(status, "%s: rank %d gave the group up%s", wait->what, first,
                          tt_coll_why(coll, first, status).text);
     }
-    return (tt_verdict_t){status, blamed, false};
+    return (tt_verdict_t){status, tt_failure_blames(rank, failure), false};
 }
 
 /* "rank 2", "rank 2 and 3 more" */

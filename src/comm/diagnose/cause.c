@@ -8,8 +8,7 @@
 #include <string.h>
 
 #include "comm/diagnose/stragglers.h"
-
-enum { DELETE = 0x7f };
+#include "core/base/printable.h"
 
 typedef struct {
     char text[TT_CAUSE_BYTES];
@@ -19,13 +18,6 @@ typedef struct {
     uint64_t failure;
     int32_t rank, reserved;
 } end_t;
-
-void tt_make_printable(char *text)
-{
-    for (unsigned char *at = (unsigned char *)text; *at != 0; at++) {
-        *at = *at < ' ' || *at == DELETE ? '?' : *at;
-    }
-}
 
 /* It stands there once the rank's failure does. */
 static void read_block(const tt_flag_block_t *block, cause_t *cause)

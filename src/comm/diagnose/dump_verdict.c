@@ -23,6 +23,7 @@
 #include "core/base/buffer.h"
 #include "core/base/file.h"
 #include "core/base/fnv.h"
+#include "core/base/printable.h"
 
 enum { NAME_BYTES = 120, FILE_BYTES_MAX = 16 << 20 };
 
@@ -70,9 +71,7 @@ static name_t text_of(const json_t *object, const char *key)
     const char *text = json_string_value(json_object_get(object, key));
     name_t out;
     snprintf(out.text, sizeof out.text, "%.*s", NAME_BYTES - 1, text != NULL ? text : "");
-    for (char *at = out.text; *at != 0; at++) {
-        *at = (unsigned char)*at < ' ' || *at == 0x7f ? '?' : *at;
-    }
+    tt_make_printable(out.text);
     return out;
 }
 
@@ -318,16 +317,14 @@ static void quote_errors(court_t *court)
     for (int rank = 0; rank < court->size; rank++) {
         const json_t *group = court->seats[rank].group;
         const char *error = json_string_value(json_object_get(group, "error"));
+        char said[TT_ERROR_TEXT_BYTES];
         if (error == NULL || error[0] == 0) {
             continue;
         }
         court->is_guilty = true;
-        tt_plan_put(court->out, "  rank %d says: ", rank);
-        for (size_t i = 0; error[i] != 0 && i < 1024; i++) {
-            const bool is_plain = (unsigned char)error[i] >= ' ' && error[i] != 0x7f;
-            tt_plan_put(court->out, "%c", is_plain ? error[i] : '?');
-        }
-        tt_plan_put(court->out, "\n");
+        snprintf(said, sizeof said, "%s", error);
+        tt_make_printable(said);
+        tt_plan_put(court->out, "  rank %d says: %s\n", rank, said);
     }
 }
 

@@ -80,32 +80,11 @@ static tt_verdict_t judge_late(tt_coll_t *coll, const tt_run_t *run, const char 
     return (tt_verdict_t){status, is_known ? stragglers.first : blamed, false};
 }
 
-/* A rank gives up itself for the loss or the lateness of another one; anything else may be what it
- * has heard of. */
-static bool is_for_another(uint64_t failure)
-{
-    const tutti_status_t status = tt_failure_status(failure);
-    return status == TUTTI_ERR_PEER || status == TUTTI_ERR_TIMEOUT;
-}
-
-/* Who gave up first, of what a rank says. */
-static int first_of(int rank, uint64_t failure)
-{
-    const int blamed = tt_failure_rank(failure);
-    return is_for_another(failure) || blamed < 0 ? rank : blamed;
-}
-
-/* Whom those blame that follow it; -1: nobody. */
-static int blamed_for(int rank, uint64_t failure)
-{
-    return is_for_another(failure) ? tt_failure_rank(failure) : first_of(rank, failure);
-}
-
 /* Another rank has given up, and says why. */
 static tt_verdict_t judge_like(tt_coll_t *coll, const tt_run_t *run, int rank, uint64_t failure)
 {
     tutti_status_t status = tt_failure_status(failure);
-    const int blamed = tt_failure_rank(failure), first = first_of(rank, failure);
+    const int blamed = tt_failure_rank(failure), first = tt_failure_first(rank, failure);
     const tt_call_text_t call = describe_run(coll, run);
     char how[64];
     switch (status) {
@@ -122,7 +101,7 @@ static tt_verdict_t judge_like(tt_coll_t *coll, const tt_run_t *run, int rank, u
         status = TT_FAIL(status, "%s: rank %d gave the group up%s", call.text, first,
                          tt_coll_why(coll, first, status).text);
     }
-    return (tt_verdict_t){status, blamed_for(rank, failure), false};
+    return (tt_verdict_t){status, tt_failure_blames(rank, failure), false};
 }
 
 static bool has_left(uint64_t failure)
@@ -297,7 +276,7 @@ static tutti_status_t describe_end(const tt_coll_t *coll, int rank, uint64_t fai
         return TT_FAIL(status, "group %s: rank %d gave it up (%s: rank %d)", coll->options.name,
                        rank, tutti_status_text(status), blamed);
     }
-    const int first = first_of(rank, failure);
+    const int first = tt_failure_first(rank, failure);
     return TT_FAIL(status, "group %s: rank %d gave it up%s", coll->options.name, first,
                    tt_coll_why(coll, first, status).text);
 }
@@ -308,7 +287,7 @@ tt_verdict_t tt_coll_listen_to(tt_coll_t *coll)
         const uint64_t failure = rank != coll->rank ? last_word(coll, rank) : 0;
         if (failure != 0 && !has_left(failure)) {
             const tutti_status_t status = describe_end(coll, rank, failure);
-            return (tt_verdict_t){status, blamed_for(rank, failure), false};
+            return (tt_verdict_t){status, tt_failure_blames(rank, failure), false};
         }
     }
     return ALL_WELL;
@@ -341,5 +320,5 @@ tt_verdict_t tt_coll_ask_end(tt_coll_t *coll, int64_t now)
     }
     return coll->queue.head != NULL ? judge_like(coll, coll->queue.head, rank, failure)
                                     : (tt_verdict_t){describe_end(coll, rank, failure),
-                                                     blamed_for(rank, failure), false};
+                                                     tt_failure_blames(rank, failure), false};
 }

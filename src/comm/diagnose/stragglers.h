@@ -64,9 +64,6 @@ static inline bool tt_coll_has_finished(const tt_coll_t *coll, const tt_run_t *r
            run->sequence;
 }
 
-/* Control characters become '?': for bytes of others that go into a line. */
-void tt_make_printable(char *text);
-
 typedef struct {
     char text[TT_CAUSE_BYTES + 80];
 } tt_why_t;

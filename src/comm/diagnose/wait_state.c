@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "comm/diagnose/stragglers.h"
+#include "core/base/printable.h"
 
 enum { PUT_WAIT_DIVISOR = 8 };
 

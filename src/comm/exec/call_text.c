@@ -8,6 +8,7 @@
 #include <tutti/dtype.h>
 
 #include "comm/plan/plan.h"
+#include "core/base/printable.h"
 
 const char *tt_dtype_text(int dtype)
 {
@@ -73,9 +74,8 @@ tt_call_text_t tt_record_in_group(const tt_record_t *record, const char *group, 
 static tt_call_text_t custom_name(const tt_custom_key_t *custom)
 {
     tt_call_text_t out = {""};
-    for (int i = 0; i < TT_CUSTOM_NAME_BYTES && custom->name[i] != 0; i++) {
-        out.text[i] = (unsigned char)custom->name[i] < ' ' ? '?' : custom->name[i];
-    }
+    memcpy(out.text, custom->name, TT_CUSTOM_NAME_BYTES);
+    tt_make_printable(out.text);
     return out;
 }
 

@@ -197,4 +197,26 @@ static inline bool tt_failure_has_left(uint64_t failure)
     return (failure & TT_FAILURE_LEFT) != 0;
 }
 
+/* A rank gives up itself for the loss or the lateness of another one; anything else may be what it
+ * has heard of. */
+static inline bool tt_failure_is_for_another(uint64_t failure)
+{
+    const tutti_status_t status = tt_failure_status(failure);
+    return status == TUTTI_ERR_PEER || status == TUTTI_ERR_TIMEOUT;
+}
+
+/* Who gave up first, of what a rank says. */
+static inline int tt_failure_first(int rank, uint64_t failure)
+{
+    const int blamed = tt_failure_rank(failure);
+    return tt_failure_is_for_another(failure) || blamed < 0 ? rank : blamed;
+}
+
+/* Whom those blame that follow it; -1: nobody. */
+static inline int tt_failure_blames(int rank, uint64_t failure)
+{
+    return tt_failure_is_for_another(failure) ? tt_failure_rank(failure)
+                                              : tt_failure_first(rank, failure);
+}
+
 #endif

@@ -5,11 +5,13 @@
  * Cost: an all_reduce of 8 bytes; after a failure a broadcast of its text; hearing the first rank a
  * broadcast. Allocates nothing here, for memory may be what is short.
  */
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "comm/group/agree.h"
 #include "comm/group/group_impl.h"
+#include "core/base/printable.h"
 
 typedef struct {
     int64_t status;
@@ -41,6 +43,18 @@ static tutti_status_t share(tutti_group_t *group, failure_t *failure, bool again
                                (tutti_buffer_t){failure, sizeof *failure});
 }
 
+/* What the lowest rank wrote is bytes to those who read it. */
+static tutti_status_t fail_as(failure_t *heard, int64_t rank)
+{
+    const bool is_status = heard->status < 0 && heard->status >= INT_MIN;
+    heard->text[sizeof heard->text - 1] = 0;
+    tt_make_printable(heard->text);
+    return is_status ? TT_FAIL((tutti_status_t)heard->status, "rank %lld: %s", (long long)rank,
+                               heard->text)
+                     : TT_FAIL(TUTTI_ERR_FORMAT, "rank %lld failed with status %lld, which is none",
+                               (long long)rank, (long long)heard->status);
+}
+
 static tutti_status_t agree_at(tutti_group_t *group, tutti_status_t mine, bool *again,
                                const void *site)
 {
@@ -60,9 +74,7 @@ static tutti_status_t agree_at(tutti_group_t *group, tutti_status_t mine, bool *
         *again = lowest == group->size;
         return TUTTI_OK;
     }
-    return lowest == group->rank ? tt_fail_again(mine, own.text)
-                                 : TT_FAIL((tutti_status_t)failure.status, "rank %lld: %s",
-                                           (long long)lowest, failure.text);
+    return lowest == group->rank ? tt_fail_again(mine, own.text) : fail_as(&failure, lowest);
 }
 
 tutti_status_t tt_group_agree(tutti_group_t *group, tutti_status_t mine)

@@ -1,6 +1,7 @@
 /* Agreeing: the lowest rank's failure is everybody's, with its text; none is none; a group that is
  * given up meanwhile fails, and each rank keeps a failure of its own. */
 #include "comm/group/agree.h"
+#include "comm/group/group_impl.h"
 #include "comm/group/group_team.h"
 
 enum { RANKS = 5 };
@@ -55,6 +56,73 @@ static void the_lowest_ranks_failure_is_everybodys(void **state)
         tt_team_expect(size, 0, agree_on_everything, NULL);
     }
 }
+
+/* ---- what is heard is bytes ------------------------------------------------------------------ */
+
+static void fail_unprintably(tt_member_t *member)
+{
+    const tutti_status_t mine =
+        member->rank == 1 ? TT_FAIL(TUTTI_ERR_IO, "a\tb\n\033[31m\177 \xc3\xa9") : TUTTI_OK;
+    TT_EXPECT(member, tt_group_agree(member->group, mine) == TUTTI_ERR_IO);
+    TT_EXPECT(member,
+              strcmp(tutti_last_error(), member->rank == 1 ? "a\tb\n\033[31m\177 \xc3\xa9"
+                                                           : "rank 1: a?b??[31m? \xc3\xa9") == 0);
+}
+
+static void a_text_of_another_rank_goes_into_a_line(void **state)
+{
+    (void)state;
+    tt_team_expect(3, 0, fail_unprintably, NULL);
+}
+
+/* As the calls of an agreement lie on the wire. */
+typedef struct {
+    int64_t status;
+    char text[TT_ERROR_TEXT_BYTES];
+} words_t;
+
+static void say(tt_member_t *member, words_t *words)
+{
+    int64_t lowest = member->rank;
+    const tt_call_t find = {
+        .collective = TT_ALL_REDUCE, .reduction = TUTTI_MIN, .dtype = TUTTI_I64, .count = 1};
+    const tt_call_t tell = {
+        .collective = TT_BROADCAST, .dtype = TUTTI_U8, .count = sizeof *words, .root = 0};
+    TT_EXPECT(member,
+              tt_group_call_plain(member->group, &find, tutti_bytes_of(&lowest, sizeof lowest),
+                                  (tutti_buffer_t){&lowest, sizeof lowest}) == TUTTI_OK);
+    TT_EXPECT(member,
+              tt_group_call_plain(member->group, &tell, tutti_bytes_of(words, sizeof *words),
+                                  (tutti_buffer_t){words, sizeof *words}) == TUTTI_OK);
+}
+
+/* Rank 0 has a program of its own: a text without an end, and a status that is none. */
+static void hear_nonsense(tt_member_t *member)
+{
+    static const int64_t statuses[] = {TUTTI_ERR_PEER, 0, 1, INT64_MIN};
+    for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++) {
+        words_t words = {.status = statuses[i]};
+        memset(words.text, 'x', sizeof words.text);
+        if (member->rank == 0) {
+            say(member, &words);
+            continue;
+        }
+        const tutti_status_t got = tt_group_agree(member->group, TUTTI_OK);
+        const char *text = tutti_last_error();
+        TT_EXPECT(member, got == (i == 0 ? TUTTI_ERR_PEER : TUTTI_ERR_FORMAT));
+        TT_EXPECT(member,
+                  strncmp(text, i == 0 ? "rank 0: x" : "rank 0 failed with status", 9) == 0);
+        TT_EXPECT(member, strspn(text + 8, "x") == (i == 0 ? TT_ERROR_TEXT_BYTES - 1 - 8 : 0));
+    }
+}
+
+static void what_no_rank_of_ours_says_is_a_failure(void **state)
+{
+    (void)state;
+    tt_team_expect(3, 0, hear_nonsense, NULL);
+}
+
+/* ---- coming again ---------------------------------------------------------------------------- */
 
 /* A bit for each rank that wants to come again; rank 0 may have failed. */
 static void agree_to_come_again(tt_member_t *member)
@@ -142,6 +210,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_lowest_ranks_failure_is_everybodys),
+        cmocka_unit_test(a_text_of_another_rank_goes_into_a_line),
+        cmocka_unit_test(what_no_rank_of_ours_says_is_a_failure),
         cmocka_unit_test(one_that_wants_to_come_again_is_enough),
         cmocka_unit_test(nobody_waits_for_a_rank_that_gives_up),
         cmocka_unit_test(without_a_group_a_failure_is_ones_own),

@@ -18,9 +18,11 @@ static bool says(const char *text)
     return strstr(tutti_last_error(), text) != NULL;
 }
 
-static void expect_nothing_left(void)
+/* Members warn; no memory is left. */
+static void run(int ranks, void (*body)(tt_member_t *m))
 {
     char report[1024];
+    tt_team_expect_quietly(ranks, TIMEOUT_MS, body, NULL);
     if (tt_alloc_report(report, sizeof report) != 0) {
         fail_msg("leaked:\n%s", report);
     }
@@ -53,8 +55,7 @@ static void give_up_in_a_call(tt_member_t *m)
 static void the_cause_is_told_with_the_end_of_calls(void **state)
 {
     (void)state;
-    tt_team_expect_quietly(3, TIMEOUT_MS, give_up_in_a_call, NULL);
-    expect_nothing_left();
+    run(3, give_up_in_a_call);
 }
 
 /* One that computes before it waits. */
@@ -78,8 +79,7 @@ static void look_before_calling(tt_member_t *m)
 static void a_rank_that_looks_hears_the_cause(void **state)
 {
     (void)state;
-    tt_team_expect_quietly(2, TIMEOUT_MS, look_before_calling, NULL);
-    expect_nothing_left();
+    run(2, look_before_calling);
 }
 
 static void in_a_group_of_some(tt_member_t *m)
@@ -102,8 +102,7 @@ static void in_a_group_of_some(tt_member_t *m)
 static void a_group_of_some_has_causes_of_its_own(void **state)
 {
     (void)state;
-    tt_team_expect_quietly(3, TIMEOUT_MS, in_a_group_of_some, NULL);
-    expect_nothing_left();
+    run(3, in_a_group_of_some);
 }
 
 /* Without a connection to the others, and without a look at what they want. */
@@ -160,10 +159,9 @@ static void receive_of_one_that_does_nothing(tt_member_t *m)
 static void one_that_does_nothing_more_is_heard(void **state)
 {
     (void)state;
-    tt_team_expect_quietly(3, TIMEOUT_MS, give_up_and_do_nothing, NULL);
-    tt_team_expect_quietly(3, TIMEOUT_MS, lose_a_peer_and_do_nothing, NULL);
-    tt_team_expect_quietly(2, TIMEOUT_MS, receive_of_one_that_does_nothing, NULL);
-    expect_nothing_left();
+    run(3, give_up_and_do_nothing);
+    run(3, lose_a_peer_and_do_nothing);
+    run(2, receive_of_one_that_does_nothing);
 }
 
 static void abort_for_no_cause(tt_member_t *m)
@@ -216,9 +214,8 @@ static void give_up_with_controls(tt_member_t *m)
 static void what_is_said_is_cut_and_a_line(void **state)
 {
     (void)state;
-    tt_team_expect_quietly(2, TIMEOUT_MS, give_up_at_length, NULL);
-    tt_team_expect_quietly(2, TIMEOUT_MS, give_up_with_controls, NULL);
-    expect_nothing_left();
+    run(2, give_up_at_length);
+    run(2, give_up_with_controls);
 }
 
 /* A rank that writes what it likes: no end. */
@@ -314,10 +311,9 @@ static void probe_one_behind_another(tt_member_t *m)
 static void who_follows_one_that_followed_hears_the_first(void **state)
 {
     (void)state;
-    tt_team_expect_quietly(3, TIMEOUT_MS, follow_one_behind_another, NULL);
-    tt_team_expect_quietly(3, TIMEOUT_MS, look_one_behind_another, NULL);
-    tt_team_expect_quietly(3, TIMEOUT_MS, probe_one_behind_another, NULL);
-    expect_nothing_left();
+    run(3, follow_one_behind_another);
+    run(3, look_one_behind_another);
+    run(3, probe_one_behind_another);
 }
 
 /* A message that nobody waits for yet needs memory. */
@@ -353,8 +349,7 @@ static void have_none_for_a_message(tt_member_t *m)
 static void what_a_message_fails_of_is_told(void **state)
 {
     (void)state;
-    tt_team_expect_quietly(3, TIMEOUT_MS, have_none_for_a_message, NULL);
-    expect_nothing_left();
+    run(3, have_none_for_a_message);
 }
 
 /* ---- memory that two groups have under way --------------------------------------------------- */
@@ -393,8 +388,7 @@ static void a_call_whose_memory_was_replaced_says_so(void **state)
 {
     (void)state;
     tt_needs_shared_memory("a rank is inside the memory of another one");
-    tt_team_expect_quietly(2, TIMEOUT_MS, have_memory_replaced, NULL);
-    expect_nothing_left();
+    run(2, have_memory_replaced);
 }
 
 /* ---- messages -------------------------------------------------------------------------------- */
@@ -425,8 +419,7 @@ static void receive_something_else(tt_member_t *m)
 static void who_receives_something_else_says_what(void **state)
 {
     (void)state;
-    tt_team_expect_quietly(4, TIMEOUT_MS, receive_something_else, NULL);
-    expect_nothing_left();
+    run(4, receive_something_else);
 }
 
 static tutti_status_t refuse_to_put(void *user, const char *what, int rank, const void *value,
@@ -453,8 +446,7 @@ static void fail_without_a_board(tt_member_t *m)
 static void what_a_board_fails_of_is_not_the_cause(void **state)
 {
     (void)state;
-    tt_team_expect_quietly(2, TIMEOUT_MS, fail_without_a_board, NULL);
-    expect_nothing_left();
+    run(2, fail_without_a_board);
 }
 
 int main(void)

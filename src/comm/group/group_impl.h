@@ -491,6 +491,10 @@ tutti_status_t tt_group_meet(tt_meet_t *meet, const char *place, bool *came);
  * failure of one, which they return as tt_group_agree() does. */
 tutti_status_t tt_group_meet_all(tt_meet_t *meet, const char *place, const char *what);
 
+/* Whether a rank has come to a meeting, or has failed there. Waits for one, but for a rank with a
+ * failure of its own, which looks once; takes no part. Errors: those of the store, the group's. */
+tutti_status_t tt_group_meet_has_begun(const tt_meet_t *meet, const char *place, bool *begun);
+
 /* "1, 3, 5 and 12 more" */
 void tt_ranks_print(const bool *chosen, bool value, int size, char *text, size_t bytes);
 

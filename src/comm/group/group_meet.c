@@ -17,11 +17,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "comm/diagnose/stragglers.h"
 #include "comm/group/group_impl.h"
 #include "comm/plan/plan_text.h"
 #include "comm/store/store_ops.h"
 #include "core/base/alloc.h"
+#include "core/base/printable.h"
 
 enum {
     KEY_BYTES = 40,
@@ -288,6 +288,41 @@ tutti_status_t tt_group_meet(tt_meet_t *meet, const char *place, bool *came)
         return tt_fail_again(failure, cause);
     }
     return TUTTI_OK;
+}
+
+/* A rank has come, or has failed before it came. */
+static tutti_status_t has_begun(tutti_store_t *store, bool *begun)
+{
+    const tutti_bytes_t count = tutti_text("count"), verdict = tutti_text(TT_MEET_VERDICT);
+    TT_TRY(tutti_store_check(store, &count, 1, begun));
+    return *begun ? TUTTI_OK : tutti_store_check(store, &verdict, 1, begun);
+}
+
+static tutti_status_t await_beginning(const tt_meet_t *meet, tutti_store_t *store, bool *begun)
+{
+    const tutti_bytes_t count = tutti_text("count");
+    const tt_backend_ops_t *backend = meet->group->backend;
+    const tt_deadline_t deadline = tt_deadline_in_ms(meet->timeout_ms);
+    for (;;) {
+        TT_TRY(has_begun(store, begun));
+        if (*begun || meet->mine < 0 || tt_deadline_is_past(deadline)) {
+            return TUTTI_OK;
+        }
+        tutti_group_progress(meet->group);
+        TT_TRY(backend->status != NULL ? backend->status(meet->group->state) : TUTTI_OK);
+        const tutti_status_t status = tutti_store_wait(store, &count, 1, slice_of(meet, deadline));
+        TT_TRY(status == TUTTI_ERR_TIMEOUT ? TUTTI_OK : status);
+    }
+}
+
+tutti_status_t tt_group_meet_has_begun(const tt_meet_t *meet, const char *place, bool *begun)
+{
+    tutti_store_t *store;
+    TT_TRY(tutti_store_prefix(meet->store, tutti_text(place), &store));
+    (void)tt_store_bound(store, meet->timeout_ms);
+    const tutti_status_t status = await_beginning(meet, store, begun);
+    tutti_store_release(store);
+    return status;
 }
 
 void tt_ranks_print(const bool *chosen, bool value, int size, char *text, size_t bytes)

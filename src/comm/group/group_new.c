@@ -5,9 +5,10 @@
  * They meet there (group_meet.c), so that a member that does not come is named on all the others;
  * then the backend opens the group, over what the world has opened already; and they meet again,
  * so that all have the group or none has. A member that fails on the way says so in the meeting;
- * also one whose arguments are wrong, unless they are the list, which names the place. Those wait
- * for it then, in a turn that it does not count: where it finds later that a meeting stands without
- * it, it goes on to the next turn, once for each wrong list.
+ * also one whose arguments are wrong, unless they are the list, which names the place. Those may
+ * wait for it then, in a turn that it does not count: where it finds later that a meeting stands
+ * without it, it follows another member to the next turn, once for each wrong list. It never goes
+ * first: it may just have been late, and the others would be a turn behind it from then on.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,6 +77,13 @@ static tutti_status_t fail_parent(tutti_group_t *parent, tutti_status_t status)
     return tt_fail_again(status, cause);
 }
 
+/* Before a rank counts a turn: the others may do so. */
+static tutti_status_t refuse(tutti_group_t *parent, tutti_status_t status)
+{
+    parent->refused++;
+    return status;
+}
+
 /* Of a group that is made. */
 typedef struct {
     tt_group_options_t plan;
@@ -140,29 +148,30 @@ static tutti_status_t check_members(const tutti_group_t *parent, const members_t
 
 /* ---- in the parent's store ---- */
 
-/* All members are here, all that are hear who is not, or who has failed: this rank with `mine`. */
-static tutti_status_t meet_members(making_t *making, const char *step, tutti_status_t mine)
+static tt_meet_t meeting_of(const making_t *making, tutti_status_t mine)
 {
     const tt_group_options_t *plan = &making->plan;
-    const members_t *members = making->members;
+    return (tt_meet_t){.group = plan->parent,
+                       .store = plan->parent->store,
+                       .ranks = making->members->ranks,
+                       .first = making->members->first,
+                       .rank = plan->rank,
+                       .size = plan->size,
+                       .timeout_ms = plan->timeout_ms,
+                       .heeds = true,
+                       .mine = mine};
+}
+
+/* All members are here, all that are hear who is not, or who has failed. */
+static tutti_status_t meet_members(const making_t *making, const char *step, tt_meet_t *meet)
+{
     char what[NAME_BYTES + 16], place[KEY_BYTES + 16];
-    if (plan->size == 1) {
-        return mine;
+    if (making->plan.size == 1) {
+        return meet->mine;
     }
-    tt_meet_t meet = {.group = plan->parent,
-                      .store = plan->parent->store,
-                      .ranks = members->ranks,
-                      .first = members->first,
-                      .rank = plan->rank,
-                      .size = plan->size,
-                      .timeout_ms = plan->timeout_ms,
-                      .heeds = true,
-                      .mine = mine};
-    snprintf(what, sizeof what, "group_new %s", plan->name);
+    snprintf(what, sizeof what, "group_new %s", making->plan.name);
     snprintf(place, sizeof place, "%s/%s", making->key, step);
-    const tutti_status_t status = tt_group_meet_all(&meet, place, what);
-    making->is_late = meet.is_late;
-    return status;
+    return tt_group_meet_all(meet, place, what);
 }
 
 /* Of a group of this list in the parent's store. */
@@ -238,13 +247,27 @@ static tutti_status_t make(making_t *making, tutti_group_t **out)
     tutti_status_t status =
         plan->size > 1 && turn > 1 ? forget_turn(plan, making->members, turn - 1) : TUTTI_OK;
     status = status < 0 ? status : tt_group_create(plan, &made);
-    status = meet_members(making, TT_MEET_STAND, status);
+    tt_meet_t meet = meeting_of(making, status);
+    status = meet_members(making, TT_MEET_STAND, &meet);
     if (status < 0) {
         tutti_group_release(made);
         return status;
     }
     *out = made;
     return TUTTI_OK;
+}
+
+/* They begin to make it. A verdict in which this rank was in time shows that all count alike; one
+ * that another has failed may be of a turn that this rank has not counted. */
+static tutti_status_t begin_turn(making_t *making, tutti_status_t mine)
+{
+    tt_meet_t meet = meeting_of(making, mine);
+    const tutti_status_t status = meet_members(making, "meet", &meet);
+    making->is_late = meet.is_late;
+    if (!meet.is_late && meet.failure >= 0) {
+        making->turn->refused = making->plan.parent->refused;
+    }
+    return status;
 }
 
 /* The members of a group of several meet for it. `mine` is how this one has fared so far. */
@@ -267,7 +290,7 @@ static tutti_status_t meet_and_make(making_t *making, const char *own, tutti_sta
     if (plan->parent->store == NULL) {
         status = status < 0 ? status : tt_group_create(plan, out);
     } else {
-        status = meet_members(making, "meet", status);
+        status = begin_turn(making, status);
         status = status < 0 ? status : make(making, out);
     }
     tutti_store_release(plan->store);
@@ -276,15 +299,22 @@ static tutti_status_t meet_and_make(making_t *making, const char *own, tutti_sta
     return status;
 }
 
-/* A meeting stands without this rank: where a list of its own was wrong before, the others may have
- * waited for it there. One at which it was in time shows that all count alike. */
-static bool has_missed_turn(const making_t *making)
+/* A meeting stands without this rank. Where a list of its own was wrong before, the others may have
+ * waited for it there, and are at their next turn, or come to it. */
+static tutti_status_t look_ahead(making_t *making, tutti_status_t mine, bool *follows)
 {
+    char place[KEY_BYTES + 16];
     tt_turn_t *turn = making->turn;
-    const uint64_t refused = making->plan.parent->refused;
-    const bool has_missed = making->is_late && turn->refused < refused;
-    turn->refused = has_missed ? turn->refused + 1 : refused;
-    return has_missed;
+    const tt_meet_t meet = meeting_of(making, mine);
+    *follows = false;
+    if (!making->is_late || turn->refused == making->plan.parent->refused) {
+        return TUTTI_OK;
+    }
+    write_key(making->members, turn->count + 1, making->key);
+    snprintf(place, sizeof place, "%s/meet", making->key);
+    TT_TRY(tt_group_meet_has_begun(&meet, place, follows));
+    turn->refused += *follows;
+    return TUTTI_OK;
 }
 
 /* What a rank can have wrong although it knows who the members are. */
@@ -300,15 +330,14 @@ static tutti_status_t make_of(tutti_group_t *parent, const members_t *members,
 {
     const int64_t timeout_ms = options != NULL ? options->timeout_ms : 0;
     if (members->count < 1 || members->count > parent->size) {
-        parent->refused++;
-        return TT_FAIL(TUTTI_ERR_ARG, "group_new: %d ranks of group %s, which has %d",
-                       members->count, parent->name, parent->size);
+        return refuse(parent,
+                      TT_FAIL(TUTTI_ERR_ARG, "group_new: %d ranks of group %s, which has %d",
+                              members->count, parent->name, parent->size));
     }
     tutti_status_t checked = check_members(parent, members);
     const int self = find_self(parent, members);
     if (checked < 0 && (checked != TUTTI_ERR_NOMEM || self < 0)) {
-        parent->refused++;
-        return checked; /* where the others meet is not known */
+        return refuse(parent, checked); /* where the others meet is not known */
     }
     checked = checked < 0 ? checked : check_own(options, out);
     if (self < 0) {
@@ -322,10 +351,15 @@ static tutti_status_t make_of(tutti_group_t *parent, const members_t *members,
                                 .epoch = parent->epoch,
                                 .timeout_ms = timeout_ms > 0 ? timeout_ms : parent->timeout_ms},
                        .members = members};
+    bool follows;
     tutti_status_t status;
     do {
+        char cause[TT_ERROR_TEXT_BYTES];
         status = meet_and_make(&making, options != NULL ? options->name : NULL, checked, out);
-    } while (making.turn != NULL && has_missed_turn(&making));
+        snprintf(cause, sizeof cause, "%s", status < 0 ? tutti_last_error() : "");
+        TT_TRY(look_ahead(&making, checked, &follows));
+        status = status < 0 && !follows ? tt_fail_again(status, cause) : status;
+    } while (follows);
     return status;
 }
 
@@ -333,7 +367,10 @@ tutti_status_t tutti_group_new(tutti_group_t *parent, const int *ranks, int coun
                                const tutti_group_options_t *options, tutti_group_t **out)
 {
     TT_WANT("group_new", parent);
-    TT_TRY(tt_group_check_free(parent, "group_new"));
+    const tutti_status_t status = tt_group_check_free(parent, "group_new");
+    if (status < 0) {
+        return refuse(parent, status);
+    }
     const members_t members = {ranks, 0, ranks != NULL ? count : parent->size};
     return make_of(parent, &members, options, out);
 }
@@ -408,10 +445,13 @@ tutti_status_t tutti_group_split(tutti_group_t *parent, int colour, int key, tut
 tutti_status_t tutti_group_subgroups(tutti_group_t *parent, int size, tutti_group_t **mine)
 {
     TT_WANT("group_subgroups", parent);
-    TT_TRY(tt_group_check_free(parent, "group_subgroups"));
-    if (size < 1 || parent->size % size != 0) {
-        return TT_FAIL(TUTTI_ERR_ARG, "group_subgroups: %d ranks do not divide group %s of %d",
-                       size, parent->name, parent->size);
+    tutti_status_t status = tt_group_check_free(parent, "group_subgroups");
+    if (status >= 0 && (size < 1 || parent->size % size != 0)) {
+        status = TT_FAIL(TUTTI_ERR_ARG, "group_subgroups: %d ranks do not divide group %s of %d",
+                         size, parent->name, parent->size);
+    }
+    if (status < 0) {
+        return refuse(parent, status);
     }
     const members_t members = {NULL, parent->rank / size * size, size};
     return make_of(parent, &members, NULL, mine);

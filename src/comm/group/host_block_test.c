@@ -13,35 +13,13 @@
 #include "comm/exec/coll_impl.h"
 #include "comm/group/agree.h"
 #include "comm/group/group_impl.h"
-#include "comm/group/group_team.h"
-#include "comm/group/host_block.h"
+#include "comm/group/host_block_testing.h"
 #include "comm/group/rank_testing.h"
 #include "comm/net/free_port_test.h"
 #include "core/base/clock.h"
 #include "core/base/rng.h"
 
-enum { TIMEOUT_MS = 60000, ELEMENTS = 3000 };
-
-static void run_team(int size, void (*body)(tt_member_t *), void *user)
-{
-    tt_needs_shared_memory("host blocks are for ranks of one host");
-    tt_team_expect_quietly(size, TIMEOUT_MS, body, user);
-    assert_int_equal(tt_alloc_stats().blocks, 0);
-}
-
-static bool says(const char *text)
-{
-    return strstr(tutti_last_error(), text) != NULL;
-}
-
-static tt_host_block_t *make(tt_member_t *m, int keeper, size_t bytes)
-{
-    tt_host_block_t *block = NULL;
-    const tt_host_block_options_t options = {
-        .bytes = bytes, .keeper = keeper, .what = "parameters blocks.1"};
-    TT_EXPECT(m, tt_host_block_create(m->group, &options, &block) == TUTTI_OK);
-    return block;
-}
+enum { ELEMENTS = 3000 };
 
 /* ---- versions ------------------------------------------------------------------------------- */
 
@@ -550,7 +528,7 @@ static void ranks_of_several_hosts_have_none(void **state)
     (void)state;
     setenv("TUTTI_WIRES", "tcp", 1);
     setenv("TUTTI_PROTECT", "off", 1);
-    tt_team_expect_quietly(2, TIMEOUT_MS, on_hosts_of_their_own, NULL);
+    tt_team_expect_quietly(2, TT_HOST_BLOCK_MS, on_hosts_of_their_own, NULL);
     unsetenv("TUTTI_WIRES");
     unsetenv("TUTTI_PROTECT");
     assert_int_equal(tt_alloc_stats().blocks, 0);

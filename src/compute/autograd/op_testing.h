@@ -2,6 +2,8 @@
 #ifndef TT_OP_TESTING_H
 #define TT_OP_TESTING_H
 
+#include <string.h>
+
 #include <tutti/tutti.h>
 
 #include "core/tensor/device_testing.h"
@@ -31,6 +33,20 @@ static inline int teardown(void **state)
     tutti_tensor_release(f->x);
     tutti_context_release(f->ctx);
     return 0;
+}
+
+/* A scope for what is to fail; it says `text`, and is closed. */
+static inline tutti_scope_t *open_scope_to_fail(const fixture_t *f)
+{
+    tutti_scope_t *s;
+    assert_int_equal(tutti_scope_open(f->ctx, &s), 0);
+    return s;
+}
+
+static inline void close_failed_scope(tutti_scope_t *s, const char *text)
+{
+    assert_non_null(strstr(tutti_scope_error(s), text));
+    assert_true(tutti_scope_close(s) < 0);
 }
 
 static inline void expect_values(tutti_tensor_t *x, double first, double second)

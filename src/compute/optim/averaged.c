@@ -23,8 +23,9 @@ typedef struct {
     tutti_tensor_t *average; /* as the part that this rank steps; f32 where it is averaged */
     tutti_tensor_t *own;     /* the module's values while the averages are in it */
     bool is_parameter;
-    bool is_averaged;  /* else a copy of the last update's */
-    uint32_t within;   /* its version while they are in */
+    bool is_averaged; /* else a copy of the last update's */
+    uint32_t within;  /* its version while they are in, and how often it was bounded */
+    uint32_t bounded;
     tt_event_t before; /* what is being copied */
 } entry_t;
 
@@ -257,7 +258,7 @@ static tutti_status_t update_entry(const tutti_averaged_t *a, const entry_t *e, 
 {
     const tutti_tensor_t *x = values_of(e);
     if (!e->is_averaged) {
-        return copy(e->average, x);
+        return x->numel == 0 ? TUTTI_OK : tt_optim_convert(a->ctx, e->average, x);
     }
     const tt_average_t average = {.average = tt_tensor_data(e->average),
                                   .x = tt_tensor_data(x),
@@ -383,19 +384,44 @@ tutti_status_t tutti_averaged_swap_in(tutti_averaged_t *a)
         return put_back(a) < 0 ? status : tt_fail_again(status, text);
     }
     for (size_t i = 0; i < a->count; i++) {
-        a->entries[i].within = values_of(&a->entries[i])->storage->version;
+        entry_t *e = &a->entries[i];
+        e->within = values_of(e)->storage->version;
+        e->bounded = values_of(e)->storage->bounded;
     }
     return TUTTI_OK;
 }
 
-/* Buffers may change: they are the average's. */
-static tutti_status_t take_buffers(const tutti_averaged_t *a)
+/* Buffers may change, and forward may bound a table: these are the average's. */
+static bool is_taken(const entry_t *e)
+{
+    const tt_storage_t *storage = values_of(e)->storage;
+    return e->is_parameter ? storage->bounded != e->bounded : storage->version != e->within;
+}
+
+/* Of what was averaged in 16 bits all that has its value still keeps the average's bits. */
+static tutti_status_t take(const tutti_averaged_t *a, entry_t *e)
+{
+    const tutti_tensor_t *x = values_of(e);
+    if (!e->is_averaged || tutti_dtype_bytes(x->dtype) >= sizeof(float)) {
+        return start_copy(e, e->average, x);
+    }
+    e->before = tt_device_event(x->storage->device);
+    return tt_optim_reconcile(a->ctx, e->average, x);
+}
+
+static tutti_status_t take_written(const tutti_averaged_t *a)
 {
     for (size_t i = 0; i < a->count; i++) {
         entry_t *e = &a->entries[i];
-        TT_TRY(e->is_parameter ? TUTTI_OK : start_copy(e, e->average, values_of(e)));
+        TT_TRY(is_taken(e) ? take(a, e) : TUTTI_OK);
     }
     return finish_copies(a);
+}
+
+static bool is_trained(const entry_t *e)
+{
+    const tt_storage_t *storage = values_of(e)->storage;
+    return e->is_parameter && storage->version - storage->bounded != e->within - e->bounded;
 }
 
 static tutti_status_t prepare_out(const tutti_averaged_t *a)
@@ -410,14 +436,14 @@ static tutti_status_t prepare_out(const tutti_averaged_t *a)
     }
     for (size_t i = 0; i < a->count; i++) {
         const entry_t *e = &a->entries[i];
-        if (e->is_parameter && values_of(e)->storage->version != e->within) {
+        if (is_trained(e)) {
             return TT_FAIL(TUTTI_ERR_STATE,
                            "averaged_swap_out: %s was written while the averages were in: train "
                            "with the module's own weights",
                            e->name);
         }
     }
-    return take_buffers(a);
+    return take_written(a);
 }
 
 tutti_status_t tutti_averaged_swap_out(tutti_averaged_t *a)

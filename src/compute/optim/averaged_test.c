@@ -501,6 +501,33 @@ static void behind_a_failure_nothing_is_swapped(void **state)
     tutti_module_release(net);
 }
 
+/* The weights that are there count, as in a step behind a failure: of an update that is lost the
+ * number would be known alone. */
+static void behind_a_failure_an_update_counts(void **state)
+{
+    fixture_t *f = *state;
+    tutti_device_t *device = tutti_context_device(f->ctx);
+    if (device == NULL) {
+        print_message("the host fails at once\n");
+        skip();
+    }
+    tutti_module_t *net = new_net(f);
+    tutti_averaged_t *average = new_average(f, net, 0.5, false),
+                     *other = new_average(f, net, 0.5, false);
+    assert_int_equal(tutti_tensor_fill(tutti_module_find(net, "1.num_batches_tracked"), 5), 0);
+    for (int i = 0; i < 2; i++) {
+        write_weight(f, net, i);
+        assert_int_equal(tutti_averaged_update(other), 0);
+        tt_test_fail_on(device);
+        assert_int_equal(tutti_averaged_update(average), 0);
+        assert_int_equal(tt_test_wait(f->ctx), TUTTI_ERR_ARG);
+        assert_true(see_state(average).hash == see_state(other).hash);
+    }
+    tutti_averaged_release(other);
+    tutti_averaged_release(average);
+    tutti_module_release(net);
+}
+
 static int launches_left; /* until one fails; 0: none does */
 
 static tutti_status_t launch_or_fail(tt_exec_t *exec, const tt_kernel_t *kernel,
@@ -552,7 +579,7 @@ int main(void)
         TEST(rates_go_over_to_a_constant_one),       TEST(what_is_wrong_is_said),
         TEST(shared_norms_are_begun_once),           TEST(any_allocation_may_fail),
         TEST(a_swap_is_whole_or_put_right),          TEST(behind_a_failure_nothing_is_swapped),
-        TEST(an_update_goes_on_where_it_failed),
+        TEST(an_update_goes_on_where_it_failed),     TEST(behind_a_failure_an_update_counts),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

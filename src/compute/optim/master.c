@@ -33,11 +33,11 @@ static const tt_pointer_t convert_pointers[] = {TT_POINTER(convert_t, out.data),
 static const tt_kernel_t kernel_convert =
     TT_KERNEL_ALWAYS("optim_convert", convert_t, run_convert, convert_pointers);
 
-/* Also behind a failure, for a slot notes that it is done. */
-static tutti_status_t convert(tutti_optim_t *opt, tutti_tensor_t *to, const tutti_tensor_t *from)
+tutti_status_t tt_optim_convert(tutti_context_t *ctx, tutti_tensor_t *to,
+                                const tutti_tensor_t *from)
 {
     const convert_t c = {tt_tensor_strided(to), tt_tensor_strided(from)};
-    TT_TRY(tt_launch(tt_tensor_exec(opt->ctx, from), &kernel_convert, &c));
+    TT_TRY(tt_launch(tt_tensor_exec(ctx, from), &kernel_convert, &c));
     tt_tensor_touch(to);
     return TUTTI_OK;
 }
@@ -60,7 +60,7 @@ static tutti_status_t flatten(tutti_optim_t *opt, tt_optim_slot_t *slot, tutti_t
             tt_tensor_new(grad->storage->device, TUTTI_F32, grad->shape, false, &slot->flat_grad));
     }
     if (slot->given_grad != grad || slot->given_version != version) {
-        TT_TRY(convert(opt, slot->flat_grad, grad));
+        TT_TRY(tt_optim_convert(opt->ctx, slot->flat_grad, grad));
         tutti_tensor_release(slot->given_grad);
         slot->given_grad = tutti_tensor_retain(grad);
         slot->given_version = version;
@@ -108,36 +108,39 @@ static const tt_pointer_t reconcile_pointers[] = {
 static const tt_kernel_t kernel_reconcile =
     TT_KERNEL_ALWAYS("optim_master", reconcile_t, run_reconcile, reconcile_pointers);
 
-static tutti_status_t launch_reconcile(tutti_optim_t *opt, const tt_optim_slot_t *slot,
-                                       tutti_tensor_t *rounded, tutti_tensor_t *exact)
+static tutti_status_t launch_reconcile(tutti_context_t *ctx, tutti_tensor_t *master,
+                                       const tutti_tensor_t *x, tutti_tensor_t *rounded,
+                                       tutti_tensor_t *exact)
 {
-    const tutti_tensor_t *x = tt_optim_weight(slot);
-    tt_exec_t *exec = tt_tensor_exec(opt->ctx, x);
-    const reconcile_t r = {tt_tensor_data(slot->master), tt_tensor_data(rounded), tt_tensor_data(x),
+    const reconcile_t r = {tt_tensor_data(master), tt_tensor_data(rounded), tt_tensor_data(x),
                            tt_tensor_data(exact), x->numel};
-    TT_TRY(convert(opt, rounded, slot->master));
-    TT_TRY(convert(opt, exact, x));
-    return tt_launch(exec, &kernel_reconcile, &r);
+    TT_TRY(tt_optim_convert(ctx, rounded, master));
+    TT_TRY(tt_optim_convert(ctx, exact, x));
+    return tt_launch(tt_tensor_exec(ctx, x), &kernel_reconcile, &r);
 }
 
-/* The master where it rounds to the parameter, else the parameter. */
-static tutti_status_t reconcile(tutti_optim_t *opt, tt_optim_slot_t *slot)
+tutti_status_t tt_optim_reconcile(tutti_context_t *ctx, tutti_tensor_t *master,
+                                  const tutti_tensor_t *x)
 {
     tutti_tensor_t *rounded, *exact;
-    if (tt_optim_is_offloaded(opt, slot)) {
-        slot->due = slot->due == TT_MASTER_IS_NEW ? TT_MASTER_IS_NEW : TT_MASTER_MEETS;
-        return TUTTI_OK;
-    }
-    const tutti_tensor_t *x = tt_optim_weight(slot);
     tt_device_t *device = x->storage->device;
     TT_TRY(tt_tensor_new(device, x->dtype, x->shape, false, &rounded));
     tutti_status_t status = tt_tensor_new(device, TUTTI_F32, x->shape, false, &exact);
     if (status >= 0) {
-        status = launch_reconcile(opt, slot, rounded, exact);
+        status = launch_reconcile(ctx, master, x, rounded, exact);
         tutti_tensor_release(exact);
     }
     tutti_tensor_release(rounded);
     return status;
+}
+
+static tutti_status_t reconcile(tutti_optim_t *opt, tt_optim_slot_t *slot)
+{
+    if (tt_optim_is_offloaded(opt, slot)) {
+        slot->due = slot->due == TT_MASTER_IS_NEW ? TT_MASTER_IS_NEW : TT_MASTER_MEETS;
+        return TUTTI_OK;
+    }
+    return tt_optim_reconcile(opt->ctx, slot->master, tt_optim_weight(slot));
 }
 
 static tutti_status_t make_master(tutti_optim_t *opt, tt_optim_slot_t *slot)
@@ -149,7 +152,7 @@ static tutti_status_t make_master(tutti_optim_t *opt, tt_optim_slot_t *slot)
     if (tt_optim_is_offloaded(opt, slot)) {
         slot->due = TT_MASTER_IS_NEW;
     } else if (status >= 0) {
-        status = convert(opt, master, x);
+        status = tt_optim_convert(opt->ctx, master, x);
     }
     if (status < 0) {
         tutti_tensor_release(master);

@@ -139,15 +139,16 @@ static void expect(tutti_status_t (*run)(tutti_optim_t *), const char *call, int
 static void a_step_asks_both(void **state)
 {
     (void)state;
-    expect(step_it, "", 0, AGREED AGREED SUMMED AGREED "b0 b1 e0+ e1+");
+    expect(step_it, "", 0, AGREED AGREED SUMMED AGREED "b0 b1 e0+ e1+ a0+");
     expect(step_it, "a0", 1, "a0+ a1- a0-");
     expect(step_it, "a1", 1, "a0+ a1+ a0-");
     expect(step_it, "s0", 1, AGREED "s0 a1-" TOLD);
     expect(step_it, "s1", 1, AGREED "s0 a1+ s1" TOLD);
-    expect(step_it, "b0", 1, "b0 b1 e0- e1-");
-    expect(step_it, "b1", 1, "b0 b1 e0- e1-");
-    expect(step_it, "e0", 1, "b0 b1 e0+ e1-");
-    expect(step_it, "e1", 1, "b0 b1 e0+ e1+");
+    expect(step_it, "b0", 1, "b0 b1 e0- e1- a0-");
+    expect(step_it, "b1", 1, "b0 b1 e0- e1- a0-");
+    expect(step_it, "e0", 1, "b0 b1 e0+ e1- a0-");
+    expect(step_it, "e1", 1, "b0 b1 e0+ e1+ a0-"); /* who may be told that all is well, before */
+    expect(step_it, "a0", 7, "b0 b1 e0+ e1+ a0+");
 }
 
 static void so_do_clipping_and_unscaling(void **state)

@@ -147,19 +147,27 @@ static tutti_status_t tell(const tutti_optim_t *opt, size_t slot, tutti_status_t
     return status < 0 ? tt_fail_again(status, text) : agreed;
 }
 
-/* Forth, and back: what went wrong among the ranks of a later slicer, those of earlier ones hear
- * of, who may be others. */
-static tutti_status_t tell_all(const tutti_optim_t *opt, tutti_status_t status)
+/* Behind what all slicers did, in their order: what went wrong among the ranks of a later one,
+ * those of earlier ones hear of, who may be others. */
+static tutti_status_t tell_back(const tutti_optim_t *opt, tutti_status_t status)
 {
-    size_t last = opt->slot_count;
-    for (size_t i = next_slicer(opt, 0); i < opt->slot_count; i = next_slicer(opt, i + 1)) {
-        status = tell(opt, i, status);
-        last = i;
-    }
-    for (size_t i = last; i-- > 0;) {
-        status = is_first_of_slicer(opt, i) ? tell(opt, i, status) : status;
+    bool is_last = true;
+    for (size_t i = opt->slot_count; i-- > 0;) {
+        if (is_first_of_slicer(opt, i)) {
+            status = is_last ? status : tell(opt, i, status);
+            is_last = false;
+        }
     }
     return status;
+}
+
+/* Forth, and back. */
+static tutti_status_t tell_all(const tutti_optim_t *opt, tutti_status_t status)
+{
+    for (size_t i = next_slicer(opt, 0); i < opt->slot_count; i = next_slicer(opt, i + 1)) {
+        status = tell(opt, i, status);
+    }
+    return tell_back(opt, status);
 }
 
 static bool takes_part(const tutti_optim_t *opt, size_t slot, const tt_slicer_t *slicer)
@@ -322,7 +330,7 @@ tutti_status_t tt_optim_end_step(const tutti_optim_t *opt, tutti_status_t status
         status = is_stepped(opt, slicer) ? slicer->stepped(slicer, status)
                                          : slicer->agree(slicer, status);
     }
-    return status;
+    return tell_back(opt, status);
 }
 
 tutti_status_t tt_optim_all_agree(const tutti_optim_t *opt, bool *is_so)

@@ -160,6 +160,14 @@ tutti_status_t tt_optim_prepare_master(tutti_optim_t *opt, tt_optim_slot_t *slot
 tutti_status_t tt_optim_round_master(tutti_optim_t *opt, tt_optim_slot_t *slot);
 void tt_optim_release_master(tt_optim_slot_t *slot);
 
+/* Copies values; behind a failure of the device, too, for who asks notes that it is done. */
+tutti_status_t tt_optim_convert(tutti_context_t *ctx, tutti_tensor_t *to,
+                                const tutti_tensor_t *from);
+
+/* master f32, x of 16 bits, both in a row: the master where it rounds to x, else x. */
+tutti_status_t tt_optim_reconcile(tutti_context_t *ctx, tutti_tensor_t *master,
+                                  const tutti_tensor_t *x);
+
 typedef struct {
     bool is_begun;  /* some gradient was multiplied, also where the call fails */
     bool is_finite; /* every element was before */

@@ -1,5 +1,6 @@
 /* Files. Writing goes to "<path>.tmp-<pid>-<n>" in the same folder; the end is fsync, rename, and
- * fsync of the folder, so that after a crash `path` is the old file or the whole new one.
+ * fsync of the folder, so that after a crash `path` is the old file or the whole new one. Of a link
+ * to a file the target is written so, and the link stays.
  *
  * Source: the rules for durable renames in Pillai et al., "All File Systems Are Not Created
  * Equal", OSDI 2014.
@@ -18,6 +19,7 @@
 
 #include "core/base/alloc.h"
 #include "core/base/folder.h"
+#include "core/base/link_target.h"
 
 enum { NAMES_TRIED = 64, IO_BYTES_MAX = 1 << 30, FLUSH_BYTES = 16 << 20 };
 
@@ -161,12 +163,14 @@ static tutti_status_t check_replaced(const char *path)
 
 tutti_status_t tt_new_file_begin(const char *path, tt_new_file_t *out)
 {
-    const size_t bytes = strlen(path) + 48;
+    char target[PATH_MAX];
     TT_TRY(check_replaced(path));
-    tt_new_file_t file = {.path = tt_strdup(path, "path"), .temporary = tt_alloc(bytes, "path")};
+    TT_TRY(tt_link_target(path, target));
+    const size_t bytes = strlen(target) + 48;
+    tt_new_file_t file = {.path = tt_strdup(target, "path"), .temporary = tt_alloc(bytes, "path")};
     tutti_status_t status = TUTTI_ERR_NOMEM;
     if (file.path != NULL && file.temporary != NULL) {
-        file.fd = create_beside(path, file.temporary, bytes);
+        file.fd = create_beside(target, file.temporary, bytes);
         status = file.fd >= 0
                      ? TUTTI_OK
                      : TT_FAIL_ERRNO(TUTTI_ERR_IO, "%s: cannot create %s", path, file.temporary);

@@ -63,6 +63,9 @@ typedef struct {
     bool is_direct; /* the file system takes it so */
 } tt_new_file_t;
 
+/* Where `path` is a symbolic link, the file that it leads to is written, beside that, and made if
+ * it is not there. IO: it cannot be created, is no regular file, or a link that cannot be followed.
+ */
 tutti_status_t tt_new_file_begin(const char *path, tt_new_file_t *out);
 
 /* The same, but what is written goes past the system's cache of pages (O_DIRECT), which spares a

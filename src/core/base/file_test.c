@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "core/base/file.h"
+#include "core/base/place_testing.h"
 #include "core/base/testing.h"
 
 typedef struct {
@@ -142,6 +143,79 @@ static void what_is_no_file_is_not_replaced(void **state)
     assert_int_equal(unlink(paths[1]), 0);
 }
 
+/* ---- links ----------------------------------------------------------------------------------- */
+
+static off_t bytes_of(const char *path)
+{
+    struct stat info;
+    assert_int_equal(stat(path, &info), 0);
+    return info.st_size;
+}
+
+/* It is still one, of these words. */
+static void expect_link(const char *path, const char *words)
+{
+    char got[128];
+    const ssize_t bytes = readlink(path, got, sizeof got - 1);
+    assert_true(bytes >= 0);
+    got[bytes] = 0;
+    assert_string_equal(got, words);
+}
+
+/* The link alone is in the first folder, the file in the second. */
+static void save_through_link(const char *target)
+{
+    char place[TT_PLACE_BYTES], link[2 * TT_PLACE_BYTES];
+    tt_place_make(place);
+    snprintf(link, sizeof link, "%s/link", place);
+    assert_int_equal(symlink(target, link), 0);
+    for (int i = 1; i <= 2; i++) { /* not there, and there */
+        assert_int_equal(save(link, (size_t)i * 300), TUTTI_OK);
+        expect_link(link, target);
+        assert_int_equal(bytes_of(target), i * 300);
+    }
+    tt_new_file_t file;
+    assert_int_equal(tt_new_file_begin(link, &file), TUTTI_OK);
+    assert_int_equal(strncmp(file.temporary, target, strlen(target)), 0);
+    assert_int_equal(bytes_of(target), 600); /* until the end */
+    assert_int_equal(tt_new_file_end(&file, TUTTI_ERR_STATE), TUTTI_ERR_STATE);
+    expect_link(link, target);
+    assert_int_equal(bytes_of(target), 600);
+    assert_int_equal(unlink(link), 0);
+    assert_int_equal(rmdir(place), 0);
+}
+
+static void a_link_stays_and_its_target_is_written(void **state)
+{
+    (void)state;
+    char places[2][TT_PLACE_BYTES], target[3 * TT_PLACE_BYTES];
+    tt_place_make(places[0]);
+    tt_place_make_quick(places[1]); /* of another file system, where there is one */
+    for (int i = 0; i < 2; i++) {
+        snprintf(target, sizeof target, "%s/target", places[i]);
+        save_through_link(target);
+        assert_int_equal(unlink(target), 0);
+        assert_int_equal(rmdir(places[i]), 0);
+    }
+}
+
+static void a_link_that_leads_nowhere_is_named(void **state)
+{
+    const fixture_t *f = *state;
+    static const char *const targets[] = {"none/file", "link", "."};
+    static const char *const errors[] = {"link: cannot create ", "link: cannot follow it: Too many",
+                                         "link: not a regular file"};
+    char link[128];
+    snprintf(link, sizeof link, "%s/link", f->folder);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(symlink(targets[i], link), 0);
+        assert_int_equal(save(link, 1), TUTTI_ERR_IO);
+        tt_expect_error(errors[i]);
+        expect_link(link, targets[i]);
+        assert_int_equal(unlink(link), 0);
+    }
+}
+
 /* ---- past the page cache --------------------------------------------------------------------- */
 
 static char byte_at(size_t i)
@@ -255,6 +329,8 @@ int main(void)
         T(a_failure_of_the_writer_removes_what_was_written),
         T(places_that_cannot_be_written_are_named),
         T(what_is_no_file_is_not_replaced),
+        T(a_link_stays_and_its_target_is_written),
+        T(a_link_that_leads_nowhere_is_named),
         T(what_goes_past_the_cache_is_the_same_file),
         T(a_disk_that_takes_nothing_is_a_status),
         T(a_limit_holds_past_the_cache),

@@ -97,6 +97,18 @@ static void every_form_is_understood(void **state)
     assert_string_equal(s.data, "--x=1");
 }
 
+static void a_command_line_is_checked_without_a_place_for_values(void **state)
+{
+    (void)state;
+    char words[][10] = {"program", "-n", "8", "--quiet", "file", "--nothing"};
+    char *const argv[] = {words[0], words[1], words[2], words[3], words[4], words[5]};
+    int rest = 0;
+    assert_int_equal(tutti_options_parse(table, 6, argv, NULL, &rest), TUTTI_OK);
+    assert_int_equal(rest, 4);
+    assert_int_equal(tutti_options_parse(table, 2, argv + 4, NULL, &rest), TUTTI_ERR_ARG);
+    assert_int_equal(tutti_options_parse(table, 6, argv, NULL, NULL), TUTTI_ERR_ARG);
+}
+
 static void fields_not_given_keep_their_value(void **state)
 {
     (void)state;
@@ -315,6 +327,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_kind_is_stored),
         cmocka_unit_test(every_form_is_understood),
+        cmocka_unit_test(a_command_line_is_checked_without_a_place_for_values),
         cmocka_unit_test(fields_not_given_keep_their_value),
         cmocka_unit_test(parsing_stops_at_the_program_to_run),
         cmocka_unit_test(a_stray_argument_is_an_error_where_none_is_wanted),

@@ -55,6 +55,8 @@ struct tt_storage {
                                       saved */
     uint32_t changes;              /* those of them that a graph recorded: other tensors over the
                                       memory have no place in a graph since */
+    uint32_t bounded;              /* those of them by which a forward shortened rows (max_norm),
+                                      in evaluation, too: no training */
     const char *away;              /* why it is not present; NULL: it is */
     tt_storage_release_t release;  /* NULL: nothing is to be given back */
     void *owner;                   /* of the lender */

@@ -155,15 +155,22 @@ static void what_stays_near_is_there_for_all_who_ask(void **state)
     run(look_in_between, NULL);
 }
 
+/* In the scope of a step's shard. */
+static tutti_scope_t *begin(tt_member_t *m, tt_layers_job_t *job)
+{
+    const tutti_ddp_options_t options = near_options();
+    tutti_scope_t *s;
+    tt_layers_open(m, &options, LAYER, job);
+    TT_EXPECT(m, tutti_ddp_next_shard(job->ddp, job->ctx));
+    TT_EXPECT(m, tutti_scope_open(job->ctx, &s) == TUTTI_OK);
+    return s;
+}
+
 /* Two losses, whose forwards come before both backwards. */
 static void go_back_twice(tt_member_t *m)
 {
-    const tutti_ddp_options_t options = near_options();
     tt_layers_job_t job;
-    tutti_scope_t *s;
-    tt_layers_open(m, &options, LAYER, &job);
-    TT_EXPECT(m, tutti_ddp_next_shard(job.ddp, job.ctx));
-    TT_EXPECT(m, tutti_scope_open(job.ctx, &s) == TUTTI_OK);
+    tutti_scope_t *s = begin(m, &job);
     tutti_tensor_t *first = forward(s, &job), *second = forward(s, &job);
     tutti_ddp_no_sync(job.ddp, true);
     (void)tutti_backward(s, first);
@@ -187,12 +194,8 @@ static void what_stays_near_waits_for_both_backwards(void **state)
  * it. */
 static void forget_a_backward(tt_member_t *m)
 {
-    const tutti_ddp_options_t options = near_options();
     tt_layers_job_t job;
-    tutti_scope_t *s;
-    tt_layers_open(m, &options, LAYER, &job);
-    TT_EXPECT(m, tutti_ddp_next_shard(job.ddp, job.ctx));
-    TT_EXPECT(m, tutti_scope_open(job.ctx, &s) == TUTTI_OK);
+    tutti_scope_t *s = begin(m, &job);
     (void)tutti_backward(s, forward(s, &job));
     (void)forward(s, &job);
     TT_EXPECT(m, tutti_scope_close(s) == TUTTI_OK);

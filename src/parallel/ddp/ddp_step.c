@@ -422,6 +422,7 @@ static tutti_status_t finish_step(tutti_ddp_t *ddp)
     TT_TRY(tt_ddp_order_follow(ddp));
     TT_TRY(tt_ddp_units_end_step(ddp));
     TT_TRY(wait_for_buckets(ddp));
+    TT_TRY(tt_ddp_order_await_others(ddp));
     TT_TRY(tt_ddp_swap_to_f32(ddp));
     const tutti_status_t status = tt_ddp_take_control(ddp);
     for (int b = 0; b < ddp->reducer->plan.bucket_count && status == TUTTI_OK; b++) {

@@ -9,6 +9,10 @@
  *     …
  *     all follow  the maximum is 0: the step has no more starts
  *
+ * Where nothing is announced, and starts are calls of a group, a rank that has no more starts makes
+ * a barrier of the group, which nobody waits for before the buckets are there: one that starts a
+ * unit which others have not come to is told so by the calls, which differ.
+ *
  * Where buckets leave in rounds (options.accumulate), all follow at the end of each of them, and
  * let go of all units: what a rank has kept or started early in a round in which others had no data
  * would be announced in the next one by those alone.
@@ -173,8 +177,30 @@ static tutti_status_t follow(tutti_ddp_t *ddp)
     }
 }
 
+static void drop_end(tutti_ddp_t *ddp, int index)
+{
+    tutti_work_release(ddp->order.ends[index]);
+    ddp->order.ends[index] = NULL;
+}
+
+/* Also of the set, whose ranks gather what is near. */
+static tutti_status_t say_end(tutti_ddp_t *ddp)
+{
+    const tt_unit_source_t *source = &ddp->units.source;
+    tutti_group_t *groups[] = {ddp->units.group, source->near};
+    for (int i = 0; i < 2; i++) {
+        drop_end(ddp, i);
+        if (tutti_group_size(groups[i]) > 1) {
+            tutti_group_set_tag(groups[i], ddp->step.number << 24);
+            TT_TRY(tutti_barrier(groups[i], &ddp->order.ends[i]));
+        }
+    }
+    return TUTTI_OK;
+}
+
 tutti_status_t tt_ddp_order_follow(tutti_ddp_t *ddp)
 {
+    const tt_unit_source_ops_t *ops = ddp->units.source.ops;
     if (!tt_ddp_has_units(ddp)) {
         return TUTTI_OK;
     }
@@ -183,6 +209,17 @@ tutti_status_t tt_ddp_order_follow(tutti_ddp_t *ddp)
     }
     if (ddp->order.turns.ahead > 0) {
         tt_unit_turns_forget(&ddp->order.turns);
+    }
+    return ops->is_local || ops->advance != NULL ? TUTTI_OK : say_end(ddp);
+}
+
+tutti_status_t tt_ddp_order_await_others(tutti_ddp_t *ddp)
+{
+    for (int i = 0; i < 2; i++) {
+        if (ddp->order.ends[i] != NULL) {
+            TT_TRY(tutti_work_wait(ddp->order.ends[i], 0));
+            drop_end(ddp, i);
+        }
     }
     return TUTTI_OK;
 }
@@ -231,8 +268,8 @@ static tutti_status_t settle_gather(tutti_ddp_t *ddp, int unit, tutti_status_t s
     }
     snprintf(cause, sizeof cause, "%s", tutti_last_error());
     return settle(ddp, TT_FAIL(status,
-                               "ddp: rank %d came to %s, and another rank to another unit: every "
-                               "rank must call them in one order: %s",
+                               "ddp: rank %d came to %s, and another rank to another unit, or to "
+                               "its step's end: every rank must call them in one order: %s",
                                tutti_group_rank(ddp->group),
                                name_of(ddp, word_of(code_of(unit, TT_UNIT_FULL), false)), cause));
 }
@@ -316,6 +353,9 @@ tutti_status_t tt_ddp_open_order(tutti_ddp_t *ddp, const tt_unit_source_ops_t *o
 
 void tt_ddp_close_order(tutti_ddp_t *ddp)
 {
+    for (int i = 0; i < 2; i++) {
+        drop_end(ddp, i);
+    }
     tutti_tensor_release(ddp->order.word);
     tt_unit_turns_close(&ddp->order.turns);
     tt_sharded_list_release(&ddp->order.calls);

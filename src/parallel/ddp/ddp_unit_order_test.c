@@ -143,6 +143,89 @@ static void ranks_that_gather_other_units_are_told(void **state)
     run(RANKS, go_other_ways_evenly, NULL);
 }
 
+/* Forward through all layers, and back through the last two. */
+static tutti_status_t compute_half(const tt_layers_job_t *job)
+{
+    tutti_scope_t *s;
+    TUTTI_CHECK(tutti_scope_open(job->ctx, &s));
+    tutti_tensor_t *x = tutti_uniform(s, TUTTI_F32, TUTTI_SHAPE(2, SIDE), -1, 1);
+    for (int i = 0; i < LAYERS; i++) {
+        x = tutti_forward(s, job->layers[i], i == 2 ? tutti_detach(s, x) : x);
+    }
+    (void)tutti_backward(s, tutti_mean(s, tutti_square(s, x)));
+    return tutti_scope_close(s);
+}
+
+typedef struct {
+    tutti_ddp_options_t options;
+    bool is_half;     /* rank 0 goes back through half of the layers; else through two at all */
+    const char *unit; /* that others come to */
+} early_t;
+
+/* Rank 0 is at the end of its step, while the others gather. */
+static void stop_early(tt_member_t *m)
+{
+    const early_t *early = m->user;
+    tt_layers_job_t job;
+    char text[128];
+    tt_layers_open(m, &early->options, LAYER, &job);
+    const int64_t start_ns = tt_clock_ns();
+    TT_EXPECT(m, tutti_ddp_next_shard(job.ddp, job.ctx));
+    const bool is_half = m->rank == 0 && early->is_half;
+    (void)(is_half ? compute_half(&job) : compute(&job, all, m->rank == 0 ? 2 : LAYERS));
+    const tutti_status_t status = tutti_ddp_finish(job.ddp);
+    TT_EXPECT(m, status == TUTTI_ERR_MISMATCH || status == TUTTI_ERR_ABORTED);
+    snprintf(text, sizeof text,
+             "came to %s, and another rank to another unit, or to its step's end", early->unit);
+    TT_EXPECT(m, strstr(tutti_last_error(), text) != NULL);
+    TT_EXPECT(m, strstr(tutti_last_error(), "rank 0 called barrier") != NULL);
+    TT_EXPECT(m, tt_clock_ns() - start_ns < 10 * TT_NS_PER_S);
+    tt_layers_close(&job);
+}
+
+/* In the second step the others come to a unit once more when all their buckets have left, and what
+ * a step's first control says is known: no bucket keeps rank 0. */
+static void look_once_more(tt_member_t *m)
+{
+    tutti_ddp_options_t options = by_layer;
+    options.static_graph = true;
+    tt_layers_job_t job;
+    tutti_scope_t *s;
+    tt_layers_open(m, &options, LAYER, &job);
+    TT_EXPECT(m, step(&job, all, LAYERS) == TUTTI_OK);
+    TT_EXPECT(m, tutti_ddp_next_shard(job.ddp, job.ctx));
+    TT_EXPECT(m, compute(&job, all, LAYERS) == TUTTI_OK);
+    if (m->rank != 0) {
+        TT_EXPECT(m, tutti_scope_open(job.ctx, &s) == TUTTI_OK);
+        tutti_tensor_t *x = tutti_uniform(s, TUTTI_F32, TUTTI_SHAPE(2, SIDE), -1, 1);
+        (void)tutti_forward(s, job.layers[0], x);
+        TT_EXPECT(m, tutti_scope_close(s) < 0);
+    }
+    TT_EXPECT(m, tutti_ddp_finish(job.ddp) < 0);
+    TT_EXPECT(m, strstr(tutti_last_error(), "rank 0 called barrier") != NULL);
+    tt_layers_close(&job);
+}
+
+static void a_unit_that_others_come_to_behind_their_buckets_is_named(void **state)
+{
+    (void)state;
+    run(RANKS, look_once_more, NULL);
+}
+
+static void a_rank_that_ends_its_step_while_others_gather_is_told(void **state)
+{
+    (void)state;
+    early_t early = {.options = by_layer, .is_half = true, .unit = "1"};
+    run(RANKS, stop_early, &early);
+    early = (early_t){.options = by_layer, .unit = "2"};
+    early.options.keep_after_forward = true;
+    run(RANKS, stop_early, &early);
+    run(RANKS + 1, stop_early, &early);
+    early = (early_t){.options = by_layer, .is_half = true, .unit = "1"};
+    early.options.reshard_ranks = 2; /* of two sets the one gathers alone */
+    run(2 * RANKS, stop_early, &early);
+}
+
 static void ranks_that_announce_other_units_are_told(void **state)
 {
     (void)state;
@@ -270,6 +353,8 @@ int main(void)
         cmocka_unit_test(a_rank_without_data_follows),
         cmocka_unit_test(ranks_that_announce_other_units_are_told),
         cmocka_unit_test(ranks_that_gather_other_units_are_told),
+        cmocka_unit_test(a_rank_that_ends_its_step_while_others_gather_is_told),
+        cmocka_unit_test(a_unit_that_others_come_to_behind_their_buckets_is_named),
         cmocka_unit_test(what_was_gathered_in_vain_ends_the_order),
         cmocka_unit_test(a_step_begins_without_units_of_before),
         cmocka_unit_test(units_say_what_has_failed),

@@ -107,6 +107,7 @@ typedef struct {
     tt_unit_turns_t turns;
     bool announces; /* some ranks may have less to compute than others */
     tutti_tensor_t *word;
+    tutti_work_t *ends[2];           /* of barriers behind this rank's starts of a step */
     bool has_told;                   /* that the order has changed */
     tt_sharded_list_t calls, before; /* of this rank's last shard of the step under way, and of the
                                         step before */
@@ -239,8 +240,10 @@ tutti_status_t tt_ddp_order_take(tutti_ddp_t *ddp, const tutti_sharded_action_t 
 /* A unit is wanted now, and is there when this returns; others may be started. */
 tutti_status_t tt_ddp_unit_want(tutti_ddp_t *ddp, int unit);
 
-/* This rank has nothing more to compute in this step: it takes part in the others' starts. */
+/* This rank has nothing more to compute in this step: it takes part in the others' starts, or says
+ * that it has none. Then all have said so. */
 tutti_status_t tt_ddp_order_follow(tutti_ddp_t *ddp);
+tutti_status_t tt_ddp_order_await_others(tutti_ddp_t *ddp);
 
 /* The same, of a round of the step, where ranks tell each other (tt_ddp_rounds_are_told). */
 tutti_status_t tt_ddp_order_end_round(tutti_ddp_t *ddp);

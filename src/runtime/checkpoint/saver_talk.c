@@ -14,6 +14,7 @@
 #include "comm/group/group_impl.h"
 #include "core/base/alloc.h"
 #include "core/base/clock.h"
+#include "core/base/printable.h"
 
 enum { LISTEN_MS = 200, LOOK_MS = 1, TRY_MS = 250, TRY_MS_MAX = 8000 };
 
@@ -250,6 +251,9 @@ tutti_status_t tt_talk_hear(const tt_talk_t *talk, tutti_bytes_t key, int rank, 
     if (status < 0) {
         tutti_buffer_release(&said);
         return status;
+    }
+    if (*told < 0) {
+        tt_make_printable(said.data);
     }
     *out = said;
     return TUTTI_OK;

@@ -49,7 +49,7 @@ bool tt_talk_tell_failure(const tt_talk_t *talk, tutti_bytes_t key, tutti_status
 
 /* What a rank told, when it is there: another rank is waited for as long as the group's timeout
  * says, rank 0 (ranks + 1) times as long, for it writes, too, and hears one rank after another.
- * *told is how it went there, with its text if that was a failure. `late` says
+ * *told is how it went there, with its text, fit for a line, if that was a failure. `late` says
  * what the rank has not done if it does not tell. Errors: TIMEOUT (names the rank), FORMAT, those
  * of the store. */
 tutti_status_t tt_talk_hear(const tt_talk_t *talk, tutti_bytes_t key, int rank, const char *late,

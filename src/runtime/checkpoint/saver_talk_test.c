@@ -164,6 +164,10 @@ static void a_failure_is_told_with_its_text_which_stays(void **state)
     assert_int_equal(told, TUTTI_ERR_DTYPE);
     assert_string_equal(said.data, "this one");
     tutti_buffer_release(&said);
+    assert_true(tt_talk_tell_failure(&talk, report_of(2), TT_FAIL(TUTTI_ERR_IO, "a\n\033[m")));
+    assert_int_equal(hear(2, &told, &said), TUTTI_OK);
+    assert_string_equal(said.data, "a??[m"); /* it goes into a line */
+    tutti_buffer_release(&said);
     fail_calls(TT_STORE_SET, NEVER, TUTTI_ERR_PEER);
     assert_false(tt_talk_tell_failure(&talk, report_of(2), TT_FAIL(TUTTI_ERR_IO, "another")));
     assert_string_equal(tutti_last_error(), "another");

@@ -6,13 +6,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "core/base/config.h"
 #include "core/base/folder.h"
 
 tutti_status_t tt_log_directory(const char *log_dir, const char *run_id, char *path,
                                 size_t path_bytes)
 {
     const int n = log_dir != NULL ? snprintf(path, path_bytes, "%s/%s", log_dir, run_id)
-                                  : snprintf(path, path_bytes, "/tmp/tutti_%s_XXXXXX", run_id);
+                                  : snprintf(path, path_bytes, "%s/tutti_%s_XXXXXX",
+                                             tt_config_text(TT_CONFIG_TMPDIR), run_id);
     if (n < 0 || (size_t)n >= path_bytes) {
         return TT_FAIL(TUTTI_ERR_ARG, "log directory: a path of %d bytes; at most %zu", n,
                        path_bytes - 1);

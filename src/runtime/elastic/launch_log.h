@@ -6,8 +6,8 @@
 
 #include "core/base/fail.h"
 
-/* The directory of a run's logs, made with all above it: log_dir/run_id, or a new one in /tmp when
- * log_dir is NULL. */
+/* The directory of a run's logs, made with all above it: log_dir/run_id, or a new one in
+ * TMPDIR when log_dir is NULL. */
 tutti_status_t tt_log_directory(const char *log_dir, const char *run_id, char *path,
                                 size_t path_bytes);
 

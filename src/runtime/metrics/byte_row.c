@@ -46,6 +46,11 @@ void tt_row_add(tt_byte_row_t *row, const void *bytes, size_t count)
     }
 }
 
+void tt_row_string(tt_byte_row_t *row, const char *text)
+{
+    tt_row_add(row, text, strlen(text));
+}
+
 void tt_row_print(tt_byte_row_t *row, const char *format, ...)
 {
     va_list arguments, again;

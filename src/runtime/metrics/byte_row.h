@@ -27,6 +27,7 @@ typedef struct {
 void tt_row_free(tt_byte_row_t *row);
 void tt_row_clear(tt_byte_row_t *row); /* broken no more */
 void tt_row_add(tt_byte_row_t *row, const void *bytes, size_t count);
+void tt_row_string(tt_byte_row_t *row, const char *text);
 __attribute__((format(printf, 2, 3))) void tt_row_print(tt_byte_row_t *row, const char *format,
                                                         ...);
 

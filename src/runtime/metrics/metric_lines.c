@@ -8,23 +8,30 @@
 #include "core/base/reals.h"
 #include "runtime/metrics/metrics_impl.h"
 
-/* The shortest of 15 to 17 digits that reads back as the same number. */
-static void add_number(tt_byte_row_t *row, double value)
+static bool reads_back(const char *text, double value)
 {
-    char text[64];
-    for (int digits = 15; digits <= 17; digits++) {
-        tt_format(text, sizeof text, "%.*g", digits, value);
-        double again = NAN;
-        if (tt_parse_real(text, &again) && again == value) {
-            break;
-        }
-    }
-    tt_row_add(row, text, strlen(text));
+    double again = NAN;
+    return tt_parse_real(text, &again) && again == value;
 }
 
-static const char *name_of(double value)
+/* Most numbers want 16 or 17 digits; where 16 do, 15 may. */
+void tt_metric_number(double value, tt_metric_number_t *out)
 {
-    return isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
+    char *text = out->text, shorter[TT_NUMBER_TEXT];
+    out->value = value;
+    if (!isfinite(value)) {
+        tt_format(text, TT_NUMBER_TEXT, "%s", isnan(value) ? "nan" : value > 0 ? "inf" : "-inf");
+        return;
+    }
+    tt_format(text, TT_NUMBER_TEXT, "%.16g", value);
+    if (!reads_back(text, value)) {
+        tt_format(text, TT_NUMBER_TEXT, "%.17g", value);
+        return;
+    }
+    tt_format(shorter, sizeof shorter, "%.15g", value);
+    if (reads_back(shorter, value)) {
+        memcpy(text, shorter, sizeof shorter);
+    }
 }
 
 /* Bytes of the character that begins at text: 0 if it is not UTF-8. */
@@ -80,7 +87,7 @@ void tt_utf8_repair(tt_byte_row_t *row, const char *text)
 
 static void add_json_text(tt_byte_row_t *row, const char *text)
 {
-    tt_row_add(row, "\"", 1);
+    tt_row_string(row, "\"");
     for (const unsigned char *at = (const unsigned char *)text; *at != 0;) {
         const size_t bytes = utf8_bytes(at);
         if (bytes == 0) {
@@ -94,42 +101,52 @@ static void add_json_text(tt_byte_row_t *row, const char *text)
         }
         at += bytes == 0 ? 1 : bytes;
     }
-    tt_row_add(row, "\"", 1);
+    tt_row_string(row, "\"");
 }
 
-/* Seconds, of which milliseconds are told. */
-static void add_time(tt_byte_row_t *row, double time)
+void tt_metric_begin(tt_metric_t *metric, const char *name, int64_t step, double time)
 {
     const int64_t ms = (int64_t)(time * 1000);
-    tt_row_print(row, "%" PRId64 ".%03d", ms / 1000, (int)(ms % 1000));
+    *metric = (tt_metric_t){.time = time, .step = step, .name = name};
+    tt_format(metric->step_text, sizeof metric->step_text, "%" PRId64, step);
+    tt_format(metric->time_text, sizeof metric->time_text, "%" PRId64 ".%03d", ms / 1000,
+              (int)(ms % 1000));
 }
 
 static void begin_json(tt_byte_row_t *row, const tt_metric_t *metric)
 {
-    tt_row_print(row, "{\"step\":%" PRId64 ",\"time\":", metric->step);
-    add_time(row, metric->time);
-    tt_row_print(row, ",\"name\":");
+    tt_row_string(row, "{\"step\":");
+    tt_row_string(row, metric->step_text);
+    tt_row_string(row, ",\"time\":");
+    tt_row_string(row, metric->time_text);
+    tt_row_string(row, ",\"name\":");
     add_json_text(row, metric->name);
 }
 
-static void add_json_number(tt_byte_row_t *row, const char *key, double value)
+static void add_json_number(tt_byte_row_t *row, const char *key, const tt_metric_number_t *number)
 {
-    tt_row_print(row, ",\"%s\":", key);
-    if (isfinite(value)) {
-        add_number(row, value);
-    } else {
-        tt_row_print(row, "null");
-    }
+    tt_row_string(row, ",\"");
+    tt_row_string(row, key);
+    tt_row_string(row, "\":");
+    tt_row_string(row, isfinite(number->value) ? number->text : "null");
 }
 
-void tt_json_scalar(tt_byte_row_t *lines, const tt_metric_t *metric, double value)
+void tt_json_scalar(tt_byte_row_t *lines, const tt_metric_t *metric,
+                    const tt_metric_number_t *number)
 {
     begin_json(lines, metric);
-    add_json_number(lines, "value", value);
-    if (!isfinite(value)) {
-        tt_row_print(lines, ",\"not_finite\":\"%s\"", name_of(value));
+    add_json_number(lines, "value", number);
+    if (!isfinite(number->value)) {
+        tt_row_print(lines, ",\"not_finite\":\"%s\"", number->text);
     }
-    tt_row_print(lines, "}\n");
+    tt_row_string(lines, "}\n");
+}
+
+static void add_json_value(tt_byte_row_t *row, const char *key, double value)
+{
+    tt_metric_number_t number;
+    tt_metric_number(value, &number);
+    add_json_number(row, key, &number);
 }
 
 void tt_json_spread(tt_byte_row_t *lines, const tt_metric_t *metric,
@@ -141,20 +158,20 @@ void tt_json_spread(tt_byte_row_t *lines, const tt_metric_t *metric,
                  spread->not_finite);
     if (spread->count > 0) {
         const double mean = spread->sum / count;
-        add_json_number(lines, "min", spread->smallest);
-        add_json_number(lines, "max", spread->largest);
-        add_json_number(lines, "mean", mean);
-        add_json_number(lines, "std", sqrt(spread->deviations / count));
+        add_json_value(lines, "min", spread->smallest);
+        add_json_value(lines, "max", spread->largest);
+        add_json_value(lines, "mean", mean);
+        add_json_value(lines, "std", sqrt(spread->deviations / count));
     }
-    tt_row_print(lines, "}\n");
+    tt_row_string(lines, "}\n");
 }
 
 void tt_json_text(tt_byte_row_t *lines, const tt_metric_t *metric, const char *text)
 {
     begin_json(lines, metric);
-    tt_row_print(lines, ",\"text\":");
+    tt_row_string(lines, ",\"text\":");
     add_json_text(lines, text);
-    tt_row_print(lines, "}\n");
+    tt_row_string(lines, "}\n");
 }
 
 void tt_json_picture(tt_byte_row_t *lines, const tt_metric_t *metric, const tt_picture_t *picture)
@@ -166,25 +183,23 @@ void tt_json_picture(tt_byte_row_t *lines, const tt_metric_t *metric, const tt_p
 
 /* ---- CSV ------------------------------------------------------------------------------------- */
 
-void tt_csv_scalar(tt_byte_row_t *lines, const tt_metric_t *metric, double value)
+void tt_csv_scalar(tt_byte_row_t *lines, const tt_metric_t *metric,
+                   const tt_metric_number_t *number)
 {
-    tt_row_print(lines, "%" PRId64 ",", metric->step);
-    add_time(lines, metric->time);
-    tt_row_add(lines, ",", 1);
+    tt_row_string(lines, metric->step_text);
+    tt_row_string(lines, ",");
+    tt_row_string(lines, metric->time_text);
+    tt_row_string(lines, ",");
     if (strpbrk(metric->name, ",\"") == NULL) {
-        tt_row_add(lines, metric->name, strlen(metric->name));
+        tt_row_string(lines, metric->name);
     } else {
-        tt_row_add(lines, "\"", 1);
+        tt_row_string(lines, "\"");
         for (const char *at = metric->name; *at != 0; at++) {
             tt_row_add(lines, *at == '"' ? "\"\"" : at, *at == '"' ? 2 : 1);
         }
-        tt_row_add(lines, "\"", 1);
+        tt_row_string(lines, "\"");
     }
-    tt_row_add(lines, ",", 1);
-    if (isfinite(value)) {
-        add_number(lines, value);
-    } else {
-        tt_row_print(lines, "%s", name_of(value));
-    }
-    tt_row_add(lines, "\n", 1);
+    tt_row_string(lines, ",");
+    tt_row_string(lines, number->text);
+    tt_row_string(lines, "\n");
 }

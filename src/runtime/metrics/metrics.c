@@ -277,7 +277,7 @@ static tutti_status_t check(const char *call, const tutti_metrics_t *metrics, co
     if (step < 0) {
         return TT_FAIL(TUTTI_ERR_ARG, "%s: %s: step %" PRId64 ": at least 0", call, name, step);
     }
-    *metric = (tt_metric_t){.time = tt_metrics_now(), .step = step, .name = name};
+    tt_metric_begin(metric, name, step, tt_metrics_now());
     return TUTTI_OK;
 }
 
@@ -314,17 +314,19 @@ tutti_status_t tutti_metrics_scalar(tutti_metrics_t *metrics, const char *name, 
                                     double value)
 {
     tt_metric_t metric;
+    tt_metric_number_t number;
     TT_WANT("metrics_scalar", metrics);
     TT_TRY(check("metrics_scalar", metrics, name, step, &metric));
+    tt_metric_number(value, &number);
     pthread_mutex_lock(&metrics->lock);
     if (is_wanted(metrics, TT_METRICS_EVENTS_FILE)) {
         tt_event_scalar(&metrics->files[TT_METRICS_EVENTS_FILE].told, &metric, value);
     }
     if (is_wanted(metrics, TT_METRICS_JSON_FILE)) {
-        tt_json_scalar(&metrics->files[TT_METRICS_JSON_FILE].told, &metric, value);
+        tt_json_scalar(&metrics->files[TT_METRICS_JSON_FILE].told, &metric, &number);
     }
     if (is_wanted(metrics, TT_METRICS_CSV_FILE)) {
-        tt_csv_scalar(&metrics->files[TT_METRICS_CSV_FILE].told, &metric, value);
+        tt_csv_scalar(&metrics->files[TT_METRICS_CSV_FILE].told, &metric, &number);
     }
     return told(metrics);
 }

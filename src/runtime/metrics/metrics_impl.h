@@ -19,6 +19,7 @@ typedef struct {
     double time; /* seconds since 1970 */
     int64_t step;
     const char *name;
+    char step_text[24], time_text[24]; /* for lines */
 } tt_metric_t;
 
 /* Limits of buckets grow by a tenth from 1e-12 to 1e20, on both sides of 0. */
@@ -51,16 +52,28 @@ void tt_event_text(tt_byte_row_t *records, const tt_metric_t *metric, const char
 void tt_event_picture(tt_byte_row_t *records, const tt_metric_t *metric,
                       const tt_picture_t *picture);
 
-/* metric_lines.c: a line each. Numbers have a point, whatever the locale of the thread. */
+/* A number, and the shortest of 15 to 17 digits that read back as the same, or its name. */
+enum { TT_NUMBER_TEXT = 32 };
+typedef struct {
+    double value;
+    char text[TT_NUMBER_TEXT];
+} tt_metric_number_t;
+
+/* metric_lines.c: texts that several lines have, and a line each. Numbers have a point, whatever
+ * the locale of the thread. */
+void tt_metric_begin(tt_metric_t *metric, const char *name, int64_t step, double time);
+void tt_metric_number(double value, tt_metric_number_t *out);
 #define TT_CSV_HEAD "step,time,name,value\n"
-void tt_json_scalar(tt_byte_row_t *lines, const tt_metric_t *metric, double value);
+void tt_json_scalar(tt_byte_row_t *lines, const tt_metric_t *metric,
+                    const tt_metric_number_t *number);
 void tt_json_spread(tt_byte_row_t *lines, const tt_metric_t *metric,
                     const tt_metric_spread_t *spread);
 void tt_json_text(tt_byte_row_t *lines, const tt_metric_t *metric, const char *text);
 void tt_json_picture(tt_byte_row_t *lines, const tt_metric_t *metric, const tt_picture_t *picture);
 void tt_utf8_repair(tt_byte_row_t *row, const char *text); /* what is not UTF-8 becomes U+FFFD */
 size_t tt_utf8_text_bytes(const char *text);               /* that are UTF-8 from its begin on */
-void tt_csv_scalar(tt_byte_row_t *lines, const tt_metric_t *metric, double value);
+void tt_csv_scalar(tt_byte_row_t *lines, const tt_metric_t *metric,
+                   const tt_metric_number_t *number);
 
 /* metrics_cut.c: what was told of that step and later ones, and a half record or line at the end,
  * goes from a file; one that is not there stays so. Errors: IO, FORMAT, NOMEM. */

@@ -108,7 +108,7 @@ static void numbers_are_told_as_they_are(void **state)
 {
     (void)state;
     tutti_metrics_t *metrics = opened(NULL);
-    const double values[] = {0.1, -0.0, 1e300, 1.0 / 3, NAN, -INFINITY, 5e-324};
+    const double values[] = {0.1, -0.0, 1e300, 1.0 / 3, NAN, -INFINITY, 5e-324, 0.1 + 0.2};
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         assert_int_equal(tutti_metrics_scalar(metrics, "a,\"b", (int64_t)i, values[i]), TUTTI_OK);
     }
@@ -116,7 +116,7 @@ static void numbers_are_told_as_they_are(void **state)
                      TUTTI_OK);
     assert_int_equal(tutti_metrics_close(metrics), TUTTI_OK);
     const char *csv = text_of("metrics.csv");
-    assert_int_equal(count_lines(csv), 8);
+    assert_int_equal(count_lines(csv), 9);
     expect_in(csv, "step,time,name,value\n0,");
     expect_in(csv, ",\"a,\"\"b\",0.1\n");
     expect_in(csv, ",-0\n");
@@ -125,8 +125,9 @@ static void numbers_are_told_as_they_are(void **state)
     expect_in(csv, ",nan\n");
     expect_in(csv, ",-inf\n");
     expect_in(csv, ",4.94065645841247e-324\n");
+    expect_in(csv, ",0.30000000000000004\n");
     const char *json = text_of("metrics.jsonl");
-    assert_int_equal(count_lines(json), 8);
+    assert_int_equal(count_lines(json), 9);
     expect_in(json, "\"name\":\"a,\\\"b\",\"value\":0.1}\n");
     expect_in(json, "\"value\":null,\"not_finite\":\"nan\"}\n");
     expect_in(json, "\"value\":null,\"not_finite\":\"-inf\"}\n");

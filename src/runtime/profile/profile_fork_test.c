@@ -1,6 +1,6 @@
 /* Children that are forked while a profile is recorded: it stays their parent's, and they compute.
  */
-#include "core/base/place_testing.h"
+#include "runtime/profile/profile_file_testing.h"
 
 #include <pthread.h>
 #include <semaphore.h>
@@ -12,23 +12,6 @@
 #include <tutti/profile.h>
 
 #include "core/base/profile_impl.h"
-
-static char place[TT_PLACE_BYTES], path[TT_PLACE_BYTES + 2];
-
-static int setup(void **state)
-{
-    (void)state;
-    tt_place_make(place);
-    snprintf(path, sizeof path, "%s/p", place);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    tt_place_remove(place);
-    return 0;
-}
 
 static void a_child_does_not_stop_its_parents(void **state)
 {
@@ -96,11 +79,9 @@ static void a_child_does_not_wait_for_a_lock_of_its_parents(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(a_child_does_not_stop_its_parents),
-        TEST(a_child_does_not_wait_for_a_lock_of_its_parents),
+        TT_PROFILE_TEST(a_child_does_not_stop_its_parents),
+        TT_PROFILE_TEST(a_child_does_not_wait_for_a_lock_of_its_parents),
     };
-#undef TEST
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

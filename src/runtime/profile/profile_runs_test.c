@@ -1,6 +1,6 @@
 /* Several profiles of one process, and what outlives one of them: graphs that name its modules,
  * calls that were begun before it; and messages of anybody, groups with long names. */
-#include "core/base/place_testing.h"
+#include "runtime/profile/profile_file_testing.h"
 
 #include <jansson.h>
 
@@ -11,23 +11,6 @@
 #include "comm/group/group_team.h"
 #include "core/base/profiler.h"
 #include "runtime/profile/profile_parts.h"
-
-static char place[TT_PLACE_BYTES], path[TT_PLACE_BYTES + 2];
-
-static int setup(void **state)
-{
-    (void)state;
-    tt_place_make(place);
-    snprintf(path, sizeof path, "%s/p", place);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    tt_place_remove(place);
-    return 0;
-}
 
 static void start(void)
 {
@@ -242,17 +225,16 @@ static void calls_of_two_groups_do_not_belong_together(void **state)
     tutti_profile_release(profile);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_profile_of_several_ranks_is_the_firsts), /* a process knows its rank from then on */
-        TEST(a_module_of_an_earlier_run_is_none),
-        TEST(a_call_begins_with_its_run_at_the_earliest),
-        TEST(a_receive_of_anybodys_is_told_by_whose_it_was),
-        TEST(a_receive_in_vain_can_be_read),
-        TEST(calls_of_two_groups_do_not_belong_together),
+        TT_PROFILE_TEST(
+            a_profile_of_several_ranks_is_the_firsts), /* a process knows its rank from then on */
+        TT_PROFILE_TEST(a_module_of_an_earlier_run_is_none),
+        TT_PROFILE_TEST(a_call_begins_with_its_run_at_the_earliest),
+        TT_PROFILE_TEST(a_receive_of_anybodys_is_told_by_whose_it_was),
+        TT_PROFILE_TEST(a_receive_in_vain_can_be_read),
+        TT_PROFILE_TEST(calls_of_two_groups_do_not_belong_together),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

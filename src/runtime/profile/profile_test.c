@@ -1,6 +1,6 @@
 /* Profiles: what is recorded, by a clock that the test moves, is what the table, the JSON and the
  * timeline say; clocks of hosts are brought together; files that are damaged are refused. */
-#include "core/base/place_testing.h"
+#include "runtime/profile/profile_file_testing.h"
 
 #include <math.h>
 #include <unistd.h>
@@ -23,24 +23,17 @@ static int64_t read_clock(void *user)
     return now_ns;
 }
 
-static char place[TT_PLACE_BYTES], path[TT_PLACE_BYTES + 2];
-
 static int setup(void **state)
 {
-    (void)state;
-    tt_place_make(place);
-    snprintf(path, sizeof path, "%s/p", place);
     now_ns = 1000;
     tt_clock_set_source(read_clock, NULL);
-    return 0;
+    return tt_profile_file_setup(state);
 }
 
 static int teardown(void **state)
 {
-    (void)state;
     tt_clock_set_source(NULL, NULL);
-    tt_place_remove(place);
-    return 0;
+    return tt_profile_file_teardown(state);
 }
 
 static void begin(tt_profile_kind_t kind, const char *name, uint32_t module, int64_t at)

@@ -44,21 +44,26 @@ static tutti_status_t append_name(void *user, const char *name, tutti_tensor_t *
     return TUTTI_OK;
 }
 
+static void expect_names(tutti_module_t *m, const char *want)
+{
+    char names[512] = "";
+    assert_int_equal(tutti_module_each_parameter(m, append_name, names), 0);
+    assert_string_equal(names, want);
+}
+
 static void names_and_shapes_are_those_of_pytorch(void **state)
 {
     tt_fixture_t *f = *state;
-    char names[512] = "";
     const tutti_rnn_options_t options = {.in = 5, .hidden = 2, .bidirectional = true, .layers = 2};
     tutti_module_t *m = create(f, &tutti_gru_layer, &options);
-    assert_int_equal(tutti_module_each_parameter(m, append_name, names), 0);
-    assert_string_equal(names, "weight_ih_l0 [6, 5]\nweight_hh_l0 [6, 2]\n"
-                               "bias_ih_l0 [6]\nbias_hh_l0 [6]\n"
-                               "weight_ih_l0_reverse [6, 5]\nweight_hh_l0_reverse [6, 2]\n"
-                               "bias_ih_l0_reverse [6]\nbias_hh_l0_reverse [6]\n"
-                               "weight_ih_l1 [6, 4]\nweight_hh_l1 [6, 2]\n"
-                               "bias_ih_l1 [6]\nbias_hh_l1 [6]\n"
-                               "weight_ih_l1_reverse [6, 4]\nweight_hh_l1_reverse [6, 2]\n"
-                               "bias_ih_l1_reverse [6]\nbias_hh_l1_reverse [6]\n");
+    expect_names(m, "weight_ih_l0 [6, 5]\nweight_hh_l0 [6, 2]\n"
+                    "bias_ih_l0 [6]\nbias_hh_l0 [6]\n"
+                    "weight_ih_l0_reverse [6, 5]\nweight_hh_l0_reverse [6, 2]\n"
+                    "bias_ih_l0_reverse [6]\nbias_hh_l0_reverse [6]\n"
+                    "weight_ih_l1 [6, 4]\nweight_hh_l1 [6, 2]\n"
+                    "bias_ih_l1 [6]\nbias_hh_l1 [6]\n"
+                    "weight_ih_l1_reverse [6, 4]\nweight_hh_l1_reverse [6, 2]\n"
+                    "bias_ih_l1_reverse [6]\nbias_hh_l1_reverse [6]\n");
     for (int64_t i = 0; i < 12; i++) {
         const double w = tutti_tensor_at(tutti_module_find(m, "weight_hh_l1"), i);
         assert_true(w >= -0.70711 && w < 0.70711 && w != 0);
@@ -69,19 +74,17 @@ static void names_and_shapes_are_those_of_pytorch(void **state)
 static void a_projection_has_a_weight_of_its_own(void **state)
 {
     tt_fixture_t *f = *state;
-    char names[512] = "";
     const tutti_rnn_options_t options = {
         .in = 5, .hidden = 4, .projection = 2, .bidirectional = true, .layers = 2, .no_bias = true};
     tutti_module_t *m = create(f, &tutti_lstm_layer, &options);
-    assert_int_equal(tutti_module_each_parameter(m, append_name, names), 0);
-    assert_string_equal(names, "weight_ih_l0 [16, 5]\nweight_hh_l0 [16, 2]\n"
-                               "weight_hr_l0 [2, 4]\n"
-                               "weight_ih_l0_reverse [16, 5]\nweight_hh_l0_reverse [16, 2]\n"
-                               "weight_hr_l0_reverse [2, 4]\n"
-                               "weight_ih_l1 [16, 4]\nweight_hh_l1 [16, 2]\n"
-                               "weight_hr_l1 [2, 4]\n"
-                               "weight_ih_l1_reverse [16, 4]\nweight_hh_l1_reverse [16, 2]\n"
-                               "weight_hr_l1_reverse [2, 4]\n");
+    expect_names(m, "weight_ih_l0 [16, 5]\nweight_hh_l0 [16, 2]\n"
+                    "weight_hr_l0 [2, 4]\n"
+                    "weight_ih_l0_reverse [16, 5]\nweight_hh_l0_reverse [16, 2]\n"
+                    "weight_hr_l0_reverse [2, 4]\n"
+                    "weight_ih_l1 [16, 4]\nweight_hh_l1 [16, 2]\n"
+                    "weight_hr_l1 [2, 4]\n"
+                    "weight_ih_l1_reverse [16, 4]\nweight_hh_l1_reverse [16, 2]\n"
+                    "weight_hr_l1_reverse [2, 4]\n");
     tutti_tensor_t *in[] = {tutti_normal(f->s, TUTTI_F32, TUTTI_SHAPE(3, 2, 5), 0, 1),
                             tutti_normal(f->s, TUTTI_F32, TUTTI_SHAPE(4, 2, 2), 0, 1),
                             tutti_normal(f->s, TUTTI_F32, TUTTI_SHAPE(4, 2, 4), 0, 1)};

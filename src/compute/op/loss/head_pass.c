@@ -22,7 +22,8 @@ enum {
     MAX_SUM = TT_HEAD_MAX_SUM,
     PROBS = TT_HEAD_PROBS,
     PART = TT_HEAD_PART,
-    LOSSES = TT_HEAD_LOSSES
+    LOSSES = TT_HEAD_LOSSES,
+    MEAN = TT_HEAD_MEAN
 };
 
 enum { TURN = 256 };
@@ -39,15 +40,9 @@ static tt_exec_t *exec_of(const pass_t *p)
     return tt_scope_exec(p->s);
 }
 
-/* Element `at` of a contiguous tensor, which may be missing. */
-static void *element(const tutti_tensor_t *x, int64_t at)
-{
-    return x == NULL ? NULL : (char *)tt_tensor_data(x) + (size_t)at * tutti_dtype_bytes(x->dtype);
-}
-
 static const void *row_of(const tutti_tensor_t *x, int64_t row)
 {
-    return element(x, row * tt_row_stride(x));
+    return tt_head_element(x, row * tt_row_stride(x));
 }
 
 /* Rows of a chunk: whole turns, whose logits take about what x takes. */
@@ -156,7 +151,7 @@ static tutti_status_t multiply(const pass_t *p, int64_t first, int64_t rows)
 static tutti_status_t take_probs(const pass_t *p, int64_t first, int64_t rows, const void **probs)
 {
     const tutti_tensor_t *targets = p->at[TARGETS];
-    void *own = element(targets, first * p->places * p->classes);
+    void *own = tt_head_element(targets, first * p->places * p->classes);
     *probs = !tt_head_is_probabilities(targets) ? NULL
              : p->at[PROBS] != NULL             ? tt_tensor_data(p->at[PROBS])
                                                 : own;
@@ -174,18 +169,20 @@ tt_cross_entropy_t tt_head_describe(const pass_t *p, int64_t first, int64_t rows
 {
     const int64_t losses = first * p->places;
     const bool has_classes = !tt_head_is_probabilities(p->at[TARGETS]);
+    const tutti_tensor_t *mean = p->at[MEAN];
     return (tt_cross_entropy_t){
         .shape = {p->wide, (size_t)(rows * p->places), (size_t)p->classes},
         .logits = tt_data_of(p->at[LOGITS]),
-        .targets = has_classes ? element(p->at[TARGETS], losses) : NULL,
+        .targets = has_classes ? tt_head_element(p->at[TARGETS], losses) : NULL,
         .ignore_index = p->params->ignore_index,
         .label_smoothing = p->params->label_smoothing,
-        .loss = element(p->at[LOSSES], losses),
+        .loss = tt_head_element(p->at[LOSSES], losses),
         .max_sum = tt_data_of(p->at[MAX_SUM]),
         .class_weight = tt_data_of(p->at[CLASS_WEIGHT]),
         .dlogits = tt_data_of(p->at[LOGITS]),
-        .dprobs = element(p->grads[TARGETS], losses * p->classes),
-        .scale = element(p->scale, losses),
+        .dprobs = tt_head_element(p->grads[TARGETS], losses * p->classes),
+        .scale = mean != NULL ? tt_head_element(mean, 1) : tt_head_element(p->scale, losses),
+        .scale_is_shared = mean != NULL,
     };
 }
 
@@ -204,7 +201,7 @@ static tutti_status_t narrow_dlogits(const pass_t *p, int64_t rows)
 static const void *dlogits_at(const pass_t *p, int64_t row)
 {
     const tutti_tensor_t *dlogits = p->at[DLOGITS] != NULL ? p->at[DLOGITS] : p->at[LOGITS];
-    return element(dlogits, row * p->places * p->classes);
+    return tt_head_element(dlogits, row * p->places * p->classes);
 }
 
 static tutti_status_t push_x(const pass_t *p, int64_t first, int64_t rows)
@@ -219,7 +216,7 @@ static tutti_status_t push_x(const pass_t *p, int64_t first, int64_t rows)
                                      .out_dtype = p->wide,
                                      .a = {.data = dlogits_at(p, 0)},
                                      .b = {.data = tt_tensor_data(w), .ld = tt_row_stride(w)},
-                                     .c = element(p->grads[X], first * p->in),
+                                     .c = tt_head_element(p->grads[X], first * p->in),
                                  });
 }
 
@@ -264,8 +261,8 @@ static tutti_status_t push_turns(const pass_t *p, int64_t first, int64_t rows)
             TT_TRY(push_weight(p, dlogits_at(p, at), first + at, count));
         }
         if (p->grads[BIAS] != NULL) {
-            TT_TRY(push_bias(p, element(p->at[LOGITS], at * p->places * p->classes), first + at,
-                             count));
+            TT_TRY(push_bias(p, tt_head_element(p->at[LOGITS], at * p->places * p->classes),
+                             first + at, count));
         }
         at += TURN;
     } while (at < rows);

@@ -30,7 +30,7 @@ enum {
     TT_HEAD_PROBS,
     TT_HEAD_PART,
     TT_HEAD_LOSSES, /* [rows · places], to be given */
-    TT_HEAD_MEAN,
+    TT_HEAD_MEAN,   /* [3], as of tt_cross_entropy_weight(); of a mean */
     TT_HEAD_TENSORS
 };
 
@@ -41,7 +41,7 @@ typedef struct {
     int64_t rows, in, places, classes, chunk;
     tutti_tensor_t *at[TT_HEAD_TENSORS];   /* owned */
     tutti_tensor_t *grads[TT_HEAD_INPUTS]; /* wide; NULL: not wanted */
-    const tutti_tensor_t *scale;           /* for each loss, wide; NULL: 1 */
+    const tutti_tensor_t *scale;           /* for each loss, wide; NULL: 1, or the mean's */
 } tt_head_pass_t;
 
 /* What the products are computed in. */
@@ -56,6 +56,12 @@ static inline bool tt_head_is_probabilities(const tutti_tensor_t *targets)
 tt_head_pass_t tt_head_pass(tutti_scope_t *s, const tt_head_params_t *params,
                             tutti_tensor_t *const *inputs);
 tutti_status_t tt_head_take(tt_head_pass_t *p, tutti_tensor_t *const *inputs);
+
+/* Element `at` of a contiguous tensor; NULL: it is missing. */
+static inline void *tt_head_element(const tutti_tensor_t *x, int64_t at)
+{
+    return x == NULL ? NULL : (char *)tt_tensor_data(x) + (size_t)at * tutti_dtype_bytes(x->dtype);
+}
 
 /* A new tensor in the pass's place `at`. */
 tutti_status_t tt_head_new(tt_head_pass_t *p, int at, tutti_dtype_t dtype, tutti_shape_t shape);

@@ -11,6 +11,8 @@
  *
  * One pass over chunks makes the losses and, where one number comes of them, their gradients for an
  * incoming one of 1, which backward multiplies with what has come in and with the mean's factor.
+ * Where that is not finite, for no row weighs anything, the pass's rows have NaN but for those that
+ * are ignored, and the factor is 0: so ignored rows have 0, as of cross_entropy.
  * Where each loss is wanted, backward makes the pass again, with what has come in for each.
  *
  * Bits: a row's logits, loss and dx depend on the row alone (matmul.h). Chunks are whole turns, so
@@ -140,7 +142,7 @@ static tt_exec_t *exec_of(const pass_t *p)
 static tutti_status_t find_mean(pass_t *p)
 {
     if (p->params->reduction == TUTTI_LOSS_MEAN) {
-        TT_TRY(tt_head_new(p, MEAN, p->wide, TUTTI_SCALAR));
+        TT_TRY(tt_head_new(p, MEAN, p->wide, TUTTI_SHAPE(3)));
     }
     tt_cross_entropy_t ce = tt_head_describe(p, 0, p->rows);
     ce.probs = tt_head_is_probabilities(p->at[TARGETS]) ? tt_tensor_data(p->at[TARGETS]) : NULL;
@@ -153,6 +155,12 @@ static tt_strided_t as_row(const tutti_tensor_t *x)
     return tt_strided_row(tt_tensor_data(x), x->dtype, x->numel);
 }
 
+/* One of the mean's three numbers. */
+static tt_strided_t number_of(const tutti_tensor_t *mean, int64_t at)
+{
+    return tt_strided_row(tt_head_element(mean, at), mean->dtype, 1);
+}
+
 static tutti_status_t reduce_losses(const pass_t *p, const tutti_tensor_t *y)
 {
     const tt_strided_t in = as_row(p->at[LOSSES]), out = as_row(y);
@@ -160,7 +168,7 @@ static tutti_status_t reduce_losses(const pass_t *p, const tutti_tensor_t *y)
     if (p->at[MEAN] == NULL) {
         return TUTTI_OK;
     }
-    const tt_strided_t factor = as_row(p->at[MEAN]);
+    const tt_strided_t factor = number_of(p->at[MEAN], 0);
     return tt_map_binary(exec_of(p), TT_BINARY_MUL, (tt_map_params_t){0}, &out, &out, &factor);
 }
 
@@ -223,7 +231,7 @@ static tt_strided_t repeated(const tutti_tensor_t *number, int64_t n)
     return x;
 }
 
-/* What has come in, times the mean's factor. */
+/* What has come in, times the mean's factor that the pass has left out. */
 static tutti_status_t find_factor(const tutti_op_backward_t *call, tutti_tensor_t **out)
 {
     tutti_tensor_t *factor = tt_scratch(call->scope, call->outputs[0].dtype, TUTTI_SCALAR);
@@ -236,7 +244,7 @@ static tutti_status_t find_factor(const tutti_op_backward_t *call, tutti_tensor_
         return tt_map_unary(tt_scope_exec(call->scope), TT_UNARY_COPY, (tt_map_params_t){0}, &to,
                             &dy);
     }
-    const tt_strided_t mean = as_row(call->saved[FACTOR]);
+    const tt_strided_t mean = number_of(call->saved[FACTOR], 2);
     return tt_map_binary(tt_scope_exec(call->scope), TT_BINARY_MUL, (tt_map_params_t){0}, &to, &dy,
                          &mean);
 }

@@ -1,4 +1,5 @@
 /* linear_cross_entropy beyond its cases and golden values: which bits it has, and its memory. */
+#include <math.h>
 #include <string.h>
 
 #include <tutti/tutti.h>
@@ -194,10 +195,69 @@ static void logits_are_in_memory_for_a_chunk_of_rows(void **state)
 {
     (void)state;
     const size_t dx = (size_t)TOKENS * WIDTH * 4, dw = (size_t)WORDS * WIDTH * 4;
-    const size_t losses = (size_t)TOKENS * 4, numbers = 2 * 4; /* the loss, the mean's factor */
+    const size_t losses = (size_t)TOKENS * 4, numbers = 4 * 4; /* the loss, the mean's three */
     const size_t chunk = (size_t)CHUNK * WORDS * 4 + (size_t)CHUNK * 2 * 4;
     expect_forward(true, dx + dw + losses + numbers + chunk, dx + dw + numbers);
     expect_forward(false, dx + losses + numbers + chunk, dx + numbers);
+}
+
+/* ---- nothing to be a mean of ----------------------------------------------------------------- */
+
+enum { FEW = 5 };
+
+/* 0, or NaN in all elements; of no others. */
+static void expect_each(const tutti_tensor_t *x, int64_t first, int64_t count, bool is_nan)
+{
+    for (int64_t i = first; i < first + count; i++) {
+        const double value = tutti_tensor_at(x, i);
+        assert_true(is_nan ? isnan(value) : value == 0);
+    }
+}
+
+/* The mean of rows that weigh nothing: of all, or of all but the first two, the targets are
+ * ignored. What is ignored has a gradient of 0, whatever is not has none. */
+static void step_without(tutti_dtype_t dtype, int64_t rows, bool has_other, double smoothing)
+{
+    head_t h;
+    open_head(&h, dtype, rows, 2);
+    const int64_t others = has_other ? 2 : 0;
+    float weights[CLASSES];
+    int64_t targets[FEW];
+    for (int i = 0; i < CLASSES; i++) {
+        weights[i] = i == 3 ? 0 : 1;
+    }
+    for (int i = 0; i < FEW; i++) {
+        targets[i] = i < others ? 3 : -100;
+    }
+    tutti_tensor_t *class_weight = tutti_ones(h.s, TUTTI_F32, TUTTI_SHAPE(CLASSES));
+    assert_int_equal(tutti_tensor_copy_from(class_weight, weights), 0);
+    assert_int_equal(rows == 0 ? 0 : tutti_tensor_copy_from(h.targets, targets), 0);
+    const tutti_linear_cross_entropy_options_t options = {
+        .bias = h.bias,
+        .loss = {.weight = has_other ? class_weight : NULL, .label_smoothing = smoothing}};
+    h.loss = tutti_linear_cross_entropy(h.s, h.x, h.weight, h.targets, &options);
+    assert_int_equal(tutti_backward(h.s, h.loss), 0);
+    assert_true(has_other ? !isfinite(tutti_tensor_at(h.loss, 0))
+                          : isnan(tutti_tensor_at(h.loss, 0)));
+    expect_each(tutti_tensor_grad(h.x), 0, others * IN, true);
+    expect_each(tutti_tensor_grad(h.x), others * IN, (rows - others) * IN, false);
+    expect_each(tutti_tensor_grad(h.weight), 0, CLASSES * IN, has_other);
+    expect_each(tutti_tensor_grad(h.bias), 0, CLASSES, has_other);
+    close_head(&h);
+}
+
+/* As in PyTorch's, and as of tutti_cross_entropy(). */
+static void a_mean_of_ignored_rows_alone_has_gradients_of_0(void **state)
+{
+    const tutti_dtype_t dtypes[] = {TUTTI_F32, TUTTI_BF16, TUTTI_F16, TUTTI_F64};
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        step_without(dtypes[i], FEW, false, 0);
+        step_without(dtypes[i], FEW, false, 0.1);
+        step_without(dtypes[i], 0, false, 0);
+        step_without(dtypes[i], FEW, true, 0);
+        step_without(dtypes[i], FEW, true, 0.1);
+    }
 }
 
 int main(void)
@@ -207,6 +267,7 @@ int main(void)
         cmocka_unit_test(its_bits_are_those_of_linear_and_cross_entropy),
         cmocka_unit_test(instruction_sets_change_no_bit),
         cmocka_unit_test(logits_are_in_memory_for_a_chunk_of_rows),
+        cmocka_unit_test(a_mean_of_ignored_rows_alone_has_gradients_of_0),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

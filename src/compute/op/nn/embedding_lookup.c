@@ -64,6 +64,7 @@ static tutti_status_t put_rows(tutti_scope_t *s, tutti_tensor_t *weight, tutti_t
     const tt_strided_t index = tt_tensor_strided(each);
     TT_TRY(tt_scatter(tt_scope_exec(s), &to, &from, 0, &index));
     tt_tensor_touch(weight);
+    weight->storage->bounded++;
     return TUTTI_OK;
 }
 

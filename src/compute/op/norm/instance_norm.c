@@ -25,6 +25,24 @@ static tutti_status_t check_running(const tutti_tensor_t *x, const tutti_tensor_
                          tutti_tensor_describe(running, text, sizeof text));
 }
 
+/* As of a batch norm, which evaluation is. */
+static tutti_status_t check_residual(const tutti_tensor_t *x, const tutti_tensor_t *residual)
+{
+    TT_TRY(tt_tensor_status(residual));
+    if (residual->dtype != x->dtype) {
+        return TT_FAIL(TUTTI_ERR_DTYPE,
+                       "instance_norm: the residual must be of the dtype of x: %s and %s",
+                       tutti_dtype_name(residual->dtype), tutti_dtype_name(x->dtype));
+    }
+    char a[160], b[160];
+    return tutti_shape_equal(residual->shape, x->shape)
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_SHAPE,
+                         "instance_norm: the residual must be of the shape of x: %s and %s",
+                         tutti_tensor_describe(residual, a, sizeof a),
+                         tutti_tensor_describe(x, b, sizeof b));
+}
+
 static tutti_status_t check(const tutti_tensor_t *x, const options_t *o, bool moves)
 {
     char text[160];
@@ -33,6 +51,7 @@ static tutti_status_t check(const tutti_tensor_t *x, const options_t *o, bool mo
         return TT_FAIL(TUTTI_ERR_SHAPE, "instance_norm: x must be floating, [N, C, ...]: %s",
                        tutti_tensor_describe(x, text, sizeof text));
     }
+    TT_TRY(o->residual == NULL ? TUTTI_OK : check_residual(x, o->residual));
     if ((o->running_mean == NULL) != (o->running_var == NULL)) {
         return TT_FAIL(TUTTI_ERR_ARG,
                        "instance_norm: give both running_mean and running_var or neither");

@@ -1,7 +1,6 @@
 /* Instance norm: running statistics against sums by hand, evaluation by them, samples without a
  * batch, and what is refused. PyTorch's values: tests/golden. */
 #include <math.h>
-#include <string.h>
 
 #include <tutti/averaged.h>
 #include <tutti/modes.h>
@@ -169,12 +168,10 @@ static void what_is_wrong_is_said(void **state)
         {{.width = 2, .running = true, .momentum = 2}, TUTTI_SHAPE(4, 2, 3), "momentum must be"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        tutti_scope_t *s;
+        tutti_scope_t *s = open_scope_to_fail(f);
         tutti_module_t *m = make(f, &cases[i].options);
-        assert_int_equal(tutti_scope_open(f->ctx, &s), 0);
         (void)tutti_forward(s, m, tutti_ones(s, TUTTI_F32, cases[i].shape));
-        assert_non_null(strstr(tutti_scope_error(s), cases[i].text));
-        assert_true(tutti_scope_close(s) < 0);
+        close_failed_scope(s, cases[i].text);
         tutti_module_release(m);
     }
     tutti_module_t *m;
@@ -186,14 +183,53 @@ static void what_is_wrong_is_said(void **state)
 static void half_of_the_statistics_is_refused(void **state)
 {
     fixture_t *f = *state;
-    tutti_scope_t *s;
-    assert_int_equal(tutti_scope_open(f->ctx, &s), 0);
+    tutti_scope_t *s = open_scope_to_fail(f);
     const tutti_batch_norm_options_t options = {.running_mean =
                                                     tutti_zeros(s, TUTTI_F32, TUTTI_SHAPE(2))};
     (void)tutti_instance_norm(s, tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(1, 2, 3)), NULL, NULL,
                               &options);
-    assert_non_null(strstr(tutti_scope_error(s), "give both running_mean and running_var"));
-    assert_int_equal(tutti_scope_close(s), TUTTI_ERR_ARG);
+    assert_int_equal(tutti_scope_status(s), TUTTI_ERR_ARG);
+    close_failed_scope(s, "give both running_mean and running_var");
+}
+
+/* In a scope of its own, with running statistics or without; those do not move. */
+static void expect_refused(fixture_t *f, const tutti_spec_t *residual, bool running,
+                           const char *text)
+{
+    tutti_scope_t *s;
+    assert_int_equal(tutti_scope_open(f->ctx, &s), 0);
+    const tutti_shape_t channels = TUTTI_SHAPE(C);
+    const tutti_batch_norm_options_t options = {
+        .running_mean = running ? tutti_zeros(s, TUTTI_F32, channels) : NULL,
+        .running_var = running ? tutti_ones(s, TUTTI_F32, channels) : NULL,
+        .residual = tutti_ones(s, residual->dtype, residual->shape)};
+    tutti_tensor_t *x = tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(N, C, L));
+    (void)tutti_instance_norm(s, x, NULL, NULL, &options);
+    if (strstr(tutti_scope_error(s), text) == NULL) {
+        fail_msg("%s: %s", text, tutti_scope_error(s));
+    }
+    assert_true(!running || tutti_tensor_at(options.running_mean, 0) == 0);
+    assert_true(tutti_scope_close(s) < 0);
+}
+
+/* Also one that could be broadcast, or x to it. */
+static void a_residual_that_is_not_as_x_is_refused(void **state)
+{
+    static const char dtype[] = "instance_norm: the residual must be of the dtype of x",
+                      shape[] = "instance_norm: the residual must be of the shape of x";
+    const tutti_spec_t specs[] = {{.dtype = TUTTI_F64, .shape = TUTTI_SHAPE(N, C, L)},
+                                  {.dtype = TUTTI_BF16, .shape = TUTTI_SHAPE(N, C, L)},
+                                  {.dtype = TUTTI_F32, .shape = TUTTI_SHAPE(C, 1)},
+                                  {.dtype = TUTTI_F32, .shape = TUTTI_SHAPE(2, N, C, L)}};
+    fixture_t *f = *state;
+    for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
+        const char *text = specs[i].dtype == TUTTI_F32 ? shape : dtype;
+        expect_refused(f, &specs[i], true, text);
+        expect_refused(f, &specs[i], false, text);
+        tutti_context_set_training(f->ctx, false);
+        expect_refused(f, &specs[i], true, text);
+        tutti_context_set_training(f->ctx, true);
+    }
 }
 
 int main(void)
@@ -208,6 +244,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_batch_without_values_moves_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_wrong_is_said, setup, teardown),
         cmocka_unit_test_setup_teardown(half_of_the_statistics_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_residual_that_is_not_as_x_is_refused, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

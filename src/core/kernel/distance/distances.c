@@ -1,12 +1,12 @@
 /* Distances in tiles of rows and others (distances_simd.c): the others of a tile stay in a cache
- * while the rows go by. A row's gradient is added up by one piece, over others in ascending order.
- * Cost: 2 to 3 n operations for each pair, the same again for each gradient; p but 0, 1, 2 and
- * infinity: a power of each difference. */
+ * while the rows go by, and many rows pay for turning them. A row's gradient is added up by one
+ * piece, over others in ascending order. Cost: 2 to 3 n operations for each pair, the same again
+ * for each gradient; p but 0, 1, 2 and infinity: a power of each difference. */
 #include "core/kernel/distance/distances.h"
 
 #include <string.h>
 
-enum { TILE_ROWS = 16, TILE_BYTES = 16384, PIECE_PAIRS = 16384 };
+enum { LEAST_ROWS = 16, PIECES_OF_THREAD = 4 };
 
 typedef void (*tile_fn_t)(const tt_distances_t *job, const tt_distance_tile_t *tile);
 
@@ -32,14 +32,14 @@ static size_t pieces_of_matrix(const distance_run_t *run)
 static void do_rows(const distance_run_t *run, tt_distance_tile_t tile)
 {
     const size_t bytes = run->job->is_wide ? 8 : 4, width = run->job->n * bytes;
-    const size_t step = TILE_BYTES / (width + 1) + 4;
     if (run->sums != NULL) {
         const size_t at = tile.matrix * run->rows + tile.first;
         memset(run->sums + at * width, 0, (tile.end - tile.first) * width);
     }
-    for (size_t j = 0; j < run->others; j += step) {
+    const bool has_pairs = !run->job->is_own || run->rows > 1;
+    for (size_t j = 0; j < run->others && has_pairs; j += TT_DISTANCE_OTHERS) {
         tile.from = j;
-        tile.to = least(j + step, run->others);
+        tile.to = least(j + TT_DISTANCE_OTHERS, run->others);
         if (!run->job->is_own || run->sums != NULL || tile.to > tile.first) {
             run->do_tile(run->job, &tile);
         }
@@ -51,15 +51,18 @@ static void do_piece(void *arg, size_t piece)
     const distance_run_t *run = arg;
     const size_t each = pieces_of_matrix(run), first = piece % each * run->group;
     const size_t end = least(first + run->group, run->rows);
-    for (size_t i = first; i < end; i += TILE_ROWS) {
-        do_rows(run, (tt_distance_tile_t){
-                         .matrix = piece / each, .first = i, .end = least(i + TILE_ROWS, end)});
+    for (size_t i = first; i < end; i += TT_DISTANCE_ROWS) {
+        do_rows(run, (tt_distance_tile_t){.matrix = piece / each,
+                                          .first = i,
+                                          .end = least(i + TT_DISTANCE_ROWS, end)});
     }
 }
 
 static void run_tiles(tt_threads_t *threads, distance_run_t run)
 {
-    run.group = PIECE_PAIRS / (run.others * (run.job->n / 16 + 1) + 1) + 1;
+    const size_t pieces = PIECES_OF_THREAD * (size_t)tt_threads_count(threads);
+    const size_t each = run.job->batch * run.rows / pieces + 1;
+    run.group = each < LEAST_ROWS ? LEAST_ROWS : least(each, TT_DISTANCE_ROWS);
     if (run.rows > 0) {
         tt_threads_run(threads, run.job->batch * pieces_of_matrix(&run), do_piece, &run);
     }

@@ -32,7 +32,8 @@ typedef struct {
     void *dx, *dy; /* backward writes; NULL: not wanted */
 } tt_distances_t;
 
-/* Rows [first, end) against others [from, to), of one matrix of the batch. */
+/* Rows [first, end) against others [from, to), of one matrix of the batch; at most so many. */
+enum { TT_DISTANCE_ROWS = 64, TT_DISTANCE_OTHERS = 128 };
 typedef struct {
     size_t matrix, first, end, from, to;
 } tt_distance_tile_t;

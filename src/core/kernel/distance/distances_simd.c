@@ -1,12 +1,17 @@
-/* Distances and their gradients in one tile. A distance is a fold over 16 fixed lanes, four of them
- * at a time: four sums that do not wait for each other. Each norm is a function of its own, made of
- * one text whose norm is constant. */
+/* Distances and their gradients in one tile. Both have 16 pairs in lanes and add up one element
+ * after the other, so that no sum is folded and no width changes a bit:
+ *
+ *     forward    lanes: 16 others, turned a chunk of elements at a time     sums over elements
+ *     backward   lanes: 16 elements of a row, or, of short rows, 16 rows    sums over others
+ *
+ * Four sums at a time do not wait for each other. Each norm is a function of its own, made of one
+ * text whose norm is constant. */
 #include <math.h>
 
 #include "core/kernel/distance/distances.h"
 #include "core/kernel/vmath.h"
 
-enum { WIDTH = 16, GROUP = 4 };
+enum { WIDTH = 16, GROUP = 4, CHUNK = 64 };
 
 typedef enum { COUNT, ONE, TWO, LARGEST, ANY, NORMS } norm_t;
 
@@ -15,26 +20,51 @@ static norm_t norm_of(double p)
     return p == 0 ? COUNT : p == 1 ? ONE : p == 2 ? TWO : isinf(p) ? LARGEST : ANY;
 }
 
-/* Up to 16 elements; the others are 0, so that they differ by nothing. */
-TT_INLINE tt_v16_t load(const tt_real_t *x, size_t n)
+static size_t least(size_t a, size_t b)
 {
-    tt_real_t room[WIDTH] = {0};
+    return a < b ? a : b;
+}
+
+/* Part by part: gcc copies 64 bytes at once through the stack. */
+TT_INLINE tt_v16_t load(const tt_real_t *x)
+{
     tt_v16_t v;
-    memcpy(room, x, n * sizeof *x);
-    memcpy(&v, room, sizeof v);
+    for (int i = 0; i < TT_PARTS; i++) {
+        v.part[i] = tt_vload(x + i * TT_LANES);
+    }
     return v;
 }
 
-TT_INLINE tt_v16_t load_all(const tt_real_t *x)
+TT_INLINE void store(tt_real_t *x, tt_v16_t v)
 {
-    tt_v16_t v;
-    memcpy(&v, x, sizeof v);
-    return v;
+    for (int i = 0; i < TT_PARTS; i++) {
+        tt_vstore(x + i * TT_LANES, v.part[i]);
+    }
 }
 
 TT_INLINE tt_vf sign_of(tt_vf t)
 {
     return tt_vone_if(t > 0.0f) - tt_vone_if(t < 0.0f);
+}
+
+/* `count` elements of `rows` rows, n apart; the other lanes are 0. */
+static void turn(tt_real_t out[][WIDTH], const tt_real_t *x, size_t n, size_t rows, size_t count)
+{
+    if (rows < WIDTH) {
+        memset(out, 0, count * sizeof *out);
+    }
+    for (size_t r = 0; r < rows; r++) {
+        for (size_t k = 0; k < count; k++) {
+            out[k][r] = x[r * n + k];
+        }
+    }
+}
+
+/* Where d has row i's distance to other 0, if there were all. */
+static size_t place(const tt_distances_t *job, size_t matrix, size_t i)
+{
+    return job->is_own ? i * job->rows - i * (i + 1) / 2 - i - 1
+                       : (matrix * job->rows + i) * job->others;
 }
 
 /* ---- forward --------------------------------------------------------------------------------- */
@@ -56,70 +86,91 @@ TT_INLINE tt_vf with(norm_t norm, tt_vf sum, tt_vf t, tt_vf p)
     }
 }
 
-TT_INLINE void add(norm_t norm, tt_v16_t *sum, const tt_v16_t *a, const tt_v16_t *b, tt_vf p)
+typedef tt_real_t sums_t[WIDTH];
+
+/* Up to CHUNK elements of some rows against 16 others. */
+typedef struct {
+    const tt_real_t *a, *b; /* b is turned */
+    size_t n, count;
+    double p;
+} chunk_t;
+
+TT_INLINE void add_chunk(norm_t norm, sums_t *sums, const chunk_t *chunk, int rows)
 {
+    const tt_vf p = tt_vsplat((tt_real_t)chunk->p);
+    tt_v16_t part[GROUP];
+    for (int r = 0; r < rows; r++) {
+        part[r] = tt_v16_splat(0.0f);
+    }
+    for (size_t k = 0; k < chunk->count; k++) {
+        const tt_v16_t b = load(chunk->b + k * WIDTH);
+        for (int r = 0; r < rows; r++) {
+            const tt_vf a = tt_vsplat(chunk->a[(size_t)r * chunk->n + k]);
+            for (int i = 0; i < TT_PARTS; i++) {
+                part[r].part[i] = with(norm, part[r].part[i], a - b.part[i], p);
+            }
+        }
+    }
+    for (int r = 0; r < rows; r++) {
+        tt_v16_t sum = load(sums[r]);
+        for (int i = 0; i < TT_PARTS; i++) {
+            sum.part[i] = norm == LARGEST ? tt_vmax(sum.part[i], part[r].part[i])
+                                          : sum.part[i] + part[r].part[i];
+        }
+        store(sums[r], sum);
+    }
+}
+
+/* Lanes [begin, end) become distances; d is where the first of all lanes would go. */
+TT_INLINE void finish(norm_t norm, tt_real_t *d, const sums_t sums, size_t begin, size_t end,
+                      double p)
+{
+    tt_real_t roots[WIDTH];
+    tt_v16_t sum = load(sums);
     for (int i = 0; i < TT_PARTS; i++) {
-        sum->part[i] = with(norm, sum->part[i], a->part[i] - b->part[i], p);
+        sum.part[i] = norm == TWO ? tt_vsqrt(sum.part[i]) : sum.part[i];
+    }
+    store(roots, sum);
+    for (size_t l = begin; l < end && norm == ANY; l++) {
+        roots[l] = (tt_real_t)pow((double)roots[l], 1 / p);
+    }
+    if (end - begin == WIDTH) {
+        store(d, load(roots));
+    } else {
+        memcpy(d + begin, roots + begin, (end - begin) * sizeof *roots);
     }
 }
 
-TT_INLINE tt_real_t finish(norm_t norm, tt_v16_t sum, double p)
+/* Rows [first, end) against `count` others from j on; of own pairs those to others behind a row. */
+TT_INLINE void measure(norm_t norm, const tt_distances_t *job, const tt_distance_tile_t *tile,
+                       size_t j, size_t count)
 {
-    const tt_real_t folded = norm == LARGEST ? tt_v16_max(sum) : tt_v16_sum(sum);
-    return norm == TWO   ? tt_root(folded)
-           : norm == ANY ? (tt_real_t)pow((double)folded, 1 / p)
-                         : folded;
-}
-
-/* From one row to `count` others. */
-TT_INLINE void measure(norm_t norm, tt_real_t *d, const tt_real_t *a, const tt_real_t *b,
-                       size_t count, const tt_distances_t *job)
-{
-    const tt_vf p = tt_vsplat((tt_real_t)job->p);
-    const size_t n = job->n, whole = n - n % WIDTH;
-    tt_v16_t sums[GROUP];
-    for (size_t k = 0; k < count; k++) {
-        sums[k] = tt_v16_splat(0.0f);
-    }
-    for (size_t at = 0; at < whole; at += WIDTH) {
-        const tt_v16_t row = load_all(a + at);
-        for (size_t k = 0; k < count; k++) {
-            const tt_v16_t other = load_all(b + k * n + at);
-            add(norm, &sums[k], &row, &other, p);
+    const size_t n = job->n, x = tile->matrix * job->rows, y = tile->matrix * job->others;
+    const size_t end = job->is_own ? least(tile->end, j + count - 1) : tile->end;
+    sums_t sums[TT_DISTANCE_ROWS] = {{0}}, turned[CHUNK];
+    for (size_t k = 0; k < n && tile->first < end; k += CHUNK) {
+        chunk_t chunk = {.b = turned[0], .n = n, .count = least(CHUNK, n - k), .p = job->p};
+        turn(turned, (const tt_real_t *)job->y + (y + j) * n + k, n, count, chunk.count);
+        size_t i = tile->first;
+        for (; i < end; i += i + GROUP <= end ? GROUP : 1) {
+            chunk.a = (const tt_real_t *)job->x + (x + i) * n + k;
+            if (i + GROUP <= end) {
+                add_chunk(norm, &sums[i - tile->first], &chunk, GROUP);
+            } else {
+                add_chunk(norm, &sums[i - tile->first], &chunk, 1);
+            }
         }
     }
-    for (size_t k = 0; k < count; k++) {
-        if (whole < n) {
-            const tt_v16_t row = load(a + whole, n - whole);
-            const tt_v16_t other = load(b + k * n + whole, n - whole);
-            add(norm, &sums[k], &row, &other, p);
-        }
-        d[k] = finish(norm, sums[k], job->p);
+    for (size_t i = tile->first; i < end; i++) {
+        finish(norm, (tt_real_t *)job->d + (place(job, tile->matrix, i) + j), sums[i - tile->first],
+               job->is_own && i >= j ? i - j + 1 : 0, count, job->p);
     }
-}
-
-/* Where d has row i's distance to other 0, if there were all. */
-static size_t place(const tt_distances_t *job, size_t matrix, size_t i)
-{
-    return job->is_own ? i * job->rows - i * (i + 1) / 2 - i - 1
-                       : (matrix * job->rows + i) * job->others;
 }
 
 TT_INLINE void forward_by(norm_t norm, const tt_distances_t *job, const tt_distance_tile_t *tile)
 {
-    const size_t n = job->n;
-    const tt_real_t *x = (const tt_real_t *)job->x + tile->matrix * job->rows * n;
-    const tt_real_t *y = (const tt_real_t *)job->y + tile->matrix * job->others * n;
-    for (size_t i = tile->first; i < tile->end; i++) {
-        const size_t at = place(job, tile->matrix, i);
-        tt_real_t *d = job->d;
-        size_t j = job->is_own && i >= tile->from ? i + 1 : tile->from;
-        for (; j + GROUP <= tile->to; j += GROUP) {
-            measure(norm, d + (at + j), x + i * n, y + j * n, GROUP, job);
-        }
-        for (; j < tile->to; j++) {
-            measure(norm, d + (at + j), x + i * n, y + j * n, 1, job);
-        }
+    for (size_t j = tile->from; j < tile->to; j += WIDTH) {
+        measure(norm, job, tile, j, least(WIDTH, tile->to - j));
     }
 }
 
@@ -157,122 +208,306 @@ static void forward(const tt_distances_t *job, const tt_distance_tile_t *tile)
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-/* A pair's distance, its gradient, and what is the same for all of its elements. */
+/* Of 16 rows, with one other after another: distances, and what all of a pair's slopes are
+ * multiplied by; 1 and 0 where there is no slope. */
 typedef struct {
-    tt_vf d, factor, power;
-} pair_t;
+    tt_real_t d[TT_DISTANCE_OTHERS][WIDTH], factor[TT_DISTANCE_OTHERS][WIDTH];
+} pairs_t;
 
-TT_INLINE tt_vf slope(norm_t norm, tt_vf t, const pair_t *pair)
-{
-    switch (norm) {
-    case ONE:
-        return pair->factor * sign_of(t);
-    case TWO:
-        return pair->factor * t;
-    case LARGEST:
-        return pair->factor * tt_vsel(tt_vabs(t) == pair->d, sign_of(t), tt_vsplat(0.0f));
-    default:
-        return tt_vsel(t == 0.0f, tt_vsplat(0.0f),
-                       pair->factor * sign_of(t) * tt_vpow(tt_vabs(t) / pair->d, pair->power));
-    }
-}
+typedef struct {
+    size_t others;
+    pairs_t pairs;
+} block_t;
 
-/* sum += the gradient of a row by its distance to another. */
-TT_INLINE void add_slope(norm_t norm, tt_real_t *sum, const tt_real_t *a, const tt_real_t *b,
-                         size_t n, const pair_t *pair)
-{
-    size_t at = 0;
-    for (; at + TT_LANES <= n; at += TT_LANES) {
-        const tt_vf t = tt_vload(a + at) - tt_vload(b + at);
-        tt_vstore(sum + at, tt_vload(sum + at) + slope(norm, t, pair));
-    }
-    if (at < n) {
-        const tt_vf t = tt_vload_n(a + at, n - at) - tt_vload_n(b + at, n - at);
-        tt_vstore_n(sum + at, tt_vload_n(sum + at, n - at) + slope(norm, t, pair), n - at);
-    }
-}
-
-/* The rows of a tile against its others; `at` tells where d has a pair. */
-typedef size_t (*place_fn_t)(const tt_distances_t *job, size_t matrix, size_t i, size_t j);
-
+/* Rows, others, and what becomes the gradient of the rows. */
 typedef struct {
     const tt_real_t *a, *b;
     tt_real_t *sum;
-    place_fn_t at;
 } sides_t;
 
-static pair_t pair_of(const tt_distances_t *job, norm_t norm, size_t at)
+TT_INLINE bool wants_distances(norm_t norm)
 {
-    const tt_real_t d = ((const tt_real_t *)job->d)[at], dd = ((const tt_real_t *)job->dd)[at];
-    return (pair_t){.d = tt_vsplat(d),
-                    .factor = tt_vsplat(norm == TWO ? dd / d : dd),
-                    .power = tt_vsplat((tt_real_t)(job->p - 1))};
+    return norm == LARGEST || norm == ANY;
 }
 
-TT_INLINE void backward_by(norm_t norm, const tt_distances_t *job, const tt_distance_tile_t *tile,
-                           const sides_t *sides)
+/* Lanes [begin, end), whose first lies at `at` in the arrays; the others have no slope. */
+TT_INLINE void weigh(norm_t norm, const tt_distances_t *job, size_t at, size_t begin, size_t end,
+                     tt_real_t *d, tt_real_t *factor)
 {
-    const size_t n = job->n;
-    for (size_t i = tile->first; i < tile->end; i++) {
-        for (size_t j = tile->from; j < tile->to; j++) {
-            if (job->is_own && i == j) {
-                continue;
+    const tt_real_t *from_d = (const tt_real_t *)job->d + at;
+    const tt_real_t *from_dd = (const tt_real_t *)job->dd + at;
+    tt_v16_t distance, slope;
+    if (end - begin == WIDTH) {
+        distance = load(from_d);
+        slope = load(from_dd);
+    } else {
+        memset(d, 0, WIDTH * sizeof *d);
+        memset(factor, 0, WIDTH * sizeof *d);
+        memcpy(d + begin, from_d, (end - begin) * sizeof *d);
+        memcpy(factor + begin, from_dd, (end - begin) * sizeof *d);
+        distance = load(d);
+        slope = load(factor);
+    }
+    for (int i = 0; i < TT_PARTS; i++) {
+        const tt_vi is_none = distance.part[i] == 0.0f;
+        distance.part[i] = tt_vsel(is_none, tt_vsplat(1.0f), distance.part[i]);
+        slope.part[i] = norm == TWO ? slope.part[i] / distance.part[i] : slope.part[i];
+        slope.part[i] = tt_vsel(is_none, tt_vsplat(0.0f), slope.part[i]);
+    }
+    store(d, distance);
+    store(factor, slope);
+}
+
+/* Pairs that lie behind each other in d's row of an other. */
+TT_INLINE void weigh_as_they_lie(norm_t norm, const tt_distances_t *job,
+                                 const tt_distance_tile_t *tile, pairs_t *pairs)
+{
+    const size_t rows = tile->end - tile->first;
+    for (size_t k = 0; k < tile->to - tile->from; k++) {
+        const size_t j = tile->from + k, at = place(job, tile->matrix, j) + tile->first;
+        const size_t before = job->is_own && j >= tile->first ? j - tile->first + 1 : 0;
+        const size_t begin = least(before, rows);
+        weigh(norm, job, begin < rows ? at + begin : 0, begin, rows, pairs->d[k], pairs->factor[k]);
+    }
+}
+
+/* Pairs of d's rows of the rows themselves. */
+TT_INLINE void weigh_turned(norm_t norm, const tt_distances_t *job, const tt_distance_tile_t *tile,
+                            pairs_t *pairs)
+{
+    tt_real_t d[WIDTH], factor[WIDTH];
+    const size_t others = tile->to - tile->from;
+    for (size_t r = 0; r < tile->end - tile->first; r++) {
+        const size_t i = tile->first + r, at = place(job, tile->matrix, i) + tile->from;
+        size_t k = job->is_own && i >= tile->from ? i - tile->from + 1 : 0;
+        for (; k < others; k += WIDTH) {
+            const size_t count = least(WIDTH, others - k);
+            weigh(norm, job, at + k, 0, count, d, factor);
+            for (size_t l = 0; l < count; l++) {
+                pairs->factor[k + l][r] = factor[l];
             }
-            const size_t at = sides->at(job, tile->matrix, i, j);
-            if (((const tt_real_t *)job->d)[at] != 0.0f) {
-                const pair_t pair = pair_of(job, norm, at);
-                add_slope(norm, sides->sum + i * n, sides->a + i * n, sides->b + j * n, n, &pair);
+            for (size_t l = 0; l < count && wants_distances(norm); l++) {
+                pairs->d[k + l][r] = d[l];
             }
         }
     }
 }
 
-static void backward_of(const tt_distances_t *job, const tt_distance_tile_t *tile,
-                        const sides_t *sides)
+/* Turned, d has a row for each other. Of a pair of own rows the lower one has it; a row has no pair
+ * with itself. */
+TT_INLINE void weigh_pairs(norm_t norm, const tt_distances_t *job, const tt_distance_tile_t *tile,
+                           bool is_turned, pairs_t *pairs)
 {
-    switch (norm_of(job->p)) {
-    case ONE:
-        backward_by(ONE, job, tile, sides);
-        return;
-    case TWO:
-        backward_by(TWO, job, tile, sides);
-        return;
-    case LARGEST:
-        backward_by(LARGEST, job, tile, sides);
-        return;
-    case ANY:
-        backward_by(ANY, job, tile, sides);
-        return;
-    default: /* a count has no slope */
-        return;
+    if (is_turned || job->is_own) {
+        weigh_as_they_lie(norm, job, tile, pairs);
+    } else if (tile->end - tile->first < WIDTH) {
+        memset(pairs->d, 0, (tile->to - tile->from) * sizeof *pairs->d);
+        memset(pairs->factor, 0, (tile->to - tile->from) * sizeof *pairs->factor);
+    }
+    if (!is_turned) {
+        weigh_turned(norm, job, tile, pairs);
     }
 }
 
-/* Of a pair of own rows the lower one comes first. */
-static size_t place_of(const tt_distances_t *job, size_t matrix, size_t i, size_t j)
+/* A sum with the slope of a difference more. */
+TT_INLINE tt_vf with_slope(norm_t norm, tt_vf sum, tt_vf t, tt_vf d, tt_vf factor, tt_vf power)
 {
-    return job->is_own && j < i ? place(job, matrix, j) + i : place(job, matrix, i) + j;
+    const tt_vf none = tt_vsplat(0.0f);
+    switch (norm) {
+    case ONE:
+        return sum + factor * sign_of(t);
+    case TWO:
+        return sum + factor * t;
+    case LARGEST:
+        return sum + factor * tt_vsel(tt_vabs(t) == d, sign_of(t), none);
+    default:
+        return sum + tt_vsel(t == 0.0f, none, factor * sign_of(t) * tt_vpow(tt_vabs(t) / d, power));
+    }
 }
 
-static size_t place_turned(const tt_distances_t *job, size_t matrix, size_t j, size_t i)
+/* 16 elements, from k on, of up to 4 rows, whose pairs begin at a lane, and of the others, packed;
+ * the last `stored` sums are kept. */
+TT_INLINE void slope_elements(norm_t norm, const tt_distances_t *job, const sides_t *at,
+                              const block_t *block, size_t lane, int rows, size_t stored)
 {
-    return place(job, matrix, i) + j;
+    const size_t n = job->n, kept = WIDTH - stored;
+    const tt_vf power = tt_vsplat((tt_real_t)(job->p - 1));
+    tt_v16_t a[GROUP], sum[GROUP];
+    for (int r = 0; r < rows; r++) {
+        a[r] = load(at->a + (size_t)r * n);
+        sum[r] = load(at->sum + (size_t)r * n);
+    }
+    for (size_t k = 0; k < block->others; k++) {
+        const tt_v16_t b = load(at->b + k * WIDTH);
+        for (int r = 0; r < rows; r++) {
+            const tt_vf d = tt_vsplat(block->pairs.d[k][lane + (size_t)r]);
+            const tt_vf factor = tt_vsplat(block->pairs.factor[k][lane + (size_t)r]);
+            for (int i = 0; i < TT_PARTS; i++) {
+                sum[r].part[i] =
+                    with_slope(norm, sum[r].part[i], a[r].part[i] - b.part[i], d, factor, power);
+            }
+        }
+    }
+    for (int r = 0; r < rows; r++) {
+        tt_real_t last[WIDTH];
+        store(last, sum[r]);
+        memcpy(at->sum + (size_t)r * n + kept, last + kept, stored * sizeof *last);
+    }
+}
+
+/* Of n ≥ 16; the last 16 elements begin before a rest, whose sums alone are stored. Elements of
+ * others that lie far apart would push each other out of the cache: they are packed. */
+TT_INLINE void slope_long(norm_t norm, const tt_distances_t *job, const sides_t *at,
+                          const block_t *block, size_t rows)
+{
+    tt_real_t packed[TT_DISTANCE_OTHERS][WIDTH];
+    const size_t n = job->n;
+    for (size_t k = 0; k < n; k += WIDTH) {
+        const size_t begin = least(k, n - WIDTH), stored = least(WIDTH, n - k);
+        for (size_t j = 0; j < block->others; j++) {
+            memcpy(packed[j], at->b + j * n + begin, sizeof *packed);
+        }
+        for (size_t r = 0; r < rows; r += r + GROUP <= rows ? GROUP : 1) {
+            const sides_t here = {at->a + r * n + begin, packed[0], at->sum + r * n + begin};
+            if (r + GROUP <= rows) {
+                slope_elements(norm, job, &here, block, r, GROUP, stored);
+            } else {
+                slope_elements(norm, job, &here, block, r, 1, stored);
+            }
+        }
+    }
+}
+
+/* Short rows, 16 of them in lanes. */
+typedef struct {
+    tt_real_t a[WIDTH][WIDTH], sum[WIDTH][WIDTH];
+} turned_t;
+
+/* `count` elements, from k on, of 16 rows. */
+TT_INLINE void slope_rows(norm_t norm, const tt_distances_t *job, const tt_real_t *b,
+                          const block_t *block, turned_t *turned, size_t k, int count)
+{
+    const tt_vf power = tt_vsplat((tt_real_t)(job->p - 1));
+    tt_v16_t a[GROUP], sum[GROUP];
+    for (int c = 0; c < count; c++) {
+        a[c] = load(turned->a[k + (size_t)c]);
+        sum[c] = load(turned->sum[k + (size_t)c]);
+    }
+    for (size_t j = 0; j < block->others; j++) {
+        const tt_v16_t d = load(block->pairs.d[j]), factor = load(block->pairs.factor[j]);
+        for (int c = 0; c < count; c++) {
+            const tt_vf other = tt_vsplat(b[j * job->n + k + (size_t)c]);
+            for (int i = 0; i < TT_PARTS; i++) {
+                sum[c].part[i] = with_slope(norm, sum[c].part[i], a[c].part[i] - other, d.part[i],
+                                            factor.part[i], power);
+            }
+        }
+    }
+    for (int c = 0; c < count; c++) {
+        store(turned->sum[k + (size_t)c], sum[c]);
+    }
+}
+
+/* Of n < 16. */
+TT_INLINE void slope_short(norm_t norm, const tt_distances_t *job, const sides_t *at,
+                           const block_t *block, size_t rows)
+{
+    const size_t n = job->n;
+    turned_t turned;
+    turn(turned.a, at->a, n, rows, n);
+    turn(turned.sum, at->sum, n, rows, n);
+    size_t k = 0;
+    for (; k + GROUP <= n; k += GROUP) {
+        slope_rows(norm, job, at->b, block, &turned, k, GROUP);
+    }
+    for (; k < n; k++) {
+        slope_rows(norm, job, at->b, block, &turned, k, 1);
+    }
+    for (size_t r = 0; r < rows; r++) {
+        for (k = 0; k < n; k++) {
+            at->sum[r * n + k] = turned.sum[k][r];
+        }
+    }
+}
+
+/* Up to 16 rows. */
+TT_INLINE void backward_block(norm_t norm, const tt_distances_t *job,
+                              const tt_distance_tile_t *tile, const sides_t *sides, bool is_turned)
+{
+    const size_t n = job->n, rows = tile->end - tile->first;
+    const sides_t at = {sides->a + tile->first * n, sides->b + tile->from * n,
+                        sides->sum + tile->first * n};
+    block_t block;
+    block.others = tile->to - tile->from;
+    weigh_pairs(norm, job, tile, is_turned, &block.pairs);
+    if (n < WIDTH) {
+        slope_short(norm, job, &at, &block, rows);
+    } else {
+        slope_long(norm, job, &at, &block, rows);
+    }
+}
+
+TT_INLINE void backward_by(norm_t norm, const tt_distances_t *job, const tt_distance_tile_t *tile,
+                           const sides_t *sides, bool is_turned)
+{
+    tt_distance_tile_t block = *tile;
+    for (size_t i = tile->first; i < tile->end; i += WIDTH) {
+        block.first = i;
+        block.end = least(i + WIDTH, tile->end);
+        backward_block(norm, job, &block, sides, is_turned);
+    }
+}
+
+static void backward_one(const tt_distances_t *job, const tt_distance_tile_t *tile,
+                         const sides_t *sides, bool is_turned)
+{
+    backward_by(ONE, job, tile, sides, is_turned);
+}
+
+static void backward_two(const tt_distances_t *job, const tt_distance_tile_t *tile,
+                         const sides_t *sides, bool is_turned)
+{
+    backward_by(TWO, job, tile, sides, is_turned);
+}
+
+static void backward_largest(const tt_distances_t *job, const tt_distance_tile_t *tile,
+                             const sides_t *sides, bool is_turned)
+{
+    backward_by(LARGEST, job, tile, sides, is_turned);
+}
+
+static void backward_any(const tt_distances_t *job, const tt_distance_tile_t *tile,
+                         const sides_t *sides, bool is_turned)
+{
+    backward_by(ANY, job, tile, sides, is_turned);
+}
+
+static void backward_of(const tt_distances_t *job, const tt_distance_tile_t *tile,
+                        const sides_t *sides, bool is_turned)
+{
+    static void (*const by_norm[NORMS])(const tt_distances_t *, const tt_distance_tile_t *,
+                                        const sides_t *, bool) = {NULL, backward_one, backward_two,
+                                                                  backward_largest, backward_any};
+    const norm_t norm = norm_of(job->p);
+    if (norm != COUNT) { /* a count has no slope */
+        by_norm[norm](job, tile, sides, is_turned);
+    }
 }
 
 static void backward(const tt_distances_t *job, const tt_distance_tile_t *tile)
 {
     const size_t x = tile->matrix * job->rows * job->n, y = tile->matrix * job->others * job->n;
     const sides_t sides = {(const tt_real_t *)job->x + x, (const tt_real_t *)job->y + y,
-                           (tt_real_t *)job->dx + x, place_of};
-    backward_of(job, tile, &sides);
+                           (tt_real_t *)job->dx + x};
+    backward_of(job, tile, &sides, false);
 }
 
 static void backward_others(const tt_distances_t *job, const tt_distance_tile_t *tile)
 {
     const size_t x = tile->matrix * job->rows * job->n, y = tile->matrix * job->others * job->n;
     const sides_t sides = {(const tt_real_t *)job->y + y, (const tt_real_t *)job->x + x,
-                           (tt_real_t *)job->dy + y, place_turned};
-    backward_of(job, tile, &sides);
+                           (tt_real_t *)job->dy + y};
+    backward_of(job, tile, &sides, true);
 }
 
 extern const tt_distances_ops_t TT_ISA_NAME(tt_distances_ops);

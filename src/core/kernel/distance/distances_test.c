@@ -15,7 +15,7 @@
 #include "core/base/testing.h"
 #include "core/kernel/distance/distances.h"
 
-enum { ROWS_MAX = 90, N_MAX = 70, BATCH = 2, SIZE = BATCH * ROWS_MAX * N_MAX };
+enum { ROWS_MAX = 150, N_MAX = 70, BATCH = 2, SIZE = BATCH * ROWS_MAX * N_MAX };
 enum { PAIRS = BATCH * ROWS_MAX * ROWS_MAX };
 
 typedef struct {
@@ -153,23 +153,24 @@ static void check(tt_distances_t job)
     }
 }
 
+/* The last ones are more than a tile has: rows, others and elements. */
 static void distances_have_the_values_of_their_formulas(void **state)
 {
-    static const size_t lengths[] = {1, 5, 16, 35}, counts[] = {2, 3, 17, 40};
+    static const size_t lengths[] = {1, 5, 16, 35, N_MAX, 3}, counts[] = {2, 3, 17, 40, 70, 150};
     (void)state;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 6; i++) {
         for (int is_wide = 0; is_wide < 2; is_wide++) {
             check((tt_distances_t){.is_wide = is_wide,
                                    .batch = BATCH,
                                    .rows = counts[i],
-                                   .others = counts[3 - i],
+                                   .others = counts[5 - i],
                                    .n = lengths[i]});
             check((tt_distances_t){.is_wide = is_wide,
                                    .is_own = true,
                                    .batch = 1,
                                    .rows = counts[i],
                                    .others = counts[i],
-                                   .n = lengths[3 - i]});
+                                   .n = lengths[5 - i]});
         }
     }
 }
@@ -181,13 +182,14 @@ static void threads_change_no_bit(void **state)
     tt_threads_t *threads;
     (void)state;
     assert_int_equal(tt_threads_create(3, &threads), TUTTI_OK);
-    for (int is_own = 0; is_own < 2; is_own++) {
+    for (int k = 0; k < 4; k++) {
+        const bool is_own = k % 2 == 1;
         const tt_distances_t job = {.is_own = is_own,
                                     .p = 2,
                                     .batch = is_own ? 1 : BATCH,
                                     .rows = ROWS_MAX,
                                     .others = ROWS_MAX,
-                                    .n = N_MAX};
+                                    .n = k < 2 ? N_MAX : 3};
         fill(&job);
         run(NULL, job);
         alone = got;
@@ -206,13 +208,14 @@ static void instruction_sets_change_no_bit(void **state)
     static const char *const names[] = {"baseline", "avx2", "avx512"};
     static numbers_t first;
     (void)state;
-    for (size_t k = 0; k < 2 * sizeof norms / sizeof *norms; k++) {
+    const size_t norm_count = sizeof norms / sizeof *norms;
+    for (size_t k = 0; k < 4 * norm_count; k++) {
         const tt_distances_t job = {.is_wide = k % 2 == 1,
-                                    .p = norms[k / 2],
+                                    .p = norms[k / 4],
                                     .batch = BATCH,
-                                    .rows = 7,
-                                    .others = 6,
-                                    .n = 45};
+                                    .rows = 23,
+                                    .others = 21,
+                                    .n = k % 4 < 2 ? 45 : 7};
         fill(&job);
         for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
             setenv("TUTTI_ISA", names[i], 1);
@@ -239,6 +242,36 @@ static void a_difference_that_is_no_number_shows(void **state)
     }
 }
 
+/* It has no pair, not even with itself. */
+static void an_infinite_row_alone_has_no_slope(void **state)
+{
+    (void)state;
+    tt_distances_t job = {.is_own = true, .batch = 1, .rows = 1, .others = 1, .n = 3, .p = 2};
+    fill(&job);
+    put(in.x, 1, false, INFINITY);
+    run(NULL, job);
+    for (size_t k = 0; k < 3; k++) {
+        assert_true(get(got.dx, k, false) == 0);
+    }
+}
+
+/* |t|^3 is 0 in f32, t is not. */
+static void a_distance_that_underflows_has_no_slope(void **state)
+{
+    (void)state;
+    tt_distances_t job = {.batch = 1, .rows = 1, .others = 1, .n = 3, .p = 3};
+    fill(&job);
+    for (size_t k = 0; k < 3; k++) {
+        put(in.x, k, false, 1e-20);
+        put(in.y, k, false, 0);
+    }
+    run(NULL, job);
+    assert_true(get(got.d, 0, false) == 0);
+    for (size_t k = 0; k < 3; k++) {
+        assert_true(get(got.dx, k, false) == 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -246,6 +279,8 @@ int main(void)
         cmocka_unit_test(threads_change_no_bit),
         cmocka_unit_test(instruction_sets_change_no_bit),
         cmocka_unit_test(a_difference_that_is_no_number_shows),
+        cmocka_unit_test(an_infinite_row_alone_has_no_slope),
+        cmocka_unit_test(a_distance_that_underflows_has_no_slope),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -94,9 +94,11 @@ TT_LAUNCHES tutti_status_t tt_cross_entropy_finish(tt_exec_t *exec, const tt_cro
 TT_LAUNCHES tutti_status_t tt_cross_entropy(tt_exec_t *exec, const tt_cross_entropy_t *ce);
 TT_LAUNCHES tutti_status_t tt_cross_entropy_backward(tt_exec_t *exec, const tt_cross_entropy_t *ce);
 
-/* Before rows go to the two above in pieces: the targets' check, and `weight`: 1 / the class
- * weights of the targets that are not ignored, or their number; of probabilities 1 / rows. Only it
- * is written, and logits are not read. */
+/* Before rows go to the two above in pieces: the targets' check, and `weight`, here [3]. First 1 /
+ * the class weights of the targets that are not ignored, or their number; of probabilities 1 /
+ * rows. Then the same in two factors, the first of which is for backward's scale, so that ignored
+ * rows, and they alone, have 0 where nothing weighs anything: 1 and that; NaN and 0 where it is
+ * not finite. Only they are written, and logits are not read. */
 TT_LAUNCHES tutti_status_t tt_cross_entropy_weight(tt_exec_t *exec, const tt_cross_entropy_t *ce);
 
 /* y = (x - mean) rstd gamma + beta, rstd = 1 / sqrt(var + eps). rms: y = x rstd gamma with

@@ -1,5 +1,6 @@
 /* Softmax, log-softmax and cross entropy: rows handed to the threads in pieces of about 16384
  * elements. Cost: one read and one write of the matrix where a row fits into L1 or L2. */
+#include <math.h>
 #include <string.h>
 
 #include "core/kernel/kernels.h"
@@ -273,6 +274,9 @@ static tutti_status_t run_cross_entropy_weight(tt_threads_t *threads, const void
     TT_TRY(check_targets(&ce, &count));
     if (ce.weight != NULL) {
         put(ce.weight, 0, ce.shape.dtype, 1 / count);
+        const double weight = get(ce.weight, 0, ce.shape.dtype);
+        put(ce.weight, 1, ce.shape.dtype, isfinite(weight) ? 1 : (double)NAN);
+        put(ce.weight, 2, ce.shape.dtype, isfinite(weight) ? weight : 0);
     }
     return TUTTI_OK;
 }

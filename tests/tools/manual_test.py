@@ -85,7 +85,8 @@ class Manual(unittest.TestCase):
     def test_every_form_of_a_verb_is_in_its_synopsis(self):
         page = read(self.folder, 'man1', 'tutti-profile.1')
         forms = page[page.index('.SH SYNOPSIS\n'):page.index('.SH OPTIONS')]
-        self.assertEqual(forms, '.SH SYNOPSIS\ntutti profile [OPTION …] \\-\\- COMMAND [ARGUMENT …]\n'
+        self.assertEqual(forms, '.SH SYNOPSIS\n'
+                                'tutti profile [OPTION …] \\-\\- COMMAND [ARGUMENT …]\n'
                                 '.br\ntutti profile [OPTION …] FILE …\n')
 
     def test_the_first_page_says_where_the_guide_is(self):

@@ -130,13 +130,19 @@ static void set_idle(tutti_ddp_t *ddp)
     }
 }
 
+/* The others hear of it where they compare their modules. */
+static tutti_status_t refuse(tutti_group_t *group, const char *argument)
+{
+    tutti_ddp_t none = {.group = group};
+    return tt_ddp_check_model(&none, TT_FAIL(TUTTI_ERR_ARG, "ddp_create: %s is NULL", argument));
+}
+
 tutti_status_t tutti_ddp_create(tutti_context_t *ctx, tutti_module_t *module, tutti_group_t *group,
                                 const tutti_ddp_options_t *options, tutti_ddp_t **out)
 {
     TT_WANT("ddp_create", group);
     if (ctx == NULL || module == NULL || out == NULL) {
-        const char *what = ctx == NULL ? "ctx" : module == NULL ? "module" : "out";
-        return tt_group_give_up(group, TT_FAIL(TUTTI_ERR_ARG, "ddp_create: %s is NULL", what));
+        return refuse(group, ctx == NULL ? "ctx" : module == NULL ? "module" : "out");
     }
     tutti_ddp_t *ddp = tt_alloc(sizeof *ddp, "ddp");
     if (ddp == NULL) {

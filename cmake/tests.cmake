@@ -9,6 +9,9 @@
 #                         corpus (tests/fuzz/corpus/foo/) with every prefix and some changed bytes
 pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
+# Itself: what is found may be a script that looks for it (pyenv), at every start.
+execute_process(COMMAND ${Python3_EXECUTABLE} -c "import sys; print(sys.executable)"
+  OUTPUT_VARIABLE TUTTI_PYTHON OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
 
 set(TUTTI_TEST_ENVIRONMENT
   "TUTTI_SOURCE_DIR=${PROJECT_SOURCE_DIR}" "TUTTI_BINARY_DIR=${CMAKE_BINARY_DIR}"
@@ -23,13 +26,27 @@ function(tutti_test name)
   set(timeout ${TUTTI_TEST_TIMEOUT})
   if(name MATCHES "_full(_test)?$")
     set(labels full)
-    math(EXPR timeout "${TUTTI_TEST_TIMEOUT} * 5")
+    math(EXPR timeout "${TUTTI_TEST_TIMEOUT} * 2")
   elseif(name MATCHES "_long(_test)?$")
     set(labels long)
-    math(EXPR timeout "${TUTTI_TEST_TIMEOUT} * 120")
+    math(EXPR timeout "${TUTTI_TEST_TIMEOUT} * 48")
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${timeout}
     ENVIRONMENT "${TUTTI_TEST_ENVIRONMENT}")
+endfunction()
+
+# Of the long matrix of a test that is there one case in `share` is quick; all of them are full, in
+# the test's variant foo_full. The draw's seed and share are printed (core/base/draw_testing.h,
+# tests/multi/draws.py).
+function(tutti_test_drawn name share)
+  set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=${share}")
+  string(REGEX REPLACE "_test$" "_full" full ${name})
+  if(TARGET ${name})
+    tutti_test(${full} ${name})
+  else()
+    file(GLOB script tests/*/${name}.py)
+    tutti_test(${full} ${TUTTI_PYTHON} ${script})
+  endif()
 endfunction()
 
 # Some 250 programs are linked with the whole library: lld does one in a third of the time of bfd.
@@ -102,44 +119,36 @@ foreach(name golden_gpt golden_op golden_optim_kinds golden_rnn gradient_check i
 endforeach()
 
 # Layouts of checkpoints: a random share of all pairs is quick, all of them are full.
-set_property(TEST checkpoint_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=16")
-set_property(TEST checkpoint_hosts_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=16")
+tutti_test_drawn(checkpoint_test 16)
+tutti_test_drawn(checkpoint_hosts_test 16)
 set_property(TEST checkpoint_memory_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=48")
-set_property(TEST checkpoint_whole_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=4")
-tutti_test(checkpoint_full checkpoint_test)
-tutti_test(checkpoint_hosts_full checkpoint_hosts_test)
-tutti_test(checkpoint_whole_full checkpoint_whole_test)
+tutti_test_drawn(checkpoint_whole_test 4)
 
 # Pipeline schedules: a random share of all sizes is quick, all of them are full.
-set_property(TEST pipeline_conform_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=8")
-tutti_test(pipeline_conform_full pipeline_conform_test)
+tutti_test_drawn(pipeline_conform_test 8)
 # Pipelines: schedules, models and numbers of ranks.
-set_property(TEST pipeline_bits_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=16")
-set_property(TEST pipeline_killed_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=12")
-set_property(TEST pipeline_failure_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=8")
-set_property(TEST pipeline_versions_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=12")
-set_property(TEST pipeline_async_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=8")
-tutti_test(pipeline_versions_full pipeline_versions_test)
-tutti_test(pipeline_async_full pipeline_async_test)
-set_property(TEST pipeline_mesh_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=48")
-set_property(TEST pipeline_validate_mesh_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=48")
-tutti_test(pipeline_validate_mesh_full pipeline_validate_mesh_test)
-set_property(TEST pipeline_validate_failure_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=4")
-tutti_test(pipeline_validate_failure_full pipeline_validate_failure_test)
-set_property(TEST pipeline_shards_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=32")
-tutti_test(pipeline_bits_full pipeline_bits_test)
-tutti_test(pipeline_shards_full pipeline_shards_test)
-tutti_test(pipeline_mesh_full pipeline_mesh_test)
-tutti_test(pipeline_failure_full pipeline_failure_test)
-tutti_test(pipeline_killed_full pipeline_killed_test)
-set_property(TEST pipeline_mesh_killed_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=72")
-tutti_test(pipeline_mesh_killed_full pipeline_mesh_killed_test)
+tutti_test_drawn(pipeline_bits_test 16)
+tutti_test_drawn(pipeline_killed_test 12)
+tutti_test_drawn(pipeline_failure_test 8)
+tutti_test_drawn(pipeline_versions_test 12)
+tutti_test_drawn(pipeline_async_test 8)
+tutti_test_drawn(pipeline_mesh_test 48)
+tutti_test_drawn(pipeline_validate_mesh_test 48)
+tutti_test_drawn(pipeline_validate_failure_test 4)
+tutti_test_drawn(pipeline_shards_test 32)
+tutti_test_drawn(pipeline_mesh_killed_test 72)
 # Optimizers with their state on a disk: of what ranks and stages make of them a share is quick.
-set_property(TEST ddp_slices_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=8")
-tutti_test(ddp_slices_full ddp_slices_test)
+tutti_test_drawn(ddp_slices_test 8)
 # Stages of DDP: a random share of the rows is quick, all of them are full.
-set_property(TEST ddp_stages_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=8")
-tutti_test(ddp_stages_full ddp_stages_test)
+tutti_test_drawn(ddp_stages_test 8)
+
+# Plans, hosts, products, optimizers' bits, operations: cases are many, and alike in kind.
+tutti_test_drawn(plan_test 3)
+tutti_test_drawn(plan_hosts_test 3)
+tutti_test_drawn(hosts_conform_test 5)
+tutti_test_drawn(matmul_test 3)
+tutti_test_drawn(optim_bits_test 3)
+tutti_test_drawn(op_conform_test 4)
 
 # The tables of cases that conformance tests walk.
 file(GLOB cases tests/conform/op_cases_*.c)
@@ -182,20 +191,17 @@ set(calls open close write pread fsync fcntl rename renameat2 mkdir unlink rmdir
 list(TRANSFORM calls PREPEND "-Wl,--wrap=")
 target_sources(checkpoint_faults_test PRIVATE tests/disk/disk_faults.c)
 target_link_options(checkpoint_faults_test PRIVATE ${calls})
-set_property(TEST checkpoint_faults_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=24")
-tutti_test(checkpoint_faults_full checkpoint_faults_test)
+tutti_test_drawn(checkpoint_faults_test 24)
 
 set(calls open pread pwrite fallocate fsync)
 list(TRANSFORM calls PREPEND "-Wl,--wrap=")
 target_link_options(offload_faults_test PRIVATE ${calls})
-set_property(TEST offload_faults_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=24")
-tutti_test(offload_faults_full offload_faults_test)
+tutti_test_drawn(offload_faults_test 24)
 
 # Disks under ranks that have parameters there.
 target_link_options(sharded_faults_test PRIVATE -Wl,--wrap=pread -Wl,--wrap=pwrite
   -Wl,--wrap=posix_fallocate)
-set_property(TEST sharded_faults_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=24")
-tutti_test(sharded_faults_full sharded_faults_test)
+tutti_test_drawn(sharded_faults_test 24)
 
 # What mpi_test.py starts under mpirun.
 file(GLOB sources tests/multi/mpi_conform*.c)
@@ -225,7 +231,7 @@ tutti_test_program(metrics_files tests/formats/metrics_files.c)
 file(GLOB scripts tests/*/*_test.py)
 foreach(script ${scripts})
   get_filename_component(name ${script} NAME_WE)
-  tutti_test(${name} Python3::Interpreter ${script})
+  tutti_test(${name} ${TUTTI_PYTHON} ${script})
 endforeach()
 file(GLOB scripts tests/*/*_test.sh)
 foreach(script ${scripts})
@@ -233,21 +239,32 @@ foreach(script ${scripts})
   tutti_test(${name} sh ${script})
 endforeach()
 
-# Of the MPIs that are installed each quick test takes one.
+# Wires and MPIs, the lessons, and what `gpt` and `fashion` are started with.
+tutti_test_drawn(conform_test 3)
+tutti_test_drawn(examples_test 3)
+tutti_test_drawn(fashion_test 3)
+tutti_test_drawn(gpt_pipelines_test 2)
+
+# Of the tests under MPI a half is quick, each of them with one of the MPIs that are installed.
 set_property(TEST mpi_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=2")
-tutti_test(mpi_each_full Python3::Interpreter ${PROJECT_SOURCE_DIR}/tests/multi/mpi_test.py)
+tutti_test(mpi_each_full ${TUTTI_PYTHON} ${PROJECT_SOURCE_DIR}/tests/multi/mpi_test.py)
 
 # Moments of killing: a random share is quick, all of them are full.
-set_property(TEST checkpoint_kill_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=32")
-tutti_test(checkpoint_kill_full Python3::Interpreter
-           ${PROJECT_SOURCE_DIR}/tests/multi/checkpoint_kill_test.py)
-set_property(TEST gpt_kill_test APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_SHARE=20")
-tutti_test(gpt_kill_full Python3::Interpreter ${PROJECT_SOURCE_DIR}/tests/multi/gpt_kill_test.py)
-tutti_test(gpt_kill_long Python3::Interpreter ${PROJECT_SOURCE_DIR}/tests/multi/gpt_kill_test.py)
+tutti_test_drawn(checkpoint_kill_test 32)
+tutti_test_drawn(gpt_kill_test 20)
+tutti_test(gpt_kill_long ${TUTTI_PYTHON} ${PROJECT_SOURCE_DIR}/tests/multi/gpt_kill_test.py)
 set_property(TEST gpt_kill_long APPEND PROPERTY ENVIRONMENT "TUTTI_TEST_TIMES=5")
 
-tutti_test(tidy Python3::Interpreter ${PROJECT_SOURCE_DIR}/tools/tidy
-           --library $<TARGET_FILE:tutti> --archive $<TARGET_FILE:tutti_static>)
+tutti_test(tidy ${TUTTI_PYTHON} ${PROJECT_SOURCE_DIR}/tools/tidy
+           --library $<TARGET_FILE:tutti> --archive $<TARGET_FILE:tutti_static>
+           --formatted ${CMAKE_BINARY_DIR}/formatted)
+
+# Begun first, so that none of them runs on alone at the end: seconds, beside others on two cores.
+foreach(name examples_test run_test nodes_test store_tcp_client_test gpt_test gpt_pipelines_test
+    store_stranger_test bench_test conform_test fashion_test guide_lines_test group_new_torture_test
+    ddp_create_test mpi_test ddp_test hang_test hosts_conform_test plan_large_test tidy)
+  set_property(TEST ${name} PROPERTY COST 10)
+endforeach()
 
 add_custom_target(fuzzers)
 file(GLOB sources tests/fuzz/*_fuzz.c)

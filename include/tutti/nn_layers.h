@@ -100,7 +100,8 @@ typedef struct tutti_embedding_options {
 
 /** Rows of a table: [...] integers below count -> [..., width]; "weight" [count, width], in which a
  *  row of padding begins as zeros. With max_norm ranks and replicas would end with tables of their
- *  own: tutti_ddp_create() of several shards, DataParallel and tutti_parallelize() refuse it.
+ *  own: tutti_ddp_create() of several shards, DataParallel and tutti_parallelize() refuse it, and
+ *  tutti_ddp_create() also where shards compute with copies: at stage 3, under param_dtype.
  *  @source torch.nn.Embedding */
 TUTTI_API extern const tutti_module_ops_t tutti_embedding_layer;
 

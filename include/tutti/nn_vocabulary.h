@@ -81,8 +81,10 @@ TUTTI_API extern const tutti_module_ops_t tutti_adaptive_log_softmax_layer;
 TUTTI_API tutti_tensor_t *tutti_adaptive_log_prob(tutti_scope_t *s, tutti_module_t *m,
                                                   tutti_tensor_t *x);
 
-/** The likeliest class of each row: i64 [...], the first of several.
- *  @thread the scope's @errors those of tutti_adaptive_log_prob
+/** The likeliest class of each row: i64 [...], the first of several. The call waits for the head's
+ *  results, where they are on a device.
+ *  @thread the scope's @cost the head for all rows, all clusters for those alone whose best entry
+ *  of the head is a cluster @errors those of tutti_adaptive_log_prob
  *  @source torch.nn.AdaptiveLogSoftmaxWithLoss.predict */
 TUTTI_API tutti_tensor_t *tutti_adaptive_predict(tutti_scope_t *s, tutti_module_t *m,
                                                  tutti_tensor_t *x);

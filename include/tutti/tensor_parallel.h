@@ -116,8 +116,11 @@ typedef struct tutti_parallel_options {
  *
  * Dropout layers draw as the whole would: in a sequential behind a layer cut by columns,
  * activations between, for its columns; elsewhere for what is whole, or a part of the sequence.
- * Beside a layer cut by columns in a kind of your own they are refused; tutti_dropout() in a
- * forward of your own draws by the index in what it is given: the same for every part.
+ * Beside a layer cut by columns in a kind of your own they are refused, as are other layers that
+ * draw (dropouts of channels, alpha dropouts, RReLU) wherever they are given a part;
+ * tutti_dropout() in a forward of your own draws by the index in what it is given: the same for
+ * every part. A softmax or glu layer behind a layer cut by columns is refused where its dimension
+ * is, or may be, that of the columns.
  *
  * Make optimizers and DDP afterwards; gradients and hooks of the whole module do not stay.
  *
@@ -130,9 +133,10 @@ typedef struct tutti_parallel_options {
  *                 indices than T, a shared parameter that is cut in one of its modules alone,
  *                 parameters without a rule under `sequence`), NOT_FOUND (a pattern that matches
  *                 nothing: the nearest names), UNSUPPORTED (a kind of module that a style does not
- *                 take; a dropout layer whose part is not known; meta), STATE (it is cut already),
- *                 MISMATCH (other values, rules or options than rank 0's), NOMEM; on all ranks.
- *                 The module is as it was
+ *                 take; a dropout layer whose part is not known, another layer that draws for a
+ *                 part, one over all columns that is given some; meta), STATE (it is cut already),
+ *                 MISMATCH (other values, rules or options than rank 0's), NOMEM; on all ranks. The
+ *                 module is as it was
  * @source         torch.distributed.tensor.parallel.parallelize_module; Shoeybi et al.,
  *                 "Megatron-LM" (2019); Korthikanti et al., "Reducing Activation Recomputation in
  *                 Large Transformer Models" (2022)

@@ -81,6 +81,30 @@ static void wrap_alone(tt_member_t *m)
     close_net(&n);
 }
 
+/* What forward writes lies in copies for a while: gathered ones, or of 16 bits; unless DDP leaves
+ * the table alone. */
+static void wrap_copies(tt_member_t *m)
+{
+    const char *const ignored[] = {"0"}, *const kinds[] = {((const kind_t *)m->user)->ops->name};
+    const tutti_ddp_options_t copies[] = {{.param_dtype = TUTTI_BF16}, {.stage = 3}};
+    const tutti_ddp_options_t none[] = {
+        {.param_dtype = TUTTI_BF16, .f32_kinds = kinds, .f32_kind_count = 1},
+        {.stage = 3, .ignored = ignored, .ignored_count = 1}};
+    const tutti_linear_options_t linear = {.in = 2, .out = 2};
+    tutti_ddp_t *ddp = NULL;
+    net_t n;
+    open_net(m, &n);
+    TT_EXPECT(m, tutti_sequential_add(n.net, &tutti_linear_layer, &linear, NULL) == TUTTI_OK);
+    for (int i = 0; i < 2; i++) {
+        TT_EXPECT(m, tutti_ddp_create(n.ctx, n.net, m->group, &copies[i], &ddp) ==
+                         TUTTI_ERR_UNSUPPORTED);
+        TT_EXPECT(m, strstr(tutti_last_error(), "ddp: 0 has max_norm, by which forward") != NULL);
+        TT_EXPECT(m, tutti_ddp_create(n.ctx, n.net, m->group, &none[i], &ddp) == TUTTI_OK);
+        tutti_ddp_release(ddp);
+    }
+    close_net(&n);
+}
+
 static tutti_status_t build(tutti_context_t *ctx, void *user, tutti_module_t **out)
 {
     const kind_t *kind = user;
@@ -119,6 +143,7 @@ static void copies_of_a_bounded_table_are_refused(void **state)
         tt_team_expect_quietly(2, 20000, wrap, &kinds[i]);
         tt_team_expect_quietly(1, 20000, replicate, &kinds[i]);
         tt_team_expect(1, 20000, wrap_alone, &kinds[i]);
+        tt_team_expect_quietly(1, 20000, wrap_copies, &kinds[i]);
     }
 }
 

@@ -177,10 +177,10 @@ void tt_conform_elements(const tt_conform_at_t *at, const char *what, const void
 
 static const size_t counts[] = {0, 1, 257, 20001, 100003};
 
-/* On devices a share of the cases may be enough; all ranks choose the same. */
+/* A share of the cases may be enough; all ranks choose the same. */
 static bool is_chosen(tt_conform_at_t *at)
 {
-    return at->device == NULL || tt_test_takes(at->cases++);
+    return tt_test_takes(at->cases++);
 }
 
 void tt_conform_choose(void)

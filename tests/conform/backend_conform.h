@@ -28,7 +28,7 @@ typedef struct {
  * the kind that TUTTI_TEST_DEVICE names. */
 enum { TT_CONFORM_FULL = 1, TT_CONFORM_INTEGERS = 2, TT_CONFORM_HOSTS = 4, TT_CONFORM_DEVICE = 8 };
 
-/* Before the ranks run, of cases on devices: which of them (TUTTI_TEST_SHARE, TUTTI_SEED). */
+/* Before ranks run that are threads: which of the cases (core/base/draw_testing.h). */
 void tt_conform_choose(void);
 
 /* Collective: all ranks of the group, in the same way. */

@@ -12,6 +12,7 @@ import unittest
 SOURCE, BUILD = os.environ['TUTTI_SOURCE_DIR'], os.environ['TUTTI_BINARY_DIR']
 sys.path.insert(0, os.path.join(SOURCE, 'tests', 'multi'))
 import netns  # noqa: E402
+from draws import load_tests  # noqa: E402, F401
 
 BIN = os.path.join(BUILD, 'bin')
 TWO_HOSTS = os.path.join(SOURCE, 'examples', '11_two_hosts.sh')

@@ -13,11 +13,10 @@ import tempfile
 import time
 import unittest
 
+from draws import SEED, SHARE
 from jobs import hold_port
 
 PROGRAM = os.path.join(os.environ["TUTTI_BINARY_DIR"], "tests", "save_forever")
-SHARE = int(os.environ.pop("TUTTI_TEST_SHARE", "1"))  # which the library does not know
-SEED = int(os.environ.get("TUTTI_SEED", time.time_ns() % 2**32))
 MOMENTS = 200
 GUARD_S = 60
 PORT, HELD = hold_port()  # names the meeting

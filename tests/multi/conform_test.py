@@ -1,11 +1,14 @@
 """The conformance suite as a job of three processes: over shared memory, over tcp, and by each MPI
 there is, by messages and by MPI's own collectives, whose sums of floats are left out. All of them
-say that nothing is wrong, and see the same bits."""
+say that nothing is wrong, and see the same bits. TUTTI_TEST_SHARE=3 draws a third of what is
+compared with shared memory (draws.py)."""
 import os
 import re
 import shutil
 import subprocess
 import unittest
+
+import draws
 
 BUILD = os.environ['TUTTI_BINARY_DIR']
 TUTTI = os.path.join(BUILD, 'bin', 'tutti')
@@ -36,22 +39,25 @@ class Conformance(unittest.TestCase):
 
     def test_shared_memory_tcp_and_mpi_see_the_same_bits(self):
         launch = [TUTTI, 'run', '-n', RANKS, '--']
-        shm = self.run_job(launch)
-        self.assertEqual(self.run_job(launch, TUTTI_WIRES='tcp'), shm)
+        others = {'tcp': (launch, {'TUTTI_WIRES': 'tcp'})}
         for flavour in filter(has_mpi, LAUNCHERS):
-            with self.subTest(flavour):
-                mpirun = [*LAUNCHERS[flavour], '-np', RANKS]
-                self.assertEqual(self.run_job(mpirun, **MPI), shm)
+            others[flavour] = ([*LAUNCHERS[flavour], '-np', RANKS], MPI)
+        shm = self.run_job(launch)
+        for name in draws.part(others, self.id()):
+            with self.subTest(name):
+                command, environment = others[name]
+                self.assertEqual(self.run_job(command, **environment), shm)
 
     def test_mpis_own_collectives_see_the_same_integers(self):
+        others = [(flavour, largest) for flavour in filter(has_mpi, LAUNCHERS) for largest in '01']
         shm = self.run_job([TUTTI, 'run', '-n', RANKS, '--'], '--integers')
-        for flavour in filter(has_mpi, LAUNCHERS):
-            for largest in '0', '1':
-                with self.subTest(flavour, exchange=largest):
-                    mpirun = [*LAUNCHERS[flavour], '-np', RANKS]
-                    self.assertEqual(self.run_job(mpirun, '--integers', **MPI,
-                                                  TUTTI_MPI_EXCHANGE=largest), shm)
+        for flavour, largest in draws.part(others, self.id()):
+            with self.subTest(flavour, exchange=largest):
+                mpirun = [*LAUNCHERS[flavour], '-np', RANKS]
+                self.assertEqual(self.run_job(mpirun, '--integers', **MPI,
+                                              TUTTI_MPI_EXCHANGE=largest), shm)
 
 
 if __name__ == '__main__':
+    draws.announce()
     unittest.main(verbosity=2)

@@ -11,6 +11,8 @@ import subprocess
 import tempfile
 import unittest
 
+from draws import load_tests  # noqa: F401
+
 BIN = os.path.join(os.environ["TUTTI_BINARY_DIR"], "bin")
 TUTTI, FASHION = os.path.join(BIN, "tutti"), os.path.join(BIN, "fashion")
 REAL = "/usr/share/datasets/fashion-mnist"

@@ -15,11 +15,11 @@ import time
 import unittest
 import uuid
 
+from draws import SEED, SHARE
+
 BIN = os.path.join(os.environ["TUTTI_BINARY_DIR"], "bin")
 TUTTI, GPT = os.path.join(BIN, "tutti"), os.path.join(BIN, "gpt")
-SHARE = int(os.environ.pop("TUTTI_TEST_SHARE", "1"))  # which the library does not know
 TIMES = int(os.environ.pop("TUTTI_TEST_TIMES", "1"))
-SEED = int(os.environ.get("TUTTI_SEED", time.time_ns() % 2**32))
 MOMENTS = max(200 * TIMES // SHARE, 1)
 MOMENTS_EACH = 50  # of a training
 MOMENT_S = 0.12  # the latest, from when the ranks are there; they load, take a few steps and save

@@ -7,6 +7,7 @@ import re
 import shutil
 import unittest
 
+from draws import load_tests  # noqa: F401
 from gpt_test import ODD, path, run, setUpModule, tearDownModule, train  # noqa: F401
 
 

@@ -1,24 +1,23 @@
 """The mpi engine under real MPIs: two ranks, faults, settings, and no plug-in. More ranks and MPI's
-own collectives: mpi_full_test.py. TUTTI_TEST_SHARE=2: each test draws one MPI; TUTTI_SEED names the
-draw."""
+own collectives: mpi_full_test.py. TUTTI_TEST_SHARE=2 draws half of the tests, and for each
+of them one MPI (draws.py)."""
 import json
 import os
-import random
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
+
+import draws
+from draws import load_tests  # noqa: F401
 
 BUILD = os.environ['TUTTI_BINARY_DIR']
 CONFORM = os.path.join(BUILD, 'tests', 'mpi_conform')
 TUTTI = os.path.join(BUILD, 'bin', 'tutti')
 EXAMPLE = os.path.join(BUILD, 'bin', '04_all_reduce')
 DEADLINE = 200
-SHARE = int(os.environ.pop('TUTTI_TEST_SHARE', '1'))  # which the library does not know
-SEED = int(os.environ.get('TUTTI_SEED', time.time_ns() % 2**32))
 # MPI libraries leak by themselves; our own counter is checked by the programs.
 ENVIRONMENT = {**os.environ, 'TUTTI_BACKEND': 'mpi', 'OMPI_ALLOW_RUN_AS_ROOT': '1',
                'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM': '1',
@@ -49,9 +48,7 @@ def mpirun(flavour, ranks, *command, **environment):
 
 class MpiTest(unittest.TestCase):
     def drawn(self):
-        flavours = available()
-        random.Random(f'{SEED} {self.id()}').shuffle(flavours)
-        return flavours[:-(-len(flavours) // SHARE)]
+        return draws.part(available(), self.id())
 
     def check(self, done, ranks):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
@@ -229,5 +226,4 @@ class Settings(unittest.TestCase):
 
 
 if __name__ == '__main__':
-    print(f'one of {SHARE} MPIs a test, TUTTI_SEED={SEED}', file=sys.stderr)
     unittest.main(verbosity=2)

@@ -5,6 +5,7 @@ import os
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 SOURCE = os.environ.get('TUTTI_SOURCE_DIR',
                         os.path.dirname(os.path.dirname(os.path.dirname(__file__))))
@@ -302,6 +303,34 @@ class Tidy(unittest.TestCase):
         changed = {'.clang-format': 'BasedOnStyle: LLVM\n',
                    'src/core/device/tree.c': '/* Trees. */\nint   x;\n'}
         self.assertIn('clang-format would change', '\n'.join(self.findings(changed, ['format'])))
+
+    @unittest.skipUnless(tidy.shutil.which('clang-format'), 'clang-format is not installed')
+    def test_what_was_formatted_is_looked_at_when_it_or_the_style_changes(self):
+        right, wrong = '/* Trees. */\nint x;\n', '/* Trees. */\nint   x;\n'
+        wide = '/* Trees. */\nint f(int x) {\n  while (x)\n    x--;\n  return x;\n}\n'
+        formatted = os.path.join(self.folder.name, 'formatted')
+        looks = []
+
+        def look(text, style='BasedOnStyle: LLVM\n'):
+            self.findings({'.clang-format': style, 'src/core/device/tree.c': text}, ['guard'])
+            found = tidy.check(tidy.Tree(self.folder.name, formatted=formatted), ['format'])
+            return '\n'.join(found)
+
+        def watch(command, **options):
+            looks.append([name for name in command if name.endswith('.c')])
+            return run(command, **options)
+
+        run = tidy.subprocess.run
+        with unittest.mock.patch.object(tidy.subprocess, 'run', watch):
+            look(right)
+            self.assertTrue(any('src/core/device/tree.c' in names for names in looks))
+            looks.clear()
+            self.assertNotIn('tree.c', look(right))
+            self.assertFalse(any('src/core/device/tree.c' in names for names in looks))
+            for _ in range(2):  # what is wrong stays wrong
+                self.assertIn('tree.c:2: [format]', look(wrong))
+            self.assertNotIn('tree.c', look(wide))
+            self.assertIn('tree.c', look(wide, 'BasedOnStyle: LLVM\nIndentWidth: 4\n'))
 
 
 def add_break(number, name, path, text, part):

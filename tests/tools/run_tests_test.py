@@ -118,7 +118,7 @@ class RunTests(unittest.TestCase):
 class CheckAll(unittest.TestCase):
     """tools/check_all in a copy of a tree whose builds are made up."""
 
-    def run_tiers(self, *tiers, counts="0 tests failed out of 3"):
+    def run_tiers(self, *tiers, counts="0 tests failed out of 3", share="6", fuzzers=()):
         with tempfile.TemporaryDirectory(prefix="check_all_") as place:
             os.makedirs(os.path.join(place, "tools"))
             os.makedirs(os.path.join(place, "build"))
@@ -127,7 +127,8 @@ class CheckAll(unittest.TestCase):
             closing = f"echo '9% tests passed, {counts}'; exit {counts[0]}"
             draw = '[ "$1" = build ] && echo x >build/drawn_tests'  # others break
             for name, text in (("tools/draw_tests", draw), ("tools/run_tests", closing),
-                               ("bin/cmake", "exit 0"), ("bin/ninja", "exit 0")):
+                               ("bin/cmake", "exit 0"), ("bin/ninja", "exit 0"),
+                               *((f"build/fuzz/fuzz/{name}_fuzz", text) for name, text in fuzzers)):
                 path = os.path.join(place, name)
                 os.makedirs(os.path.dirname(path), exist_ok=True)
                 with open(path, "w", encoding="utf-8") as file:
@@ -135,7 +136,7 @@ class CheckAll(unittest.TestCase):
                 os.chmod(path, 0o755)
             path = os.path.join(place, "bin") + ":" + os.environ["PATH"]
             done = subprocess.run([os.path.join(place, "tools", "check_all"), *tiers],
-                                  env=dict(os.environ, PATH=path, CHECK_SHARE="6"),
+                                  env=dict(os.environ, PATH=path, CHECK_SHARE=share),
                                   capture_output=True, text=True, check=False)
             return done.returncode, done.stdout.splitlines()[-1], done.stdout
 
@@ -150,6 +151,21 @@ class CheckAll(unittest.TestCase):
     def test_a_failure_counts_once(self):
         status, last, said = self.run_tiers("full", counts="1 tests failed out of 3")
         self.assertEqual((status, last), (1, "2 passed, 1 failed"), said)
+
+    def test_fuzzers_that_run_at_once_are_all_counted(self):
+        fuzzers = [(f"f{number}", f"echo {number}; exit {number % 4 // 3}") for number in range(9)]
+        status, last, said = self.run_tiers("fuzz", share="1", fuzzers=fuzzers)
+        self.assertEqual((status, last), (1, "8 passed, 2 failed"), said)
+        self.assertIn("\n3\nfuzz f3: failed\n", said)  # what it said goes before
+        self.assertIn("\nfuzz f8: passed\n", said)
+
+    def test_a_share_draws_fuzzers(self):
+        fuzzers = [(f"f{number}", "exit 0") for number in range(64)]
+        for share, part, range_ok in (("6", 2, range(16, 49)), ("9", 3, range(8, 36))):
+            status, last, said = self.run_tiers("fuzz", share=share, fuzzers=fuzzers)
+            self.assertEqual(status, 0, said)
+            self.assertIn(f"fuzz: one of {part} fuzzers", said)
+            self.assertIn(said.count("passed\nfuzz"), range_ok)
 
     def test_tiers_that_pass(self):
         status, last, said = self.run_tiers("full")

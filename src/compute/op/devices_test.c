@@ -284,6 +284,113 @@ static void lack_of_memory_says_who_asked_and_what_is_free(void **state)
     tutti_device_release(f.device);
 }
 
+/* ---- functions of several operations --------------------------------------------------------- */
+
+/* Of a table or input [8, 4], and of indices [8] in [0, 8). */
+typedef tutti_tensor_t *(*composed_fn_t)(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *i);
+
+static tutti_tensor_t *look_up(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *i)
+{
+    const tutti_embedding_lookup_options_t o = {
+        .has_padding = true, .padding = 3, .max_norm = 0.5, .scale_by_frequency = true};
+    return tutti_embedding_with(s, i, x, &o);
+}
+
+static tutti_tensor_t *fill_bags(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *i)
+{
+    tutti_tensor_t *offsets = tutti_masked_fill(s, i, tutti_ge_scalar(s, i, 0), 0);
+    return tutti_embedding_bag(s, i, x, &(tutti_embedding_bag_options_t){.offsets = offsets});
+}
+
+static tutti_tensor_t *drop_lines(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *i)
+{
+    (void)i;
+    return tutti_dropout1d(s, x, 0.5F);
+}
+
+static tutti_tensor_t *drop_to_limit(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *i)
+{
+    (void)i;
+    return tutti_alpha_dropout(s, x, 0.5F);
+}
+
+static tutti_tensor_t *bend(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *i)
+{
+    (void)i;
+    return tutti_rrelu(s, tutti_neg(s, x), 0.1, 0.4);
+}
+
+static tutti_tensor_t *choose(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *i)
+{
+    (void)i;
+    return tutti_gumbel_softmax(s, x, 1, true, -1);
+}
+
+/* The loss of an adaptive softmax, and what it predicts, as one sum. */
+static tutti_tensor_t *rate(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *i)
+{
+    const tutti_adaptive_log_softmax_options_t o = {
+        .in = 4, .classes = 8, .cutoffs = {2, 5}, .div_value = 2};
+    tutti_context_t *ctx = tutti_scope_context(s);
+    tutti_module_t *m;
+    tutti_tensor_t *out[2];
+    assert_int_equal(tutti_module_create(ctx, &tutti_adaptive_log_softmax_layer, &o, &m), 0);
+    assert_int_equal(tutti_module_to(m, tutti_tensor_device(x)), 0);
+    tutti_forward_many(s, m, (tutti_tensor_t *[]){x, i}, 2, out, 2);
+    tutti_tensor_t *best = tutti_cast(s, tutti_adaptive_predict(s, m, x), TUTTI_F32);
+    tutti_module_release(m);
+    return tutti_add(s, out[0], best);
+}
+
+/* The result and its gradient, of a context on a device and inputs on another (NULL: the host). */
+static void run_composed(composed_fn_t call, const char *home, const char *inputs, float seen[64])
+{
+    fixture_t f = begin(home);
+    tutti_device_t *device = NULL;
+    float values[32];
+    for (int i = 0; i < 32; i++) {
+        values[i] = (float)((i * 7 + 3) % 32) / 16;
+    }
+    if (inputs != NULL) {
+        assert_int_equal(tutti_device_open(inputs, NULL, &device), TUTTI_OK);
+    }
+    tutti_tensor_t *x = tutti_from_data(f.s, TUTTI_F32, TUTTI_SHAPE(8, 4), values), *grad;
+    tutti_tensor_t *at =
+        tutti_from_data(f.s, TUTTI_I64, TUTTI_SHAPE(8), (int64_t[]){3, 1, 3, 7, 0, 1, 5, 1});
+    x = tutti_clone(f.s, tutti_tensor_to(f.s, x, device));
+    assert_int_equal(tutti_tensor_set_requires_grad(x, true), TUTTI_OK);
+    tutti_tensor_t *y = call(f.s, x, tutti_tensor_to(f.s, at, device));
+    if (tutti_scope_status(f.s) < 0) {
+        fail_msg("%s", tutti_scope_error(f.s));
+    }
+    assert_ptr_equal(tutti_tensor_device(y), device);
+    tutti_tensor_t *other = tutti_ones(f.s, TUTTI_F32, TUTTI_SHAPE(1));
+    assert_ptr_equal(tutti_tensor_device(other), f.device); /* the context is where it was */
+    assert_int_equal(tutti_grad(f.s, tutti_sum(f.s, y), NULL, &x, 1, &grad), TUTTI_OK);
+    for (int i = 0; i < 32; i++) {
+        seen[i] = i < tutti_tensor_numel(y) ? (float)tutti_tensor_at(y, i) : 0;
+        seen[32 + i] = (float)tutti_tensor_at(grad, i);
+    }
+    end(&f);
+    tutti_device_release(device);
+}
+
+/* What they make beside their inputs lies there, too; and the bits are the host's. */
+static void functions_run_where_their_inputs_lie(void **state)
+{
+    (void)state;
+    static const composed_fn_t calls[] = {look_up, fill_bags, drop_lines, drop_to_limit,
+                                          bend,    choose,    rate};
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+        float want[64], got[64];
+        run_composed(calls[i], NULL, NULL, want);
+        run_composed(calls[i], NULL, "strict:0", got);
+        assert_memory_equal(got, want, sizeof want);
+        run_composed(calls[i], "strict:0", NULL, got);
+        assert_memory_equal(got, want, sizeof want);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -299,6 +406,7 @@ int main(void)
         cmocka_unit_test(a_gradient_goes_back_from_device_to_device),
         cmocka_unit_test(a_wait_without_a_limit_of_its_own_takes_the_environments),
         cmocka_unit_test(lack_of_memory_says_who_asked_and_what_is_free),
+        cmocka_unit_test(functions_run_where_their_inputs_lie),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

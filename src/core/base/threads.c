@@ -1,8 +1,8 @@
 /* The compute threads: one job at a time, its pieces handed out by an atomic counter.
  *
- * A worker spins for a few µs after a job (the next one is usually near), then sleeps on a futex
- * word that counts jobs. The caller posts a job, takes pieces like everyone else, and waits until
- * no worker is inside. Cost of an empty job: about 1 µs while the workers spin. More threads
+ * A worker spins for a few µs after a job (the next one is usually near: spin.h), then sleeps on a
+ * futex word that counts jobs. The caller posts a job, takes pieces like everyone else, and waits
+ * until no worker is inside. Cost of an empty job: about 1 µs while the workers spin. More threads
  * than cores sleep at once: a thread that spins there keeps the core from the one that it
  * waits for.
  */
@@ -18,6 +18,7 @@
 #include "core/base/clock.h"
 #include "core/base/core_set.h"
 #include "core/base/futex.h"
+#include "core/base/spin.h"
 #include "core/base/thread.h"
 
 enum { SPINS_MAX = 4000, THREADS_MAX = 256, IDLE_EVERY_NS = 100000 };
@@ -29,6 +30,7 @@ struct tt_threads {
     tt_piece_fn_t fn;
     void *arg;
     size_t pieces;
+    tt_spin_t caller_spin;
     bool is_running; /* a job: a piece that begins another runs it by itself */
     atomic_size_t next;
     _Alignas(64) _Atomic uint32_t job;  /* counts jobs posted; workers wait for it to move */
@@ -65,13 +67,10 @@ static void idle(tt_threads_t *threads)
     }
 }
 
-static void wait_until_changed(int spins, _Atomic uint32_t *word, uint32_t old)
+static void wait_until_changed(tt_spin_t *spin, int spins, _Atomic uint32_t *word, uint32_t old)
 {
-    for (int spin = 0; spin < spins; spin++) {
-        if (atomic_load_explicit(word, memory_order_acquire) != old) {
-            return;
-        }
-        tt_cpu_pause();
+    if (tt_spin_sees_move(spin, spins, word, old)) {
+        return;
     }
     while (atomic_load_explicit(word, memory_order_acquire) == old) {
         tt_futex_wait(word, old, TT_NEVER);
@@ -81,8 +80,9 @@ static void wait_until_changed(int spins, _Atomic uint32_t *word, uint32_t old)
 static void *work(void *user)
 {
     tt_threads_t *threads = user;
+    tt_spin_t spin = {0};
     for (uint32_t seen = 0;; seen++) {
-        wait_until_changed(threads->spins, &threads->job, seen);
+        wait_until_changed(&spin, threads->spins, &threads->job, seen);
         if (atomic_load(&threads->stop)) {
             return NULL;
         }
@@ -175,7 +175,7 @@ void tt_threads_run(tt_threads_t *threads, size_t pieces, tt_piece_fn_t fn, void
         idle(threads);
     }
     for (uint32_t busy; (busy = atomic_load_explicit(&threads->busy, memory_order_acquire)) > 0;) {
-        wait_until_changed(threads->spins, &threads->busy, busy);
+        wait_until_changed(&threads->caller_spin, threads->spins, &threads->busy, busy);
     }
     threads->is_running = false;
 }

@@ -22,6 +22,7 @@
 #include "core/base/log.h"
 #include "core/base/profiler.h"
 #include "core/base/ref.h"
+#include "core/base/spin.h"
 #include "core/base/thread.h"
 
 enum { RING_BYTES = 1 << 20, RECORD_ALIGN = 64, SPINS = 2000, SLEEP_NS = 100000, LOST_KEPT = 4 };
@@ -58,6 +59,7 @@ struct tutti_stream {
     _Atomic uint32_t is_thread_asleep;
     _Alignas(64) _Atomic uint64_t read;  /* bytes of the ring, ever */
     _Atomic uint32_t finished, sleepers; /* records; those who wait for them */
+    tt_spin_t spin;                      /* of those who wait */
     _Atomic uint64_t pushed, done, skipped;
     atomic_bool stops;
     pthread_mutex_t failure_lock;
@@ -71,14 +73,11 @@ struct tutti_stream {
 };
 
 /* Until *word is not `old`. *asleep says that somebody must be woken. */
-static void wait_until_moved(_Atomic uint32_t *word, uint32_t old, _Atomic uint32_t *asleep,
-                             tt_deadline_t deadline)
+static void wait_until_moved(tt_spin_t *spin, _Atomic uint32_t *word, uint32_t old,
+                             _Atomic uint32_t *asleep, tt_deadline_t deadline)
 {
-    for (int spin = 0; spin < SPINS; spin++) {
-        if (atomic_load_explicit(word, memory_order_acquire) != old) {
-            return;
-        }
-        tt_cpu_pause();
+    if (tt_spin_sees_move(spin, SPINS, word, old)) {
+        return;
     }
     atomic_fetch_add(asleep, 1);
     while (atomic_load(word) == old && !tt_deadline_is_past(deadline)) {
@@ -178,9 +177,10 @@ static record_t *record_at(const tt_stream_t *stream, uint64_t at)
 static void *run_stream(void *user)
 {
     tt_stream_t *stream = user;
+    tt_spin_t spin = {0};
     tt_profile_name_thread(stream->name);
     for (uint32_t seen = 0;; seen++) {
-        wait_until_moved(&stream->posted, seen, &stream->is_thread_asleep, TT_NEVER);
+        wait_until_moved(&spin, &stream->posted, seen, &stream->is_thread_asleep, TT_NEVER);
         if (atomic_load(&stream->stops) &&
             atomic_load(&stream->done) == atomic_load(&stream->pushed)) {
             return NULL; /* what was pushed before it was told to stop is done, too */
@@ -346,7 +346,7 @@ static tutti_status_t push_until(tt_stream_t *stream, const tt_work_t *work, tt_
         if (status != TUTTI_PENDING || tt_deadline_is_past(deadline)) {
             return status;
         }
-        wait_until_moved(&stream->finished, finished, &stream->sleepers, deadline);
+        wait_until_moved(&stream->spin, &stream->finished, finished, &stream->sleepers, deadline);
     }
 }
 
@@ -514,7 +514,7 @@ static tutti_status_t wait_until_done(tt_event_t event, tt_deadline_t deadline)
                            stream->name, (unsigned long long)(event.count - done),
                            (unsigned long long)event.count);
         }
-        wait_until_moved(&stream->finished, finished, &stream->sleepers, deadline);
+        wait_until_moved(&stream->spin, &stream->finished, finished, &stream->sleepers, deadline);
     }
 }
 

@@ -1,6 +1,5 @@
 /* Where a test's tensors lie. TUTTI_TEST_DEVICE names it ("strict:0"); unset: on the host. CMake
  * runs the conformance suites twice, the second time on the strict device (cmake/tests.cmake).
- * TUTTI_TEST_SHARE=32 runs a random 32nd of a suite's cases; TUTTI_SEED names the choice.
  *
  *     assert_int_equal(tt_test_context(&(tutti_context_options_t){.threads = 1}, &ctx), 0);
  *     …
@@ -12,13 +11,12 @@
 #define TT_DEVICE_TESTING_H
 
 #include <stdlib.h>
-#include <time.h>
 
 #include <tutti/context.h>
 #include <tutti/devices.h>
 #include <tutti/tensor.h>
 
-#include "core/base/rng.h"
+#include "core/base/draw_testing.h"
 #include "core/base/testing.h"
 #include "core/tensor/tensor_impl.h"
 
@@ -113,27 +111,6 @@ static inline void tt_test_fail_on(tutti_device_t *device)
     static const tt_pointer_t pointers[] = {TT_NO_POINTER};
     static const tt_kernel_t failure = TT_KERNEL("failure", int, tt_test_run_failure, pointers);
     assert_int_equal(tt_launch(tt_device_exec(device), &failure, &(int){0}), TUTTI_OK);
-}
-
-static inline uint64_t tt_test_number(const char *variable, uint64_t otherwise)
-{
-    const char *text = getenv(variable);
-    return text == NULL ? otherwise : strtoull(text, NULL, 10);
-}
-
-/* Whether a suite's case of that number is run. The first call prints seed and share. */
-static inline bool tt_test_takes(uint64_t number)
-{
-    static uint64_t share, seed;
-    if (share == 0) {
-        share = tt_test_number("TUTTI_TEST_SHARE", 1);
-        seed = tt_test_number("TUTTI_SEED", (uint64_t)time(NULL));
-        if (share > 1) {
-            printf("TUTTI_SEED=%llu: one case of %llu\n", (unsigned long long)seed,
-                   (unsigned long long)share);
-        }
-    }
-    return share == 1 || tt_rng_below(tt_rng_stream(seed, 0, 0, 0, 0), number, share) == 0;
 }
 
 #endif

@@ -165,6 +165,13 @@ static inline void *tt_tensor_data(const tutti_tensor_t *x)
     return (char *)x->storage->data + x->offset * (int64_t)tutti_dtype_bytes(x->dtype);
 }
 
+/* For functions of several operations that make tensors beside x: these lie where it lies. Returns
+ * what tt_context_enter() does. */
+static inline tt_place_t tt_context_enter_beside(tutti_context_t *ctx, const tutti_tensor_t *x)
+{
+    return tt_context_enter(ctx, x->storage == NULL ? NULL : x->storage->device);
+}
+
 /* Where kernels on its memory are launched; of the host's, with the threads of a context. */
 static inline tt_exec_t *tt_tensor_exec(tutti_context_t *ctx, const tutti_tensor_t *x)
 {

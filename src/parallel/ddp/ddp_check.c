@@ -184,6 +184,17 @@ static tutti_status_t compare_everywhere(tutti_ddp_t *ddp, const description_t *
     return tt_group_agree(ddp->group, status);
 }
 
+/* A module whose forward writes its table, where shards compute with copies. */
+static bool writes_a_copy(const tutti_ddp_t *ddp, const tutti_module_t *m)
+{
+    if (!tt_writes_its_table(m)) {
+        return false;
+    }
+    const tutti_tensor_t *table = ((const tt_embedding_table_t *)m->state)->weight;
+    const bool is_low = ddp->options.param_dtype != TUTTI_F32 && !tt_ddp_stays_f32(ddp, table);
+    return (ddp->options.stage == 3 || is_low) && !tt_ddp_is_ignored(ddp, table);
+}
+
 /* Statistics over all ranks' samples are needed in the middle of a shard's forward, and a forward
  * that writes a parameter would write another one's rows on each rank. */
 static tutti_status_t check_module(void *user, const char *name, tutti_module_t *m)
@@ -195,6 +206,13 @@ static tutti_status_t check_module(void *user, const char *name, tutti_module_t 
                        "ddp: %s has max_norm, by which each of %d shards would write other rows of "
                        "its table: leave it out, and bound rows behind the step",
                        name[0] == 0 ? "the module" : name, ddp->options.shards);
+    }
+    if (writes_a_copy(ddp, m)) {
+        return TT_FAIL(
+            TUTTI_ERR_UNSUPPORTED,
+            "ddp: %s has max_norm, by which forward writes its table, but at stage 3 and "
+            "under param_dtype that is a copy: bound rows behind the step",
+            name[0] == 0 ? "the module" : name);
     }
     if (tutti_module_kind(m) != &tutti_sync_batch_norm_layer || ddp->options.shards == size) {
         return TUTTI_OK;

@@ -257,6 +257,47 @@ static void bad_plans_are_named_and_change_nothing(void **state)
     }
 }
 
+/* ---- options that only the whole has --------------------------------------------------------- */
+
+typedef struct {
+    const tutti_module_ops_t *kind;
+    const void *options;
+    tutti_parallel_style_t style;
+    const char *text;
+} whole_t;
+
+static void try_whole(tt_member_t *m)
+{
+    const whole_t *w = m->user;
+    const tutti_parallel_rule_t rule = {.pattern = "0", .style = w->style};
+    const tutti_parallel_options_t options = {.shards = 2, .rules = &rule, .rule_count = 1};
+    tt_trial_t p = {0};
+    TT_EXPECT(m, tt_trial_open(&p, &tutti_sequential_layer, NULL) == TUTTI_OK);
+    TT_EXPECT(m, tutti_sequential_add(p.net, w->kind, w->options, NULL) == TUTTI_OK);
+    TT_EXPECT(m, tutti_parallelize(p.net, m->group, &options) == TUTTI_ERR_UNSUPPORTED);
+    TT_EXPECT(m, strstr(tutti_last_error(), w->text) != NULL);
+    TT_EXPECT(m, tt_trial_close(&p) == TUTTI_OK);
+}
+
+/* Lookups that are more than rows of a table, and norms over more than one dimension. */
+static void what_only_the_whole_can_do_is_not_cut(void **state)
+{
+    (void)state;
+    const char *const lookup = "0: an embedding with padding, max_norm or scale_by_frequency stays";
+    const tutti_embedding_options_t tables[] = {
+        {.count = VOCAB, .width = WIDTH, .lookup = {.has_padding = true}},
+        {.count = VOCAB, .width = WIDTH, .lookup = {.max_norm = 1}},
+        {.count = VOCAB, .width = WIDTH, .lookup = {.scale_by_frequency = true}}};
+    for (int i = 0; i < 3; i++) {
+        whole_t table = {&tutti_embedding_layer, &tables[i], TUTTI_PARALLEL_VOCABULARY, lookup};
+        tt_team_expect_quietly(2, 20000, try_whole, &table);
+    }
+    const tutti_norm_options_t wide = {.shape = TUTTI_SHAPE(LENGTH, WIDTH)};
+    whole_t norm = {&tutti_layer_norm_layer, &wide, TUTTI_PARALLEL_SEQUENCE,
+                    "0: a norm over several dimensions stays whole"};
+    tt_team_expect_quietly(2, 20000, try_whole, &norm);
+}
+
 static void try_other_values(tt_member_t *m)
 {
     tt_trial_t p = {0};
@@ -388,6 +429,7 @@ int main(void)
         cmocka_unit_test(each_style_sends_what_its_formula_says),
         cmocka_unit_test(groups_of_heads_are_not_cut),
         cmocka_unit_test(bad_plans_are_named_and_change_nothing),
+        cmocka_unit_test(what_only_the_whole_can_do_is_not_cut),
         cmocka_unit_test(ranks_with_other_values_are_told),
         cmocka_unit_test(ranks_with_other_rules_are_told),
         cmocka_unit_test(inputs_and_results_are_prepared),

@@ -1,4 +1,5 @@
-/* What flows into dropout layers: a mask is drawn by the index in the whole.
+/* What flows into layers that draw: a mask is drawn by the index in the whole. Dropout layers can
+ * do that for a part, others want what is whole.
  *
  *     sequential     known: each child gets what the one before it gives
  *                    linear (column) -> activation -> dropout: this rank's columns
@@ -8,6 +9,7 @@
  */
 #include "parallel/tensor/tp_item.h"
 
+#include <tutti/nn_functions.h>
 #include <tutti/nn_layers.h>
 
 /* What a module gives, or is given. */
@@ -21,9 +23,34 @@ static bool has(const tt_tp_flow_t *f, const tutti_module_t *m, tutti_parallel_s
     return tt_tp_item_of(f->plan, m, style) != NULL;
 }
 
+/* Of whole channels, or with another value in the place of 0. */
+static bool is_other_dropout(const tutti_module_t *m)
+{
+    const tutti_module_ops_t *const kinds[] = {&tutti_dropout1d_layer, &tutti_dropout2d_layer,
+                                               &tutti_dropout3d_layer, &tutti_alpha_dropout_layer,
+                                               &tutti_feature_alpha_dropout_layer};
+    bool is_one = false;
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        is_one = is_one || m->ops == kinds[i];
+    }
+    return is_one;
+}
+
 static bool keeps_elements(const tutti_module_t *m)
 {
-    return m->ops == &tutti_activation_layer || m->ops == &tutti_dropout_layer;
+    return m->ops == &tutti_activation_layer || m->ops == &tutti_dropout_layer ||
+           is_other_dropout(m);
+}
+
+/* Whether m draws for what it is given, as if that was the whole. */
+static bool draws(const tutti_module_t *m)
+{
+    if (m->ops == &tutti_activation_layer) {
+        const tutti_activation_options_t *options = m->state;
+        return options->kind == TUTTI_ACTIVATION_RRELU;
+    }
+    const tutti_dropout_options_t *options = m->state;
+    return is_other_dropout(m) && options->p > 0;
 }
 
 /* What a rule makes of an input or result. */
@@ -97,16 +124,35 @@ static tutti_status_t see_dropout(const tt_tp_flow_t *f, const tutti_module_t *m
     return x.kind == COLUMNS || f->plan->is_sequence_cut ? f->found(f->user, m, x.of) : TUTTI_OK;
 }
 
-/* An activation that draws does so for what it is given, as if that was the whole. */
-static tutti_status_t see_activation(const tt_tp_flow_t *f, const tutti_module_t *m, flow_t x)
+static tutti_status_t see_drawing(const tt_tp_flow_t *f, const tutti_module_t *m, flow_t x)
 {
-    const tutti_activation_options_t *options = m->state;
-    return options->kind != TUTTI_ACTIVATION_RRELU || (x.kind == WHOLE && !f->plan->is_sequence_cut)
+    return x.kind == WHOLE && !f->plan->is_sequence_cut
                ? TUTTI_OK
                : TT_FAIL(TUTTI_ERR_UNSUPPORTED,
-                         "parallelize: %s, an activation layer that draws (RReLU), is given a part "
-                         "of a tensor: put it where tensors are whole, or take another activation",
-                         f->name_of(f->user, m));
+                         "parallelize: %s, a layer that draws (%s), is given a part of a tensor: "
+                         "put it where tensors are whole, or take another activation or dropout",
+                         f->name_of(f->user, m), m->ops->name);
+}
+
+/* Whether m needs all columns together: a dimension that is counted from the first one may be the
+ * last one. */
+static bool mixes_columns(const tutti_module_t *m)
+{
+    const tutti_dim_options_t *options = m->state;
+    return (m->ops == &tutti_softmax_layer || m->ops == &tutti_log_softmax_layer ||
+            m->ops == &tutti_softmin_layer || m->ops == &tutti_glu_layer) &&
+           (options->dim == -1 || options->dim > 0);
+}
+
+static tutti_status_t see_mixing(const tt_tp_flow_t *f, const tutti_module_t *m, flow_t x)
+{
+    return x.kind != COLUMNS
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_UNSUPPORTED,
+                         "parallelize: %s, a %s layer, is given a part of the columns, which it "
+                         "needs together: give it what is whole (a rule of the style output for "
+                         "the layer before), or count its dimension from the last one",
+                         f->name_of(f->user, m), m->ops->name);
 }
 
 static tutti_status_t see(const tt_tp_flow_t *f, const tutti_module_t *m, flow_t x)
@@ -116,8 +162,11 @@ static tutti_status_t see(const tt_tp_flow_t *f, const tutti_module_t *m, flow_t
     if (m->ops == &tutti_dropout_layer) {
         return see_dropout(f, m, x);
     }
-    if (m->ops == &tutti_activation_layer) {
-        return see_activation(f, m, x);
+    if (draws(m)) {
+        return see_drawing(f, m, x);
+    }
+    if (mixes_columns(m)) {
+        return see_mixing(f, m, x);
     }
     bool are_columns = x.kind != WHOLE;
     for (size_t i = 0; i < m->child_count && !is_chain; i++) {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include <tutti/context.h>
+#include <tutti/nn_functions.h>
 #include <tutti/nn_layers.h>
 #include <tutti/op_shape.h>
 #include <tutti/tensor_parallel.h>
@@ -49,14 +50,29 @@ static tutti_tensor_t *pair_forward(tutti_scope_t *s, tutti_module_t *m, tutti_t
 static const tutti_module_ops_t pair_layer = {
     .name = "pair", .init = pair_init, .forward = pair_forward};
 
-typedef enum { PLAIN, OWN, PAIR, HALF_PAIR, CHAIN, DRAWN, DRAWN_LAST } net_t;
+typedef enum { PLAIN, OWN, PAIR, HALF_PAIR, CHAIN, DRAWN, DRAWN_LAST, MIXED } net_t;
+
+/* A layer that is put into a net. */
+typedef struct {
+    const tutti_module_ops_t *ops;
+    const void *options;
+} layer_t;
 
 static const tutti_activation_options_t rrelu = {.kind = TUTTI_ACTIVATION_RRELU};
+static const tutti_dropout_options_t never = {.p = 0};
+
+static const layer_t drawing[] = {{&tutti_activation_layer, &rrelu},
+                                  {&tutti_alpha_dropout_layer, &half},
+                                  {&tutti_feature_alpha_dropout_layer, &half},
+                                  {&tutti_dropout1d_layer, &half},
+                                  {&tutti_dropout2d_layer, &half},
+                                  {&tutti_dropout3d_layer, &half}};
 
 /* PLAIN: up, [gelu, dropout], down, dropout. OWN: [up, dropout, down] of a kind of one's own.
  * PAIR: [up, down] of such a kind, dropout; HALF_PAIR: [up], dropout. CHAIN: [up, gelu, down],
- * dropout. DRAWN: up, rrelu, down; DRAWN_LAST: up, gelu, down, rrelu. */
-static tutti_status_t add_layers(tutti_module_t *net, net_t what)
+ * dropout. DRAWN: up, layer, dropout, down, dropout; DRAWN_LAST: up, gelu, down, layer;
+ * MIXED: up, layer, down. */
+static tutti_status_t add_layers(tutti_module_t *net, net_t what, const layer_t *layer)
 {
     tutti_module_t *inner;
     const bool has_down = what == PAIR;
@@ -75,12 +91,20 @@ static tutti_status_t add_layers(tutti_module_t *net, net_t what)
         return tutti_sequential_add(net, &tutti_dropout_layer, &half, NULL);
     }
     TUTTI_CHECK(tutti_sequential_add(net, &tutti_linear_layer, &up, NULL));
-    if (what == DRAWN || what == DRAWN_LAST) {
-        TUTTI_CHECK(tutti_sequential_add(net, &tutti_activation_layer,
-                                         what == DRAWN ? &rrelu : NULL, NULL));
+    if (what == MIXED) {
+        TUTTI_CHECK(tutti_sequential_add(net, layer->ops, layer->options, NULL));
+        return tutti_sequential_add(net, &tutti_linear_layer, &down, NULL);
+    }
+    if (what == DRAWN) {
+        TUTTI_CHECK(tutti_sequential_add(net, layer->ops, layer->options, NULL));
+        TUTTI_CHECK(tutti_sequential_add(net, &tutti_dropout_layer, &half, NULL));
         TUTTI_CHECK(tutti_sequential_add(net, &tutti_linear_layer, &down, NULL));
-        return what == DRAWN ? TUTTI_OK
-                             : tutti_sequential_add(net, &tutti_activation_layer, &rrelu, NULL);
+        return tutti_sequential_add(net, &tutti_dropout_layer, &half, NULL);
+    }
+    if (what == DRAWN_LAST) {
+        TUTTI_CHECK(tutti_sequential_add(net, &tutti_activation_layer, NULL, NULL));
+        TUTTI_CHECK(tutti_sequential_add(net, &tutti_linear_layer, &down, NULL));
+        return tutti_sequential_add(net, layer->ops, layer->options, NULL);
     }
     TUTTI_CHECK(tutti_sequential_add(net, &tutti_sequential_layer, NULL, &inner));
     TUTTI_CHECK(tutti_sequential_add(inner, &tutti_activation_layer, NULL, NULL));
@@ -92,6 +116,7 @@ static tutti_status_t add_layers(tutti_module_t *net, net_t what)
 typedef struct {
     bool sequence;
     net_t net;
+    const layer_t *layer; /* of DRAWN, DRAWN_LAST and MIXED */
     int parts;
     tutti_status_t status;
     const char *text;
@@ -111,7 +136,7 @@ static tutti_tensor_t *run_net(tutti_scope_t *s, tt_member_t *m, tutti_module_t 
 
 static bool is_flat(const job_t *job)
 {
-    return job->net == PLAIN || job->net == DRAWN || job->net == DRAWN_LAST;
+    return job->net == PLAIN || job->net == DRAWN || job->net == DRAWN_LAST || job->net == MIXED;
 }
 
 static void drop(tt_member_t *m)
@@ -123,9 +148,10 @@ static void drop(tt_member_t *m)
                                       : "0.up",
          .parts = job->parts,
          .part_sizes = {job->parts == 2 ? 5 : 0, job->parts == 2 ? HIDDEN - 5 : 0}},
-        {.pattern = job->net == CHAIN ? "0.2"
-                    : is_flat(job)    ? "2"
-                                      : "0.down",
+        {.pattern = job->net == CHAIN   ? "0.2"
+                    : job->net == DRAWN ? "3"
+                    : is_flat(job)      ? "2"
+                                        : "0.down",
          .style = TUTTI_PARALLEL_ROW}};
     const tutti_parallel_options_t options = {.shards = SHARDS,
                                               .sequence = job->sequence,
@@ -137,7 +163,7 @@ static void drop(tt_member_t *m)
     const tutti_context_options_t context = {.threads = 1, .seed = 3};
     TT_EXPECT(m, tutti_context_create(&context, &ctx) == TUTTI_OK);
     TT_EXPECT(m, tutti_module_create(ctx, &tutti_sequential_layer, NULL, &net) == TUTTI_OK);
-    TT_EXPECT(m, add_layers(net, job->net) == TUTTI_OK);
+    TT_EXPECT(m, add_layers(net, job->net, job->layer) == TUTTI_OK);
     TT_EXPECT(m, tutti_parallelize(net, m->group, &options) == job->status);
     TT_EXPECT(m, strstr(tutti_last_error(), job->text) != NULL);
     tutti_context_set_step(ctx, 5);
@@ -154,9 +180,9 @@ static void drop(tt_member_t *m)
     tutti_context_release(ctx);
 }
 
-static void expect_masks_of_the_whole(net_t net)
+static void expect_masks_of_the_whole(net_t net, const layer_t *layer)
 {
-    job_t want = {.net = net, .text = ""};
+    job_t want = {.net = net, .layer = layer, .text = ""};
     int zeros = 0;
     tt_team_expect(1, 20000, drop, &want);
     for (int i = 0; i < COUNT; i++) {
@@ -164,7 +190,7 @@ static void expect_masks_of_the_whole(net_t net)
     }
     assert_in_range(zeros, 1, COUNT - 1);
     for (int i = 0; i < 2 * SHARDS; i++) {
-        job_t got = {.net = net, .text = "", .sequence = i % 2 == 1};
+        job_t got = {.net = net, .layer = layer, .text = "", .sequence = i % 2 == 1};
         tt_team_expect(1 + i / 2, 20000, drop, &got);
         assert_memory_equal(got.y, want.y, sizeof want.y);
     }
@@ -173,9 +199,9 @@ static void expect_masks_of_the_whole(net_t net)
 static void masks_are_those_of_the_whole(void **state)
 {
     (void)state;
-    expect_masks_of_the_whole(PLAIN);
-    expect_masks_of_the_whole(PAIR);
-    expect_masks_of_the_whole(CHAIN);
+    expect_masks_of_the_whole(PLAIN, NULL);
+    expect_masks_of_the_whole(PAIR, NULL);
+    expect_masks_of_the_whole(CHAIN, NULL);
 }
 
 static void parts_that_are_not_known_are_refused(void **state)
@@ -191,20 +217,70 @@ static void parts_that_are_not_known_are_refused(void **state)
 
 /* Its numbers are those of what it is given: the same on any number of ranks where that is whole.
  */
-static void an_activation_that_draws_wants_what_is_whole(void **state)
+static void expect_whole_inputs(const layer_t *layer)
 {
-    (void)state;
-    job_t drawn = {.net = DRAWN, .status = TUTTI_ERR_UNSUPPORTED, .text = "1, an activation"};
+    char text[80];
+    snprintf(text, sizeof text, "1, a layer that draws (%s)", layer->ops->name);
+    job_t drawn = {.net = DRAWN, .layer = layer, .status = TUTTI_ERR_UNSUPPORTED, .text = text};
     tt_team_expect_quietly(2, 20000, drop, &drawn);
+    char last[80];
+    snprintf(last, sizeof last, "3, a layer that draws (%s)", layer->ops->name);
     job_t sequence = {.net = DRAWN_LAST,
+                      .layer = layer,
                       .sequence = true,
                       .status = TUTTI_ERR_UNSUPPORTED,
-                      .text = "3, an activation"};
+                      .text = last};
     tt_team_expect_quietly(2, 20000, drop, &sequence);
-    job_t want = {.net = DRAWN_LAST, .text = ""}, got = want;
+}
+
+static void layers_that_draw_want_what_is_whole(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof drawing / sizeof drawing[0]; i++) {
+        const layer_t *layer = &drawing[i];
+        expect_whole_inputs(layer);
+        if (layer->ops != &tutti_dropout3d_layer) { /* that takes four dimensions */
+            job_t want = {.net = DRAWN_LAST, .layer = layer, .text = ""}, got = want;
+            tt_team_expect(1, 20000, drop, &want);
+            tt_team_expect(3, 20000, drop, &got);
+            assert_memory_equal(got.y, want.y, sizeof want.y);
+        }
+    }
+}
+
+/* One that never drops is as if it was not there: a dropout behind it has the columns before it. */
+static void layers_that_never_drop_keep_columns(void **state)
+{
+    (void)state;
+    const layer_t kept[] = {{&tutti_alpha_dropout_layer, &never}, {&tutti_dropout2d_layer, &never}};
+    expect_masks_of_the_whole(DRAWN, &kept[0]);
+    expect_masks_of_the_whole(DRAWN, &kept[1]);
+}
+
+/* Along another dimension than the last one columns are computed apart. */
+static void layers_over_all_columns_want_what_is_whole(void **state)
+{
+    (void)state;
+    static const tutti_dim_options_t last = {.dim = -1}, second = {.dim = 1}, other = {.dim = -2};
+    const layer_t mixing[] = {{&tutti_softmax_layer, NULL},
+                              {&tutti_softmax_layer, &second},
+                              {&tutti_log_softmax_layer, &last},
+                              {&tutti_softmin_layer, &last},
+                              {&tutti_glu_layer, &last}};
+    for (size_t i = 0; i < sizeof mixing / sizeof mixing[0]; i++) {
+        char text[80];
+        snprintf(text, sizeof text, "1, a %s layer, is given", mixing[i].ops->name);
+        job_t job = {
+            .net = MIXED, .layer = &mixing[i], .status = TUTTI_ERR_UNSUPPORTED, .text = text};
+        tt_team_expect_quietly(2, 20000, drop, &job);
+    }
+    const layer_t apart = {&tutti_softmax_layer, &other};
+    job_t want = {.net = MIXED, .layer = &apart, .text = ""}, got = want;
     tt_team_expect(1, 20000, drop, &want);
     tt_team_expect(3, 20000, drop, &got);
     assert_memory_equal(got.y, want.y, sizeof want.y);
+    job_t whole = {.net = DRAWN_LAST, .layer = &mixing[0], .text = ""};
+    tt_team_expect(2, 20000, drop, &whole);
 }
 
 int main(void)
@@ -212,7 +288,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(masks_are_those_of_the_whole),
         cmocka_unit_test(parts_that_are_not_known_are_refused),
-        cmocka_unit_test(an_activation_that_draws_wants_what_is_whole),
+        cmocka_unit_test(layers_that_draw_want_what_is_whole),
+        cmocka_unit_test(layers_that_never_drop_keep_columns),
+        cmocka_unit_test(layers_over_all_columns_want_what_is_whole),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

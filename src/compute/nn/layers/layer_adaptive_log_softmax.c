@@ -244,7 +244,9 @@ static void forward_many(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *co
         return;
     }
     tutti_tensor_t *x = tutti_reshape(s, inputs[0], TUTTI_SHAPE(inputs[1]->numel, a->in));
+    const tt_place_t before = tt_context_enter_beside(s->ctx, x);
     tutti_tensor_t *log_probs = log_probs_of(s, a, x, inputs[1]);
+    s->ctx->place = before;
     outputs[0] = tutti_reshape(s, log_probs, inputs[1]->shape);
     outputs[1] = tutti_neg(s, tutti_mean(s, log_probs));
 }
@@ -259,19 +261,21 @@ const tutti_module_ops_t tutti_adaptive_log_softmax_layer = {
 
 /* ---- of all classes -------------------------------------------------------------------------- */
 
-tutti_tensor_t *tutti_adaptive_log_prob(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x)
+static tutti_status_t check_kind(const tutti_module_t *m, const char *name)
 {
-    if (m == NULL) {
-        return tutti_scope_fail(s, TT_FAIL(TUTTI_ERR_ARG, "adaptive_log_prob: m is NULL"));
-    }
-    if (tutti_module_kind(m) != &tutti_adaptive_log_softmax_layer) {
-        return tutti_scope_fail(
-            s, TT_FAIL(TUTTI_ERR_ARG, "adaptive_log_prob: want an adaptive_log_softmax, not a %s",
-                       tutti_module_kind(m)->name));
-    }
-    const adaptive_t *a = tutti_module_state(m);
+    TT_WANT(name, m);
+    return tutti_module_kind(m) == &tutti_adaptive_log_softmax_layer
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_ARG, "%s: want an adaptive_log_softmax, not a %s", name,
+                         tutti_module_kind(m)->name);
+}
+
+/* x [..., in] and what the head makes of it. */
+static tutti_tensor_t *log_probs_of_all(tutti_scope_t *s, const adaptive_t *a, tutti_tensor_t *x,
+                                        tutti_tensor_t *head)
+{
     tutti_tensor_t *parts[TUTTI_CUTOFFS_MAX + 1];
-    tutti_tensor_t *head = tutti_log_softmax(s, tutti_forward(s, a->head, x), -1);
+    head = tutti_log_softmax(s, head, -1);
     parts[0] = tutti_narrow(s, head, -1, 0, a->bounds[0]);
     for (int c = 0; c < a->clusters; c++) {
         tutti_tensor_t *own = tutti_log_softmax(s, tutti_forward(s, a->tail[c], x), -1);
@@ -280,7 +284,79 @@ tutti_tensor_t *tutti_adaptive_log_prob(tutti_scope_t *s, tutti_module_t *m, tut
     return tutti_cat(s, parts, a->clusters + 1, -1);
 }
 
+tutti_tensor_t *tutti_adaptive_log_prob(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x)
+{
+    const adaptive_t *a = tutti_module_state(m);
+    const tutti_status_t status = check_kind(m, "adaptive_log_prob");
+    return status < 0 ? tutti_scope_fail(s, status)
+                      : log_probs_of_all(s, a, x, tutti_forward(s, a->head, x));
+}
+
+/* Rows whose best entry of the head is a cluster, i64; NULL: there is none, or *status says why. */
+static tutti_tensor_t *rows_of_clusters(tutti_scope_t *s, const adaptive_t *a, tutti_tensor_t *best,
+                                        tutti_status_t *status)
+{
+    tutti_tensor_t *host, *rows = NULL;
+    int64_t count = 0;
+    *status = tt_tensor_on_host(best, &host);
+    if (*status < 0) {
+        return NULL;
+    }
+    const int64_t *entries = tt_tensor_data(host), n = best->numel;
+    int64_t *found = tt_alloc_array((size_t)tt_max(n, 1), sizeof *found, "adaptive softmax");
+    *status = found == NULL ? TUTTI_ERR_NOMEM : TUTTI_OK;
+    for (int64_t i = 0; found != NULL && i < n; i++) {
+        if (entries[i] >= a->bounds[0]) {
+            found[count++] = i;
+        }
+    }
+    if (count > 0) {
+        const tt_place_t before = tt_context_enter_beside(s->ctx, best);
+        rows = tutti_from_data(s, TUTTI_I64, TUTTI_SHAPE(count), found);
+        s->ctx->place = before;
+    }
+    tt_free(found);
+    tutti_tensor_release(host);
+    return rows;
+}
+
+/* What is best [n], of x [n, in] and the head's [n, entries]. A class of the head that is the best
+ * of its entries is the best of all classes: a cluster's classes have parts of its probability. */
+static tutti_tensor_t *choose(tutti_scope_t *s, const adaptive_t *a, tutti_tensor_t *x,
+                              tutti_tensor_t *head)
+{
+    tutti_tensor_t *best = tutti_argmax(s, head, -1, false);
+    tutti_status_t status = tt_tensor_status(best);
+    if (status < 0 || !tt_device_has_values(best->storage->device)) {
+        return best;
+    }
+    tutti_tensor_t *rows = rows_of_clusters(s, a, best, &status);
+    if (status < 0) {
+        return tutti_scope_fail(s, status);
+    }
+    if (rows == NULL) {
+        return best;
+    }
+    tutti_tensor_t *logs = log_probs_of_all(s, a, tutti_index_select(s, x, 0, rows),
+                                            tutti_index_select(s, head, 0, rows));
+    return tutti_scatter_along(s, best, 0, rows, tutti_argmax(s, logs, -1, false));
+}
+
 tutti_tensor_t *tutti_adaptive_predict(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x)
 {
-    return tutti_argmax(s, tutti_adaptive_log_prob(s, m, x), -1, false);
+    const adaptive_t *a = tutti_module_state(m);
+    const tutti_status_t status = check_kind(m, "adaptive_predict");
+    if (status < 0) {
+        return tutti_scope_fail(s, status);
+    }
+    tutti_tensor_t *head = tutti_forward(s, a->head, x);
+    if (tt_tensor_status(head) < 0) {
+        return head;
+    }
+    tutti_shape_t shape = tutti_tensor_shape(x);
+    shape.rank--; /* the head has refused a scalar */
+    const int64_t entries = a->bounds[0] + a->clusters, n = tutti_tensor_numel(head) / entries;
+    tutti_tensor_t *best = choose(s, a, tutti_reshape(s, x, TUTTI_SHAPE(n, a->in)),
+                                  tutti_reshape(s, head, TUTTI_SHAPE(n, entries)));
+    return tutti_reshape(s, best, shape);
 }

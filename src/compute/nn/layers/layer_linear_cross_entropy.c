@@ -21,13 +21,13 @@ static tutti_status_t check(const tutti_linear_cross_entropy_layer_options_t *o,
     bool is_valid = o != NULL && o->in >= 1 && o->classes >= 1;
     *outputs = is_valid ? o->classes : 0;
     for (int i = 0; is_valid && i < TUTTI_LOSS_SIZES_MAX && o->sizes[i] != 0; i++) {
-        is_valid = o->sizes[i] > 0;
-        *outputs *= o->sizes[i];
+        is_valid = o->sizes[i] > 0 && *outputs <= INT64_MAX / o->sizes[i];
+        *outputs *= is_valid ? o->sizes[i] : 0;
     }
     return is_valid ? TUTTI_OK
                     : TT_FAIL(TUTTI_ERR_ARG,
                               "linear_cross_entropy: in %lld, classes %lld: both must be at least "
-                              "1, and no size negative",
+                              "1, no size negative, and classes times sizes below 2^63",
                               o == NULL ? 0LL : (long long)o->in,
                               o == NULL ? 0LL : (long long)o->classes);
 }

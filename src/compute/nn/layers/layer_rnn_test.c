@@ -44,6 +44,21 @@ static tutti_status_t append_name(void *user, const char *name, tutti_tensor_t *
     return TUTTI_OK;
 }
 
+/* The batch of a state is its second dimension, where that of x may be the first. */
+static void a_sample_can_be_its_own_state(void **state)
+{
+    tt_fixture_t *f = *state;
+    const tutti_rnn_options_t options = {.in = 3, .hidden = 3, .layers = 2, .batch_first = true};
+    tutti_module_t *m = create(f, &tutti_gru_layer, &options);
+    tutti_tensor_t *x = tutti_normal(f->s, TUTTI_F32, TUTTI_SHAPE(2, 3), 0, 1), *y[2], *same[2];
+    tutti_forward_many(f->s, m, (tutti_tensor_t *[]){x, tutti_clone(f->s, x)}, 2, y, 2);
+    tutti_forward_many(f->s, m, (tutti_tensor_t *[]){x, x}, 2, same, 2);
+    assert_int_equal(tutti_scope_status(f->s), 0);
+    expect_same(same[0], y[0]);
+    expect_same(same[1], y[1]);
+    tutti_module_release(m);
+}
+
 static void expect_names(tutti_module_t *m, const char *want)
 {
     char names[512] = "";
@@ -259,6 +274,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, tt_fixture_close)
     const struct CMUnitTest tests[] = {
         TEST(names_and_shapes_are_those_of_pytorch),
+        TEST(a_sample_can_be_its_own_state),
         TEST(a_sequence_in_pieces_gives_the_same_bits),
         TEST(without_a_graph_the_bits_are_the_same),
         TEST(cells_are_layers_of_one_step),

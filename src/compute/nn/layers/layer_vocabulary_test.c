@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "compute/autograd/op_testing.h"
+#include "compute/nn/module_impl.h"
 
 static tutti_module_t *make(fixture_t *f, const tutti_module_ops_t *ops, const void *options)
 {
@@ -58,23 +59,55 @@ static void outputs_are_those_of_all_classes(void **state)
     tutti_module_release(m);
 }
 
+static tutti_status_t count_rows(tutti_scope_t *s, tutti_module_call_t *call, void *user)
+{
+    (void)s;
+    *(int64_t *)user += tutti_tensor_numel(call->inputs[0]) / clusters.in;
+    return TUTTI_OK;
+}
+
+/* How many rows clusters were computed for, of those that are predicted. */
+static int64_t expect_likeliest(fixture_t *f, tutti_module_t *m, tutti_tensor_t *x, int *rare)
+{
+    tutti_scope_t *s = f->s;
+    const tutti_module_hooks_t hooks = {.before_forward = count_rows};
+    const tutti_tensor_t *want = tutti_argmax(s, tutti_adaptive_log_prob(s, m, x), -1, false);
+    int64_t rows = 0;
+    tutti_module_t *tail = m->children[1].module->children[1].module /* "tail.1" */;
+    assert_int_equal(tutti_module_add_hooks(tail, &hooks, &rows), 0);
+    const tutti_tensor_t *got = tutti_adaptive_predict(s, m, x);
+    tutti_module_remove_hooks(tail, &rows);
+    assert_int_equal(tutti_scope_status(s), 0);
+    assert_int_equal(tutti_tensor_dtype(got), TUTTI_I64);
+    assert_true(tutti_shape_equal(tutti_tensor_shape(got), tutti_tensor_shape(want)));
+    for (int64_t i = 0; i < tutti_tensor_numel(want); i++) {
+        assert_true(tutti_tensor_at(got, i) == tutti_tensor_at(want, i));
+        *rare += tutti_tensor_at(want, i) >= clusters.cutoffs[0];
+    }
+    return rows;
+}
+
+/* Clusters are computed for rows alone whose best entry of the head is one. */
 static void the_likeliest_class_is_predicted(void **state)
 {
     fixture_t *f = *state;
+    tutti_scope_t *s = f->s;
     tutti_module_t *m = make(f, &tutti_adaptive_log_softmax_layer, &clusters);
-    tutti_tensor_t *x = tutti_normal(f->s, TUTTI_F32, TUTTI_SHAPE(40, 16), 0, 5);
-    tutti_tensor_t *logs = tutti_adaptive_log_prob(f->s, m, x);
-    tutti_tensor_t *classes = tutti_adaptive_predict(f->s, m, x);
+    tutti_tensor_t *x = tutti_normal(s, TUTTI_F32, TUTTI_SHAPE(2, 20, 16), 0, 5);
     int rare = 0;
-    for (int i = 0; i < 40; i++) {
-        const int64_t chosen = (int64_t)tutti_tensor_at(classes, i);
-        rare += chosen >= 4;
-        for (int c = 0; c < 12; c++) {
-            assert_true(tutti_tensor_at(logs, 12 * i + c) <=
-                        tutti_tensor_at(logs, 12 * i + chosen));
-        }
-    }
+    const int64_t rows = expect_likeliest(f, m, x, &rare);
     assert_in_range(rare, 1, 39);
+    assert_in_range(rows, rare, 39);
+    (void)expect_likeliest(f, m, tutti_zeros(s, TUTTI_F32, TUTTI_SHAPE(0, 16)), &rare);
+    (void)expect_likeliest(f, m, tutti_normal(s, TUTTI_F32, TUTTI_SHAPE(16), 0, 5), &rare);
+    tutti_tensor_t *bias = tutti_module_find(m, "head.bias");
+    for (int at = 0; at < 2; at++) { /* a class of the head always, or a cluster */
+        double values[6] = {0};
+        values[at == 0 ? 2 : 5] = 1e6;
+        tutti_tensor_t *begin = tutti_from_data(s, TUTTI_F64, TUTTI_SHAPE(6), values);
+        assert_int_equal(tutti_tensor_copy(bias, begin), 0);
+        assert_int_equal(expect_likeliest(f, m, x, &rare), at * 40);
+    }
     tutti_module_release(m);
 }
 
@@ -116,6 +149,15 @@ static void a_head_without_classes_is_refused(void **state)
     expect_failure(*state, &tutti_linear_cross_entropy_layer,
                    &(tutti_linear_cross_entropy_layer_options_t){.in = 3},
                    "in 3, classes 0: both must be at least 1");
+}
+
+/* 3 times this size is 2 in 64 bits. */
+static void a_head_of_more_outputs_than_can_be_counted_is_refused(void **state)
+{
+    const tutti_linear_cross_entropy_layer_options_t wrapped = {
+        .in = 3, .classes = 3, .sizes = {INT64_MAX / 3 * 2 + 2}};
+    expect_failure(*state, &tutti_linear_cross_entropy_layer, &wrapped,
+                   "in 3, classes 3: both must be at least 1");
 }
 
 /* ---- fractional max pooling ------------------------------------------------------------------ */
@@ -199,6 +241,7 @@ int main(void)
         TEST(targets_outside_and_wrong_cutoffs_are_refused),
         TEST(log_prob_of_another_module_is_refused),
         TEST(a_head_without_classes_is_refused),
+        TEST(a_head_of_more_outputs_than_can_be_counted_is_refused),
         TEST(maxima_stand_at_their_indices),
         TEST(planes_draw_windows_of_their_own_on_any_number_of_threads),
         TEST(windows_that_do_not_fit_are_refused),

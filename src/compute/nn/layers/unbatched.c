@@ -1,4 +1,5 @@
-/* Dimensions of 1 that are put in and taken out. Inputs that are one tensor stay one. */
+/* Dimensions of 1 that are put in and taken out. Inputs of one place that are one tensor stay one.
+ */
 #include "compute/nn/layers/unbatched.h"
 
 #include <tutti/op_shape.h>
@@ -8,7 +9,8 @@ void tt_add_batch(tutti_scope_t *s, tutti_tensor_t *const *inputs, int count,
 {
     for (int i = 0; i < count; i++) {
         tutti_tensor_t *x = inputs[i];
-        const bool is_first = i > 0 && x == inputs[0] && places[i].rank == places[0].rank;
+        const bool is_first = i > 0 && x == inputs[0] && places[i].rank == places[0].rank &&
+                              places[i].dim == places[0].dim;
         const bool lacks =
             x != NULL && places[i].rank > 0 && tutti_tensor_rank(x) == places[i].rank;
         batched[i] = is_first ? batched[0] : lacks ? tutti_unsqueeze(s, x, places[i].dim) : x;

@@ -4,6 +4,7 @@
 #include <tutti/op_shape.h>
 
 #include "compute/autograd/op_call.h"
+#include "compute/op/linear/dense.h"
 
 static tutti_status_t check(const tutti_tensor_t *x, const tutti_tensor_t *y,
                             const tutti_tensor_t *weight)
@@ -37,8 +38,7 @@ tutti_tensor_t *tutti_bilinear(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor
     }
     tutti_shape_t shape = x->shape;
     const int last = shape.rank - 1;
-    const int64_t *sizes = weight->shape.dims,
-                  rows = shape.dims[last] == 0 ? 0 : x->numel / shape.dims[last];
+    const int64_t *sizes = weight->shape.dims, rows = tt_row_count(shape);
     const int64_t o = sizes[0], i = sizes[1], j = sizes[2];
     /* [I, O J], so that the product is [rows, O, J] */
     tutti_tensor_t *flat =

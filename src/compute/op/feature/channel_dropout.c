@@ -31,7 +31,10 @@ static tutti_status_t check(const char *name, const tutti_tensor_t *x, float p)
 static tutti_tensor_t *mask_of(tutti_scope_t *s, const tutti_tensor_t *x, tutti_shape_t shape,
                                float p)
 {
-    return tutti_dropout(s, tutti_ones(s, tt_sum_dtype(x->dtype), shape), p);
+    const tt_place_t before = tt_context_enter_beside(s->ctx, x);
+    tutti_tensor_t *mask = tutti_dropout(s, tutti_ones(s, tt_sum_dtype(x->dtype), shape), p);
+    s->ctx->place = before;
+    return mask;
 }
 
 /* One number for each of the first `kept` dimensions. */

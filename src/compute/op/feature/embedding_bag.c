@@ -97,7 +97,7 @@ static tutti_tensor_t *maxima(tutti_scope_t *s, const bag_t *bag)
 {
     tutti_tensor_t *rows = bag->rows;
     if (bag->indices->shape.dims[1] == 0) {
-        return tutti_zeros(s, rows->dtype, bag->result);
+        return tutti_sum_over(s, rows, TUTTI_DIMS(1), false); /* zeros, in the graph */
     }
     if (bag->has == NULL) {
         return tutti_max_along(s, rows, 1, false, NULL);
@@ -136,26 +136,29 @@ static tutti_tensor_t *bags_of(tutti_scope_t *s, const bag_t *bag)
     return tutti_sub_scalar(s, tutti_narrow(s, count, 0, 0, n), 1);
 }
 
-/* How many rows of each bag count, [all bags]; in the rows' dtype. */
+/* How many rows of each bag count, [all bags]. */
 static tutti_tensor_t *counts_in_a_row(tutti_scope_t *s, const bag_t *bag, tutti_tensor_t *bags)
 {
-    const tutti_dtype_t dtype = tutti_tensor_dtype(bag->rows);
-    tutti_tensor_t *has = bag->has != NULL ? bag->has : tutti_ones(s, dtype, bag->indices->shape);
-    tutti_tensor_t *counts = tutti_zeros(s, dtype, TUTTI_SHAPE(bag->options.offsets->numel));
+    tutti_tensor_t *has = bag->has != NULL ? tutti_cast(s, bag->has, TUTTI_I64)
+                                           : tutti_ones(s, TUTTI_I64, bag->indices->shape);
+    tutti_tensor_t *counts = tutti_zeros(s, TUTTI_I64, TUTTI_SHAPE(bag->options.offsets->numel));
     return tutti_index_add(s, counts, 0, bags, has);
 }
 
-static tutti_tensor_t *sums_in_a_row(tutti_scope_t *s, const bag_t *bag)
+static tutti_tensor_t *sums_in_a_row(tutti_scope_t *s, const bag_t *bag, tutti_tensor_t *bags)
 {
-    tutti_tensor_t *bags = bags_of(s, bag);
     const int64_t all = bag->options.offsets->numel, count = bag->result.dims[0];
     const tutti_dtype_t dtype = tutti_tensor_dtype(bag->rows);
     tutti_tensor_t *sums = tutti_zeros(s, dtype, TUTTI_SHAPE(all, bag->result.dims[1]));
-    sums = tutti_narrow(s, tutti_index_add(s, sums, 0, bags, bag->rows), 0, 0, count);
-    if (bag->options.mode == TUTTI_BAG_SUM) {
-        return sums;
-    }
+    return tutti_narrow(s, tutti_index_add(s, sums, 0, bags, bag->rows), 0, 0, count);
+}
+
+static tutti_tensor_t *means_in_a_row(tutti_scope_t *s, const bag_t *bag, tutti_tensor_t *bags)
+{
+    const int64_t count = bag->result.dims[0];
+    tutti_tensor_t *sums = sums_in_a_row(s, bag, bags);
     tutti_tensor_t *counts = tutti_narrow(s, counts_in_a_row(s, bag, bags), 0, 0, count);
+    counts = tutti_cast(s, counts, tutti_tensor_dtype(bag->rows));
     counts = tutti_clamp(s, counts, 1, (double)INFINITY);
     return tutti_div(s, sums, tutti_unsqueeze(s, counts, 1));
 }
@@ -175,14 +178,13 @@ static tutti_tensor_t *places_in_a_row(tutti_scope_t *s, const bag_t *bag, tutti
     return tutti_gather_along(s, by_value, 0, by_bag);
 }
 
-static tutti_tensor_t *maxima_in_a_row(tutti_scope_t *s, const bag_t *bag)
+static tutti_tensor_t *maxima_in_a_row(tutti_scope_t *s, const bag_t *bag, tutti_tensor_t *bags)
 {
     const int64_t count = bag->result.dims[0], rows = bag->indices->numel;
     if (rows == 0 || count == 0) {
-        return tutti_zeros(s, tutti_tensor_dtype(bag->rows), bag->result);
+        return sums_in_a_row(s, bag, bags); /* zeros, in the graph */
     }
-    tutti_tensor_t *bags = bags_of(s, bag);
-    tutti_tensor_t *counts = tutti_cast(s, counts_in_a_row(s, bag, bags), TUTTI_I64);
+    tutti_tensor_t *counts = counts_in_a_row(s, bag, bags);
     tutti_tensor_t *begins = tutti_sub(s, tutti_cumsum(s, counts, 0), counts);
     begins = tutti_clamp(s, tutti_narrow(s, begins, 0, 0, count), 0, (double)(rows - 1));
     tutti_tensor_t *first = tutti_index_select(s, places_in_a_row(s, bag, bags), 0, begins);
@@ -193,31 +195,37 @@ static tutti_tensor_t *maxima_in_a_row(tutti_scope_t *s, const bag_t *bag)
 
 /* ---- the call -------------------------------------------------------------------------------- */
 
+/* Rows and weights of padding are 0 before they meet, so that neither makes a NaN of the other. */
 static void take_rows(tutti_scope_t *s, bag_t *bag, tutti_tensor_t *weight)
 {
     const tutti_embedding_bag_options_t *o = &bag->options;
     const tutti_embedding_lookup_options_t lookup = {
         .max_norm = o->max_norm, .norm_p = o->norm_p, .scale_by_frequency = o->scale_by_frequency};
+    tutti_tensor_t *weights = o->weights;
     bag->rows = tt_wide(s, tutti_embedding_with(s, bag->indices, weight, &lookup));
-    if (o->weights != NULL) {
-        bag->rows = tutti_mul(s, bag->rows, tutti_unsqueeze(s, o->weights, -1));
-    }
     if (o->has_padding) {
         const int64_t padding = o->padding < 0 ? o->padding + weight->shape.dims[0] : o->padding;
         const tutti_dtype_t dtype = tutti_tensor_dtype(bag->rows);
         tutti_tensor_t *is_padding = tutti_eq_scalar(s, bag->indices, (double)padding);
         bag->has = tutti_cast(s, tutti_logical_not(s, is_padding), dtype);
         bag->rows = tutti_masked_fill(s, bag->rows, tutti_unsqueeze(s, is_padding, -1), 0);
+        weights = weights == NULL ? NULL : tutti_masked_fill(s, weights, is_padding, 0);
+    }
+    if (weights != NULL) {
+        bag->rows = tutti_mul(s, bag->rows, tutti_unsqueeze(s, weights, -1));
     }
 }
 
 static tutti_tensor_t *fill_bags(tutti_scope_t *s, const bag_t *bag)
 {
-    const bool is_max = bag->options.mode == TUTTI_BAG_MAX;
+    const tutti_bag_mode_t mode = bag->options.mode;
     if (bag->options.offsets == NULL) {
-        return is_max ? maxima(s, bag) : sums_of_rows(s, bag);
+        return mode == TUTTI_BAG_MAX ? maxima(s, bag) : sums_of_rows(s, bag);
     }
-    return is_max ? maxima_in_a_row(s, bag) : sums_in_a_row(s, bag);
+    tutti_tensor_t *bags = bags_of(s, bag);
+    return mode == TUTTI_BAG_MAX   ? maxima_in_a_row(s, bag, bags)
+           : mode == TUTTI_BAG_SUM ? sums_in_a_row(s, bag, bags)
+                                   : means_in_a_row(s, bag, bags);
 }
 
 tutti_tensor_t *tutti_embedding_bag(tutti_scope_t *s, tutti_tensor_t *indices,
@@ -236,6 +244,9 @@ tutti_tensor_t *tutti_embedding_bag(tutti_scope_t *s, tutti_tensor_t *indices,
     const int64_t count =
         o->offsets == NULL ? indices->shape.dims[0] : o->offsets->numel - o->has_last_offset;
     bag.result = TUTTI_SHAPE(count, weight->shape.dims[1]);
+    const tt_place_t before = tt_context_enter_beside(s->ctx, weight);
     take_rows(s, &bag, weight);
-    return tutti_cast(s, fill_bags(s, &bag), weight->dtype);
+    tutti_tensor_t *y = tutti_cast(s, fill_bags(s, &bag), weight->dtype);
+    s->ctx->place = before;
+    return y;
 }

@@ -296,18 +296,29 @@ static void zeros_have_no_slope_that_is_infinite(void **state)
     assert_true(fabs(tutti_tensor_at(grad, 0) - 1.0 / 3) < 1e-15); /* of the quotient */
 }
 
-/* Padding is as if it was not there, whatever its row holds. */
-static void row_of_padding_is_not_read(void **state)
+/* A sum over no features is 0, and the bias is left of it. */
+static void forms_of_no_features_are_the_bias(void **state)
 {
     fixture_t *f = *state;
-    const float rows[] = {NAN, INFINITY, 1, 2};
-    tutti_tensor_t *table = tutti_from_data(f->s, TUTTI_F32, TUTTI_SHAPE(2, 2), rows);
-    tutti_tensor_t *at = tutti_from_data(f->s, TUTTI_I64, TUTTI_SHAPE(1, 2), (int64_t[]){0, 1});
-    for (int mode = TUTTI_BAG_MEAN; mode <= TUTTI_BAG_MAX; mode++) {
-        const tutti_embedding_bag_options_t o = {.mode = (tutti_bag_mode_t)mode,
-                                                 .has_padding = true};
-        tutti_tensor_t *y = tutti_embedding_bag(f->s, at, table, &o);
-        assert_true(tutti_tensor_at(y, 0) == 1 && tutti_tensor_at(y, 1) == 2);
+    const int64_t sizes[][2] = {{0, 3}, {2, 0}, {0, 0}};
+    for (int k = 0; k < 3; k++) {
+        const int64_t i = sizes[k][0], j = sizes[k][1];
+        tutti_tensor_t *in[] = {leaf(f->s, TUTTI_SHAPE(2, 5, i), 1, 2),
+                                leaf(f->s, TUTTI_SHAPE(2, 5, j), 1, 2),
+                                leaf(f->s, TUTTI_SHAPE(4, i, j), 1, 2),
+                                leaf(f->s, TUTTI_SHAPE(4), 1, 2)},
+                       *grads[4];
+        tutti_tensor_t *y = tutti_bilinear(f->s, in[0], in[1], in[2], in[3]);
+        assert_int_equal(tutti_scope_status(f->s), 0);
+        assert_true(tutti_shape_equal(tutti_tensor_shape(y), TUTTI_SHAPE(2, 5, 4)));
+        for (int64_t at = 0; at < 40; at++) {
+            assert_true(tutti_tensor_at(y, at) == tutti_tensor_at(in[3], at % 4));
+        }
+        assert_int_equal(tutti_grad(f->s, tutti_sum(f->s, y), NULL, in, 4, grads), 0);
+        for (int64_t at = 0; at < tutti_tensor_numel(grads[1 - k % 2]); at++) {
+            assert_true(tutti_tensor_at(grads[1 - k % 2], at) == 0);
+        }
+        assert_true(tutti_tensor_at(grads[3], 3) == 10);
     }
 }
 
@@ -558,8 +569,8 @@ int main(void)
         TEST(spectral_norm_that_is_computed_again_moves_once),
         TEST(rows_of_zeros_stay_zeros_and_have_a_slope),
         TEST(zeros_have_no_slope_that_is_infinite),
-        TEST(row_of_padding_is_not_read),
         TEST(rows_of_zeros_stay_zeros_where_the_bound_is_too_small),
+        TEST(forms_of_no_features_are_the_bias),
         TEST(a_window_without_elements_has_no_place),
         TEST(no_volumes_have_no_maxima),
         TEST(what_is_wrong_is_said),

@@ -148,10 +148,11 @@ static tutti_status_t bce_loss_forward(tutti_op_call_t *call)
     return pair_forward(call, TT_BINARY_BCE_LOSS);
 }
 
-/* The logarithm, at least -100. */
+/* The logarithm, at least -100; where it is bounded its slope is 0, and not 0 times infinity. */
 static tutti_tensor_t *bounded_log(tutti_scope_t *s, tutti_tensor_t *x)
 {
-    return tutti_clamp(s, tutti_log(s, x), -100, (double)INFINITY);
+    tutti_tensor_t *is_low = tutti_le_scalar(s, tutti_log(s, x), -100);
+    return tutti_masked_fill(s, tutti_log(s, tutti_masked_fill(s, x, is_low, 1)), is_low, -100);
 }
 
 /* To the target: log(1 - x) - log x. */
@@ -235,18 +236,21 @@ static tutti_status_t bce_grad(tutti_op_backward_t *call)
     return tutti_scope_status(s);
 }
 
-/* q d²/2p, d = |x - y|, but q (d - p/2) from d = p on */
+/* q d²/2p, d = |x - y|, but q (d - p/2) from d = p on. Where x is y, |x - y| has no slope, but what
+ * is squared has one. */
 static tutti_tensor_t *compose_smooth_l1(const tutti_op_backward_t *call,
                                          tutti_tensor_t *const *inputs)
 {
     const pair_params_t *params = call->params;
     tutti_scope_t *s = call->scope;
-    tutti_tensor_t *d = tutti_abs(s, tutti_sub(s, tt_wide(s, inputs[0]), tt_wide(s, inputs[1])));
+    tutti_tensor_t *difference = tutti_sub(s, tt_wide(s, inputs[0]), tt_wide(s, inputs[1]));
+    tutti_tensor_t *d = tutti_abs(s, difference);
     tutti_tensor_t *straight =
         tutti_mul_scalar(s, tutti_sub_scalar(s, d, params->p / 2), params->q);
     if (params->p > 0) {
         tutti_tensor_t *is_far = tutti_ge_scalar(s, d, params->p);
-        tutti_tensor_t *near = tutti_masked_fill(s, d, is_far, 0); /* 0 times infinity is NaN */
+        /* 0 times infinity is NaN */
+        tutti_tensor_t *near = tutti_masked_fill(s, difference, is_far, 0);
         tutti_tensor_t *bent =
             tutti_mul_scalar(s, tutti_square(s, near), params->q / (2 * params->p));
         straight = tutti_where(s, is_far, straight, bent);

@@ -138,21 +138,30 @@ static tutti_tensor_t *weights_of(tutti_scope_t *s, tutti_tensor_t *indices,
 
 /* ---- the call -------------------------------------------------------------------------------- */
 
-tutti_tensor_t *tutti_embedding_with(tutti_scope_t *s, tutti_tensor_t *indices,
-                                     tutti_tensor_t *weight, const lookup_t *options)
+static tutti_tensor_t *look_up(tutti_scope_t *s, tutti_tensor_t *indices, tutti_tensor_t *weight,
+                               const lookup_t *o)
 {
-    const lookup_t o = options == NULL ? (lookup_t){.padding = 0} : *options;
-    tutti_status_t status = check(indices, weight, &o);
-    if (status >= 0 && tt_is_given(o.max_norm)) {
-        status = bound_rows(s, indices, weight, &o);
+    tutti_status_t status = check(indices, weight, o);
+    if (status >= 0 && tt_is_given(o->max_norm)) {
+        status = bound_rows(s, indices, weight, o);
     }
     if (status < 0) {
         return tutti_scope_fail(s, status);
     }
     tutti_tensor_t *y = tutti_embedding(s, indices, weight);
-    if (!tutti_tensor_requires_grad(y) || !(o.has_padding || o.scale_by_frequency)) {
+    if (!tutti_tensor_requires_grad(y) || !(o->has_padding || o->scale_by_frequency)) {
         return y;
     }
-    tutti_tensor_t *const inputs[] = {y, weights_of(s, indices, weight, &o)};
+    tutti_tensor_t *const inputs[] = {y, weights_of(s, indices, weight, o)};
     return tutti_op_run(s, &weigh_gradient, inputs, 2, NULL);
+}
+
+tutti_tensor_t *tutti_embedding_with(tutti_scope_t *s, tutti_tensor_t *indices,
+                                     tutti_tensor_t *weight, const lookup_t *options)
+{
+    const lookup_t o = options == NULL ? (lookup_t){.padding = 0} : *options;
+    const tt_place_t before = tt_context_enter_beside(s->ctx, weight);
+    tutti_tensor_t *y = look_up(s, indices, weight, &o);
+    s->ctx->place = before;
+    return y;
 }

@@ -21,6 +21,15 @@ static tutti_status_t check_float(const char *name, const tutti_tensor_t *x)
                          tutti_dtype_name(x->dtype));
 }
 
+static tutti_tensor_t *uniform_beside(tutti_scope_t *s, const tutti_tensor_t *x,
+                                      tutti_dtype_t dtype, double low, double high)
+{
+    const tt_place_t before = tt_context_enter_beside(s->ctx, x);
+    tutti_tensor_t *u = tutti_uniform(s, dtype, x->shape, low, high);
+    s->ctx->place = before;
+    return u;
+}
+
 /* ---- rrelu ----------------------------------------------------------------------------------- */
 
 static tutti_status_t check_bounds(double lower, double upper)
@@ -42,7 +51,7 @@ tutti_tensor_t *tutti_rrelu(tutti_scope_t *s, tutti_tensor_t *x, double lower, d
     if (!s->ctx->is_training) {
         return tutti_leaky_relu(s, x, (lower + upper) / 2);
     }
-    tutti_tensor_t *slopes = tutti_uniform(s, tt_sum_dtype(x->dtype), x->shape, lower, upper);
+    tutti_tensor_t *slopes = uniform_beside(s, x, tt_sum_dtype(x->dtype), lower, upper);
     return tutti_op_run(s, &tt_op_prelu, (tutti_tensor_t *[]){x, slopes}, 2, NULL);
 }
 
@@ -51,7 +60,7 @@ tutti_tensor_t *tutti_rrelu(tutti_scope_t *s, tutti_tensor_t *x, double lower, d
 /* -log(-log u): u is never 0 nor 1, so that all are finite. */
 static tutti_tensor_t *gumbels(tutti_scope_t *s, const tutti_tensor_t *x)
 {
-    tutti_tensor_t *u = tutti_uniform(s, x->dtype, x->shape, 0x1p-25, 1);
+    tutti_tensor_t *u = uniform_beside(s, x, x->dtype, 0x1p-25, 1);
     return tutti_neg(s, tutti_log(s, tutti_neg(s, tutti_log(s, u))));
 }
 
@@ -59,9 +68,11 @@ static tutti_tensor_t *gumbels(tutti_scope_t *s, const tutti_tensor_t *x)
 static tutti_tensor_t *harden(tutti_scope_t *s, tutti_tensor_t *soft, int dim)
 {
     tutti_tensor_t *index = tutti_argmax(s, soft, dim, true);
+    const tt_place_t before = tt_context_enter_beside(s->ctx, soft);
     tutti_tensor_t *ones = tutti_ones(s, soft->dtype, index->shape);
     tutti_tensor_t *hard =
         tutti_scatter_along(s, tutti_zeros(s, soft->dtype, soft->shape), dim, index, ones);
+    s->ctx->place = before;
     return tutti_add(s, hard, tutti_sub(s, soft, tutti_detach(s, soft)));
 }
 

@@ -33,7 +33,8 @@ def sections_of(lines):
 
 def verb_of(program, path, about):
     lines = help_of(program, path).splitlines()
-    usage = lines[0].removeprefix('usage: ')
+    usage = '\n'.join(line[len('usage: '):] for line in lines
+                      if line.startswith(('usage: tutti', '       tutti')))
     options = [option for option in map(option_of, lines) if option]
     return Verb(path, about, usage, options, sections_of(lines))
 
@@ -44,6 +45,12 @@ def verbs_below(verb):
     words = re.findall(r'\w+', choice.group(1)) if choice else []
     listed = [row for section in verb.sections if section.title == 'verbs' for row in section.rows]
     return listed + [(word, '%s: %s' % (verb.about, word)) for word in words]
+
+
+def names_of(verb):
+    """What a verb wants besides options, one of them: the calls that `tutti bench` measures."""
+    return [name for section in verb.sections if section.title != 'verbs'
+            for name, _ in section.rows]
 
 
 def all_verbs(program):

@@ -367,6 +367,12 @@ int main(int argc, char **argv)
                         "training's own\n");
         return EXIT_FAILURE;
     }
+    if (session.settings.checkpoint != NULL && session.settings.every == 0 &&
+        !session.settings.resume) {
+        fprintf(stderr, "fashion: --checkpoint DIR wants --every N, the steps between checkpoints, "
+                        "or --resume\n");
+        return EXIT_FAILURE;
+    }
     command_keep(session.command, sizeof session.command, argc, argv);
     const tutti_status_t status = perform(&session);
     if (status < 0 && tutti_last_error()[0] != 0) { /* else it has been told */

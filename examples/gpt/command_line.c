@@ -354,6 +354,9 @@ static const char *find_contradiction(const settings_t *settings)
     if (settings->checkpoint == NULL && (settings->every > 0 || settings->resume)) {
         return "gpt: --every and --resume need --checkpoint DIR, a folder of this training's own";
     }
+    if (settings->checkpoint != NULL && settings->every == 0 && !settings->resume) {
+        return "gpt: --checkpoint DIR wants --every N, the steps between checkpoints, or --resume";
+    }
     if (settings->load != NULL && settings->reference != NULL) {
         return "gpt: --load and --reference both say where the weights begin: give one of them";
     }

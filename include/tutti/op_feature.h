@@ -185,8 +185,8 @@ typedef enum tutti_bag_mode {
 
 typedef struct tutti_embedding_bag_options {
     tutti_bag_mode_t mode;
-    tutti_tensor_t *offsets; /**< [B], i64: where each bag begins in indices [L]; the first is 0.
-                                  NULL: indices are [B, L] */
+    tutti_tensor_t *offsets; /**< [B], i64: where each bag begins in indices [L]; the first is 0,
+                                  and they rise. NULL: indices are [B, L] */
     bool has_last_offset;    /**< offsets are [B + 1]: the last is L */
     tutti_tensor_t
         *weights;     /**< as indices: factors of the rows, of TUTTI_BAG_SUM alone; or NULL */

@@ -13,6 +13,9 @@
  *     if (train(world) < 0) {
  *         fprintf(stderr, "%s\n", tutti_last_error());
  *     }
+ *
+ * A call without the object that it is of (a module, an optimizer, a data loader, DDP, a group) is
+ * TUTTI_ERR_ARG and says which argument is NULL.
  */
 #ifndef TUTTI_STATUS_H
 #define TUTTI_STATUS_H

@@ -147,7 +147,7 @@ class Checkpoints(unittest.TestCase):
         done, _ = self.train("used", check=False)
         self.assertEqual(done.returncode, 1)
         self.assertIn("has a checkpoint of step 8: resume, to go on from it", done.stderr)
-        for options in (["--every", "5"], ["--resume"]):
+        for options in (["--every", "5"], ["--resume"], ["--checkpoint", "nowhere"]):
             done = run(*options, check=False)
             self.assertEqual(done.returncode, 1)
             self.assertIn("--checkpoint DIR", done.stderr)

@@ -133,7 +133,7 @@ class Restarted(unittest.TestCase):
         self.assertEqual(digest(longer.stdout), digest(run("--steps", "9").stdout))
 
     def test_checkpoints_need_a_folder(self):
-        for options in (["--every", "5"], ["--resume"]):
+        for options in (["--every", "5"], ["--resume"], ["--checkpoint", "nowhere"]):
             done = subprocess.run(command(*options), text=True, capture_output=True,
                                   timeout=DEADLINE)
             self.assertEqual(done.returncode, 1)

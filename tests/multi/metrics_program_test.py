@@ -55,14 +55,14 @@ class Programs(unittest.TestCase):
         self.assertEqual([step for step, _ in self.told("loss/train")], [1, 2, 3, 4, 5])
 
     def test_a_used_folder_is_refused_before_a_step(self):
-        self.assertEqual(self.run_gpt("--steps", "1").returncode, 0)
-        again = self.run_gpt("--steps", "1")
+        self.assertEqual(self.run_gpt("--steps", "1", "--resume").returncode, 0)
+        again = self.run_gpt("--steps", "1", "--every", "9")
         self.assertNotEqual(again.returncode, 0)
         self.assertIn("of an earlier training", again.stderr)
         self.assertNotIn("loss", again.stdout)
 
     def test_a_training_without_a_checkpoint_yet_begins_its_numbers_anew(self):
-        self.assertEqual(self.run_gpt("--steps", "2").returncode, 0)
+        self.assertEqual(self.run_gpt("--steps", "2", "--resume").returncode, 0)
         self.assertEqual(self.run_gpt("--steps", "1", "--resume").returncode, 0)
         self.assertEqual([step for step, _ in self.told("lr")], [1])
 

@@ -49,7 +49,7 @@ class PerHost(unittest.TestCase):
         self.assertEqual(sorted(steps)[-2:], ["step-000000000002", "step-000000000003"])
         again = run("--per-host", "--steps", "5", "--resume")
         self.assertIn("begins at step 3\n", again.stdout)
-        self.assertEqual(digest(again), digest(run("--steps", "5", per_host=False)))
+        self.assertEqual(digest(again), digest(run("--steps", "5", "--resume", per_host=False)))
 
     def test_without_the_option_it_is_named(self):
         ended = run("--steps", "5", "--resume")
@@ -71,7 +71,7 @@ class PerHost(unittest.TestCase):
         self.assertIn(": whole: ", verified.stdout)
         again = run("--per-host", "--steps", "5", "--resume", "--copies", "2")
         self.assertIn("begins at step 4\n", again.stdout)
-        self.assertEqual(digest(again), digest(run("--steps", "5", per_host=False)))
+        self.assertEqual(digest(again), digest(run("--steps", "5", "--resume", per_host=False)))
 
     def test_one_host_is_a_part(self):
         step = "host-1/saved/step-000000000003"

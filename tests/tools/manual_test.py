@@ -82,6 +82,16 @@ class Manual(unittest.TestCase):
         self.assertIn('.TP\n\\fBErrors\\fR\nNOT_FOUND; STATE', summon)
         self.assertIn('.TP\n\\fBSource\\fR\ntorch', summon)
 
+    def test_every_form_of_a_verb_is_in_its_synopsis(self):
+        page = read(self.folder, 'man1', 'tutti-profile.1')
+        forms = page[page.index('.SH SYNOPSIS\n'):page.index('.SH OPTIONS')]
+        self.assertEqual(forms, '.SH SYNOPSIS\n'
+                                'tutti profile [OPTION …] \\-\\- COMMAND [ARGUMENT …]\n'
+                                '.br\ntutti profile [OPTION …] FILE …\n')
+
+    def test_the_first_page_says_where_the_guide_is(self):
+        self.assertIn('.IR /usr/share/doc/tutti .', read(self.folder, 'man1', 'tutti.1'))
+
     def test_verbs_of_verbs_have_pages_with_their_options(self):
         page = read(self.folder, 'man1', 'tutti-checkpoint-prune.1')
         self.assertIn('\\fB\\-\\-keep\\fR \\fIK\\fR', page)
@@ -110,6 +120,9 @@ class Manual(unittest.TestCase):
         self.assertEqual(self.complete('checkpoint', 'pr'), ['prune'])
         self.assertIn('--keep', self.complete('checkpoint', 'prune', '--'))
         self.assertEqual(self.complete('bench', 'all_reduce', '--wire', ''), ['shm', 'tcp'])
+        self.assertEqual(self.complete('bench', 'all_r'), ['all_reduce'])
+        self.assertEqual(self.complete('bench', '--dtype', ''), [])
+        self.assertEqual(self.complete('run', '--rdzv-id', '--'), [])
         self.assertEqual(self.complete('run', 'ls', '--n'), ['--nproc-per-node', '--nnodes',
                                                             '--node-rank', '--no-python'])
 

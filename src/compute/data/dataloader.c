@@ -133,6 +133,8 @@ tutti_status_t tutti_dataloader_create(tutti_dataset_t *d,
                                        const tutti_dataloader_options_t *options,
                                        tutti_dataloader_t **out)
 {
+    TT_WANT("dataloader_create", d);
+    TT_WANT("dataloader_create", out);
     const tutti_dataloader_options_t none = {0}, *given = options == NULL ? &none : options;
     const tutti_dataloader_options_t o = with_defaults(given);
     TT_TRY(check_sampler(given));
@@ -208,6 +210,7 @@ tutti_status_t tt_dataloader_go(tutti_dataloader_t *loader, int64_t epoch, int64
 
 tutti_status_t tutti_dataloader_set_epoch(tutti_dataloader_t *loader, int64_t epoch)
 {
+    TT_WANT("dataloader_set_epoch", loader);
     if (epoch < 0 || (epoch > 0 && loader->options.endless)) {
         return TT_FAIL(TUTTI_ERR_ARG, "dataloader: epoch is %lld: it must be %s", (long long)epoch,
                        epoch < 0 ? "at least 0" : "0, where a loader is endless");
@@ -396,7 +399,8 @@ static tutti_status_t give_none(const tutti_dataloader_t *loader, tutti_scope_t 
 {
     if (status < 0) {
         tutti_tensor_t *null = tutti_scope_fail(s, status);
-        *batch = (tutti_batch_t){.field_count = loader->dataset->info.field_count};
+        const int fields = loader == NULL ? TUTTI_FIELDS_MAX : loader->dataset->info.field_count;
+        *batch = (tutti_batch_t){.field_count = fields};
         for (int i = 0; i < batch->field_count; i++) {
             batch->fields[i] = null;
         }
@@ -406,9 +410,19 @@ static tutti_status_t give_none(const tutti_dataloader_t *loader, tutti_scope_t 
     return status;
 }
 
+static tutti_status_t want_loader(const tutti_dataloader_t *loader, const char *call,
+                                  tutti_scope_t *s, tutti_batch_t *batch)
+{
+    return loader != NULL
+               ? TUTTI_OK
+               : give_none(NULL, s, TT_FAIL(TUTTI_ERR_ARG, "%s: loader is NULL", call), batch);
+}
+
 tutti_status_t tutti_dataloader_next(tutti_dataloader_t *loader, tutti_scope_t *s,
                                      tutti_batch_t *batch)
 {
+    TT_WANT("dataloader_next", batch);
+    TT_TRY(want_loader(loader, "dataloader_next", s, batch));
     *batch = (tutti_batch_t){.epoch = loader->epoch, .step = tutti_dataloader_step(loader)};
     tutti_status_t status = tutti_scope_status(s);
     if (status >= 0) {
@@ -420,6 +434,8 @@ tutti_status_t tutti_dataloader_next(tutti_dataloader_t *loader, tutti_scope_t *
 tutti_status_t tutti_dataloader_at(tutti_dataloader_t *loader, tutti_scope_t *s,
                                    tutti_batch_place_t place, tutti_batch_t *batch)
 {
+    TT_WANT("dataloader_at", batch);
+    TT_TRY(want_loader(loader, "dataloader_at", s, batch));
     *batch = (tutti_batch_t){.epoch = place.epoch, .step = place.step};
     tutti_status_t status = tutti_scope_status(s);
     if (status >= 0) {

@@ -56,6 +56,8 @@ static tutti_status_t init(tutti_dataset_t *d, const void *options)
 tutti_status_t tutti_dataset_create(const tutti_dataset_ops_t *kind, const void *options,
                                     tutti_dataset_t **out)
 {
+    TT_WANT("dataset_create", kind);
+    TT_WANT("dataset_create", out);
     if (options == NULL) {
         return TT_FAIL(TUTTI_ERR_ARG, "data set %s: options are required", kind->name);
     }

@@ -18,6 +18,9 @@ static tutti_status_t init_module(tutti_module_t *m, const void *options)
 tutti_status_t tutti_module_create(tutti_context_t *ctx, const tutti_module_ops_t *ops,
                                    const void *options, tutti_module_t **out)
 {
+    TT_WANT("module_create", ctx);
+    TT_WANT("module_create", ops);
+    TT_WANT("module_create", out);
     tutti_module_t *m = tt_alloc(sizeof *m, "module");
     TT_TRY_ALLOC(m);
     tt_ref_init(&m->ref);
@@ -188,6 +191,7 @@ tutti_status_t tutti_module_add_buffer(tutti_module_t *m, const char *name, tutt
 tutti_status_t tutti_module_new_parameter(tutti_module_t *m, const char *name, tutti_shape_t shape,
                                           tutti_init_t init, tutti_tensor_t **out)
 {
+    TT_WANT("module_new_parameter", m);
     tutti_tensor_t *x;
     tutti_status_t status = tt_tensor_new(m->ctx->home, TUTTI_F32, shape, false, &x);
     if (status < 0) {
@@ -222,6 +226,8 @@ static bool contains(const tutti_module_t *m, const tutti_module_t *sought)
 
 tutti_status_t tutti_module_add_child(tutti_module_t *m, const char *name, tutti_module_t *child)
 {
+    TT_WANT("module_add_child", m);
+    TT_WANT("module_add_child", child);
     TT_TRY(check_name(m, name));
     if (contains(child, m)) {
         return TT_FAIL(TUTTI_ERR_ARG, "module %s: its child \"%s\" would contain it", m->ops->name,
@@ -240,6 +246,7 @@ tutti_status_t tutti_module_new_child(tutti_module_t *m, const char *name,
                                       const tutti_module_ops_t *ops, const void *options,
                                       tutti_module_t **out)
 {
+    TT_WANT("module_new_child", m);
     tutti_module_t *child;
     TT_TRY(tutti_module_create(m->ctx, ops, options, &child));
     const tutti_status_t status = tutti_module_add_child(m, name, child);

@@ -56,5 +56,6 @@ tutti_status_t tt_module_digest(tutti_module_t *m, tutti_tensor_visit_t before, 
 
 tutti_status_t tutti_module_digest(tutti_module_t *m, char text[TUTTI_DIGEST_BYTES])
 {
+    TT_WANT("module_digest", m);
     return tt_module_digest(m, NULL, NULL, text);
 }

@@ -148,6 +148,7 @@ static tutti_status_t forward_into(tutti_scope_t *s, tutti_module_t *m,
                                    tutti_tensor_t *const *inputs, int input_count,
                                    tutti_tensor_t **own, int output_count)
 {
+    TT_WANT("forward", m);
     tutti_scope_t *inner;
     TT_TRY(check_inputs(s, inputs, input_count));
     TT_TRY(tutti_scope_open_inside(s, &inner));
@@ -175,7 +176,7 @@ static tutti_status_t forward_into(tutti_scope_t *s, tutti_module_t *m,
 /* Those who wait for this rank's part of the module hear of it. */
 static void give_up(const tutti_module_t *m, tutti_status_t status)
 {
-    for (tt_module_cut_t *cut = m->cut; cut != NULL; cut = cut->next) {
+    for (tt_module_cut_t *cut = m == NULL ? NULL : m->cut; cut != NULL; cut = cut->next) {
         if (cut->give_up != NULL) {
             cut->give_up(cut, status);
         }

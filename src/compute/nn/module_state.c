@@ -31,6 +31,7 @@ static tutti_status_t add_whole(void *list, const char *name, tutti_tensor_t *x)
 tutti_status_t tutti_module_save(tutti_module_t *m, const char *path,
                                  const tutti_named_text_t *metadata, size_t metadata_count)
 {
+    TT_WANT("module_save", m);
     tt_tensor_list_t list = {0};
     tutti_status_t status = tutti_module_each_tensor(m, add_whole, &list);
     if (status >= 0) {
@@ -202,11 +203,14 @@ static tutti_status_t load(tutti_module_t *m, const tutti_safetensors_t *file,
 
 tutti_status_t tutti_module_load_from(tutti_module_t *m, const tutti_safetensors_t *file)
 {
+    TT_WANT("module_load", m);
+    TT_WANT("module_load", file);
     return load(m, file, NULL);
 }
 
 tutti_status_t tutti_module_load_to(tutti_module_t *m, const char *path, tutti_device_t *device)
 {
+    TT_WANT("module_load", m);
     tutti_safetensors_t *file;
     TT_TRY(tutti_safetensors_open(path, &file));
     const tutti_status_t status = load(m, file, device);

@@ -63,12 +63,14 @@ static tutti_status_t walk_module(walk_t *walk, tutti_module_t *m, size_t length
 
 tutti_status_t tutti_module_each_tensor(tutti_module_t *m, tutti_tensor_visit_t visit, void *user)
 {
+    TT_WANT("module_each_tensor", m);
     walk_t walk = {.on_tensor = visit, .user = user};
     return walk_module(&walk, m, 0);
 }
 
 tutti_status_t tutti_module_apply(tutti_module_t *m, tutti_module_visit_t visit, void *user)
 {
+    TT_WANT("module_apply", m);
     walk_t walk = {.on_module = visit, .user = user};
     return walk_module(&walk, m, 0);
 }
@@ -92,6 +94,7 @@ static tutti_status_t visit_once(void *user, const char *name, tutti_tensor_t *t
 static tutti_status_t walk_once(walk_t walk, tutti_module_t *m, tutti_tensor_visit_t visit,
                                 void *user)
 {
+    TT_WANT("module_each", m);
     once_t once = {.visit = visit, .user = user};
     walk.on_tensor = visit_once;
     walk.user = &once;

@@ -292,6 +292,7 @@ static tutti_status_t clip_together(tutti_optim_t *opt, const tutti_tensor_t *fi
 
 tutti_status_t tutti_clip_grad_norm(tutti_optim_t *opt, double max_norm, double p, double *norm)
 {
+    TT_WANT("clip_grad_norm", opt);
     if (!(max_norm >= 0)) {
         return TT_FAIL(TUTTI_ERR_ARG, "clip_grad_norm: max_norm is %g: it must be at least 0",
                        max_norm);

@@ -15,6 +15,8 @@ enum { ROOM_FIRST = 16, FEW = 32 };
 tutti_status_t tutti_optim_create(tutti_context_t *ctx, const tutti_optim_ops_t *kind,
                                   const void *options, tutti_optim_t **out)
 {
+    TT_WANT("optim_create", ctx);
+    TT_WANT("optim_create", out);
     TT_TRY(tt_optim_check_kind(kind));
     tutti_optim_t *opt = tt_alloc(sizeof *opt, "optimizer");
     TT_TRY_ALLOC(opt);
@@ -174,9 +176,15 @@ static tutti_status_t check_new(tutti_optim_t *opt, const char *name, const tutt
 {
     for (size_t i = 0; i < opt->slot_count; i++) {
         opt->compared++;
-        if (opt->slots[i].tensor == x || strcmp(opt->slots[i].name, name) == 0) {
+        if (opt->slots[i].tensor == x) {
             return TT_FAIL(TUTTI_ERR_ARG, "%s: parameter \"%s\" is there already, as \"%s\"",
                            opt->ops->name, name, opt->slots[i].name);
+        }
+        if (strcmp(opt->slots[i].name, name) == 0) {
+            return TT_FAIL(TUTTI_ERR_ARG,
+                           "%s: another parameter is called \"%s\" already: make the modules "
+                           "children of one, or name it by tutti_optim_add_parameter()",
+                           opt->ops->name, name);
         }
         if (is_overlap(opt->slots[i].tensor, x)) {
             return TT_FAIL(TUTTI_ERR_ARG,
@@ -204,6 +212,8 @@ static tutti_status_t make_room(tutti_optim_t *opt)
 tutti_status_t tutti_optim_add_parameter(tutti_optim_t *opt, int group, const char *name,
                                          tutti_tensor_t *x)
 {
+    TT_WANT("optim_add_parameter", opt);
+    TT_WANT("optim_add_parameter", x);
     if (opt->driver != NULL) {
         return TT_FAIL(TUTTI_ERR_STATE,
                        "%s: parameter \"%s\": %s steps this optimizer and would leave it out: add "
@@ -238,6 +248,8 @@ static tutti_status_t add_chosen(void *user, const char *name, tutti_tensor_t *x
 tutti_status_t tutti_optim_add_module(tutti_optim_t *opt, tutti_module_t *m,
                                       tutti_optim_choose_t choose, void *user)
 {
+    TT_WANT("optim_add_module", opt);
+    TT_WANT("optim_add_module", m);
     adding_t adding = {opt, choose, user};
     return tutti_module_each_parameter(m, add_chosen, &adding);
 }

@@ -34,7 +34,7 @@ static void many_parameters_are_hardly_compared(void **state)
         assert_int_equal(tutti_optim_add_parameter(opt, 0, "new", there), TUTTI_ERR_ARG);
         tt_expect_error("is there already");
         assert_int_equal(tutti_optim_add_parameter(opt, 0, name, other), TUTTI_ERR_ARG);
-        tt_expect_error("is there already");
+        tt_expect_error("another parameter is called");
         assert_int_equal(tt_tensor_over(there->storage, TUTTI_F32, TUTTI_SHAPE(2), NULL,
                                         there->offset + 2, &view),
                          0);

@@ -384,6 +384,7 @@ tutti_status_t tt_optim_step_all(tutti_optim_t *opt)
 
 tutti_status_t tutti_optim_step(tutti_optim_t *opt)
 {
+    TT_WANT("optim_step", opt);
     TT_TRY(tt_optim_check_free(opt, "optim_step"));
     if (opt->slot_count == 0) {
         return TT_FAIL(TUTTI_ERR_STATE,

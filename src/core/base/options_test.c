@@ -241,6 +241,21 @@ static void help_lists_every_option_with_its_default(void **state)
     assert_int_equal(tutti_options_help(table, &defaults, NULL, 0), length);
 }
 
+/* "…" is three bytes and one column. */
+static void help_has_its_columns_also_beside_letters_of_several_bytes(void **state)
+{
+    static const tutti_option_t names[] = {
+        {.name = "hosts", .kind = TUTTI_OPTION_TEXT, .argument = "A,…", .about = "of the job"},
+        {.name = "ssh-key", .kind = TUTTI_OPTION_TEXT, .argument = "F", .about = "for them"},
+        {0}};
+    (void)state;
+    char text[256];
+    (void)tutti_options_help(names, NULL, text, sizeof text);
+    assert_string_equal(text, "      --hosts A,…  of the job\n"
+                              "      --ssh-key F  for them\n"
+                              "  -h, --help       show this text\n");
+}
+
 static void the_nearest_name_is_found(void **state)
 {
     (void)state;
@@ -322,6 +337,7 @@ int main(void)
         cmocka_unit_test(a_failure_changes_nothing),
         cmocka_unit_test(help_ends_parsing),
         cmocka_unit_test(help_lists_every_option_with_its_default),
+        cmocka_unit_test(help_has_its_columns_also_beside_letters_of_several_bytes),
         cmocka_unit_test(an_option_may_collect_its_values),
         cmocka_unit_test(the_nearest_name_is_found),
     };

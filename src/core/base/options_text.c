@@ -81,6 +81,18 @@ void tt_option_wanted(const tutti_option_t *option, char *text, size_t text_byte
     }
 }
 
+/* How wide a text of UTF-8 is on a terminal: its characters, of which all but the first byte are
+ * 10xxxxxx. */
+static size_t width_of(const char *text)
+{
+    size_t width = 0;
+    for (; *text != '\0'; text++) {
+        width += ((unsigned char)*text & 0xC0) != 0x80;
+    }
+    return width;
+}
+
+/* Returns how wide it is. */
 static size_t write_head(const tutti_option_t *option, char *text, size_t text_bytes)
 {
     writer_t to = {text, text_bytes, 0};
@@ -95,7 +107,7 @@ static size_t write_head(const tutti_option_t *option, char *text, size_t text_b
     } else if (option->kind != TUTTI_OPTION_FLAG) {
         put(&to, " %s", option->argument != NULL ? option->argument : "VALUE");
     }
-    return to.used;
+    return width_of(text);
 }
 
 static void put_default(writer_t *to, const tutti_option_t *option, const void *defaults)

@@ -130,9 +130,20 @@ static void set_idle(tutti_ddp_t *ddp)
     }
 }
 
+/* The others hear of it where they compare their modules. */
+static tutti_status_t refuse(tutti_group_t *group, const char *argument)
+{
+    tutti_ddp_t none = {.group = group};
+    return tt_ddp_check_model(&none, TT_FAIL(TUTTI_ERR_ARG, "ddp_create: %s is NULL", argument));
+}
+
 tutti_status_t tutti_ddp_create(tutti_context_t *ctx, tutti_module_t *module, tutti_group_t *group,
                                 const tutti_ddp_options_t *options, tutti_ddp_t **out)
 {
+    TT_WANT("ddp_create", group);
+    if (ctx == NULL || module == NULL || out == NULL) {
+        return refuse(group, ctx == NULL ? "ctx" : module == NULL ? "module" : "out");
+    }
     tutti_ddp_t *ddp = tt_alloc(sizeof *ddp, "ddp");
     if (ddp == NULL) {
         return tt_group_give_up(group, TUTTI_ERR_NOMEM);
@@ -197,7 +208,7 @@ void tutti_ddp_release(tutti_ddp_t *ddp)
 
 tutti_module_t *tutti_ddp_module(const tutti_ddp_t *ddp)
 {
-    return ddp->module;
+    return ddp == NULL ? NULL : ddp->module;
 }
 
 int tutti_ddp_shards(const tutti_ddp_t *ddp)

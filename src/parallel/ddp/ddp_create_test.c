@@ -82,6 +82,31 @@ static void a_mistake_on_one_rank_is_told_on_all(void **state)
     tt_team_expect(RANKS, 3000, step_a_stray_tensor_on_rank_1, NULL);
 }
 
+static void wrap_no_module_on_one_rank(tt_member_t *member)
+{
+    const int odd = *(const int *)member->user;
+    setting_t set = {0};
+    tutti_ddp_t *ddp = NULL;
+    TT_EXPECT(member, open_setting(&set) == TUTTI_OK);
+    tutti_module_t *module = member->rank == odd ? NULL : set.model;
+    TT_EXPECT(member,
+              tutti_ddp_create(set.ctx, module, member->group, NULL, &ddp) == TUTTI_ERR_ARG);
+    TT_EXPECT(member, strstr(tutti_last_error(), "ddp_create: module is NULL") != NULL);
+    TT_EXPECT(member, (member->rank == odd) == (strncmp(tutti_last_error(), "rank ", 5) != 0));
+    TT_EXPECT(member, ddp == NULL);
+    TT_EXPECT(member, tutti_ddp_create(set.ctx, set.model, member->group, NULL, &ddp) == TUTTI_OK);
+    tutti_ddp_release(ddp);
+    close_setting(&set);
+}
+
+static void a_rank_without_a_module_is_named_to_all(void **state)
+{
+    (void)state;
+    for (int odd = 0; odd < RANKS; odd++) {
+        tt_team_expect(RANKS, 3000, wrap_no_module_on_one_rank, &odd);
+    }
+}
+
 /* ---- no memory on one rank ------------------------------------------------------------------- */
 
 typedef struct {
@@ -284,6 +309,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_mistake_on_one_rank_is_told_on_all),
+        cmocka_unit_test(a_rank_without_a_module_is_named_to_all),
         cmocka_unit_test(a_rank_without_memory_keeps_nobody_waiting),
         cmocka_unit_test(a_rank_without_memory_for_units_keeps_nobody_waiting),
         cmocka_unit_test(a_frozen_parameter_with_gaps_is_refused),

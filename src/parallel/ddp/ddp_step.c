@@ -309,7 +309,7 @@ static tutti_status_t begin_shard(tutti_ddp_t *ddp)
 
 bool tutti_ddp_next_shard(tutti_ddp_t *ddp, tutti_context_t *ctx)
 {
-    if (ddp->step.status < 0) {
+    if (ddp == NULL || ddp->step.status < 0) { /* tutti_ddp_finish() says what it was */
         return false;
     }
     const int count = tt_ddp_shard_count(ddp);
@@ -452,6 +452,7 @@ static tutti_status_t end_failed_step(tutti_ddp_t *ddp)
 
 tutti_status_t tutti_ddp_finish(tutti_ddp_t *ddp)
 {
+    TT_WANT("ddp_finish", ddp);
     if (ddp->step.status < 0) {
         return end_failed_step(ddp);
     }

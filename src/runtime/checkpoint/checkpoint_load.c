@@ -167,6 +167,7 @@ static tutti_status_t load_newest(const tutti_checkpoint_t *checkpoint, const tt
 
 tutti_status_t tutti_checkpoint_load(const tutti_checkpoint_t *checkpoint, int64_t *step)
 {
+    TT_WANT("checkpoint_load", checkpoint);
     tt_disks_t disks;
     TT_TRY(tt_group_agree(checkpoint->group, check(checkpoint)));
     TT_TRY(tt_disks_find(checkpoint, &disks));

@@ -354,6 +354,7 @@ tutti_status_t tt_saving_run(tt_saving_t *save)
 
 tutti_status_t tutti_checkpoint_save(const tutti_checkpoint_t *checkpoint, int64_t step)
 {
+    TT_WANT("checkpoint_save", checkpoint);
     tt_saving_t save;
     tutti_status_t status = tt_saving_plan(&save, checkpoint, step);
     status = status < 0 ? status : tt_saving_run(&save);

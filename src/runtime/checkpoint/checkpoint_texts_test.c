@@ -76,6 +76,32 @@ static void texts_that_cannot_be_are_refused(void **state)
     tt_place_remove(folder);
 }
 
+static void an_optimizer_that_was_not_saved_is_named(void **state)
+{
+    (void)state;
+    char folder[TT_PLACE_BYTES];
+    int64_t step;
+    tutti_context_t *ctx;
+    tutti_module_t *net;
+    tutti_optim_t *opt;
+    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx), 0);
+    assert_int_equal(tutti_module_create(ctx, &tutti_linear_layer,
+                                         &(tutti_linear_options_t){.in = 2, .out = 2}, &net),
+                     0);
+    assert_int_equal(tutti_optim_create(ctx, &tutti_sgd, NULL, &opt), 0);
+    assert_int_equal(tutti_optim_add_module(opt, net, NULL, NULL), 0);
+    tt_place_make(folder);
+    tutti_checkpoint_t checkpoint = {.folder = folder, .module = net};
+    assert_int_equal(tutti_checkpoint_save(&checkpoint, 1), TUTTI_OK);
+    checkpoint.optim = opt;
+    assert_int_equal(tutti_checkpoint_load(&checkpoint, &step), TUTTI_ERR_MISMATCH);
+    tt_expect_error("text \"tutti.optimizer\" is not in it: it was saved without the optimizer");
+    tt_place_remove(folder);
+    tutti_optim_release(opt);
+    tutti_module_release(net);
+    tutti_context_release(ctx);
+}
+
 static void a_text_without_a_name_is_not_loaded(void **state)
 {
     (void)state;
@@ -288,6 +314,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_come_back),
         cmocka_unit_test(a_text_that_is_not_there_is_named),
+        cmocka_unit_test(an_optimizer_that_was_not_saved_is_named),
         cmocka_unit_test(texts_that_cannot_be_are_refused),
         cmocka_unit_test(a_text_without_a_name_is_not_loaded),
         cmocka_unit_test(a_training_is_put_back),

@@ -1,6 +1,8 @@
 /* Loading: all ranks compare, then each takes its texts, then its tensors. */
 #include "runtime/checkpoint/load_state.h"
 
+#include <string.h>
+
 #include "comm/group/agree.h"
 #include "core/tensor/tensor_impl.h"
 #include "runtime/checkpoint/checkpoint_slicers.h"
@@ -9,9 +11,15 @@
 #include "runtime/checkpoint/host_slices.h"
 #include "runtime/checkpoint/load_slices.h"
 
+/* Those of the library tell of an object: "tutti.optimizer". */
 static void miss_text(void *problems, const char *name)
 {
-    tt_problems_add(problems, "text \"%s\" is not in it", name);
+    if (strncmp(name, "tutti.", 6) == 0) {
+        tt_problems_add(problems, "text \"%s\" is not in it: it was saved without the %s", name,
+                        name + 6);
+    } else {
+        tt_problems_add(problems, "text \"%s\" is not in it", name);
+    }
 }
 
 /* Whether all that this rank has of a tensor is read. */

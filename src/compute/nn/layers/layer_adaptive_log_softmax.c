@@ -51,9 +51,11 @@ static tutti_status_t add_cluster(tutti_module_t *tail, adaptive_t *a, int i, do
 {
     const double features = floor((double)a->in / pow(div_value, i + 1));
     if (!(features >= 1 && features <= INT32_MAX)) {
-        return TT_FAIL(TUTTI_ERR_ARG,
-                       "adaptive_log_softmax: a div_value of %g gives cluster %d %g features",
-                       div_value, i, features);
+        return TT_FAIL(
+            TUTTI_ERR_ARG,
+            "adaptive_log_softmax: cluster %d of %d would have %g features, %lld / %g^%d: "
+            "choose another div_value, fewer cutoffs or another in",
+            i + 1, a->clusters, features, (long long)a->in, div_value, i + 1);
     }
     const tutti_linear_options_t down = {.in = a->in, .out = (int64_t)features, .no_bias = true};
     const tutti_linear_options_t up = {
@@ -261,6 +263,7 @@ const tutti_module_ops_t tutti_adaptive_log_softmax_layer = {
 
 static tutti_status_t check_kind(const tutti_module_t *m, const char *name)
 {
+    TT_WANT(name, m);
     return tutti_module_kind(m) == &tutti_adaptive_log_softmax_layer
                ? TUTTI_OK
                : TT_FAIL(TUTTI_ERR_ARG, "%s: want an adaptive_log_softmax, not a %s", name,

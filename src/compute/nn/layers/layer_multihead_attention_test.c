@@ -211,7 +211,7 @@ static void both_ways_agree_in_f64(void **state)
 static void expect_failure(fixture_t *f,
                            tutti_tensor_t *(*call)(tutti_scope_t *s, tutti_module_t *m,
                                                    tutti_tensor_t *q),
-                           const char *text)
+                           tutti_status_t status, const char *text)
 {
     tutti_scope_t *s;
     tutti_module_t *m;
@@ -222,7 +222,7 @@ static void expect_failure(fixture_t *f,
     if (strstr(tutti_scope_error(s), text) == NULL) {
         fail_msg("%s: %s", text, tutti_scope_error(s));
     }
-    assert_true(tutti_scope_close(s) < 0);
+    assert_int_equal(tutti_scope_close(s), status);
     tutti_module_release(m);
 }
 
@@ -239,6 +239,22 @@ static tutti_tensor_t *mask_of_numbers(tutti_scope_t *s, tutti_module_t *m, tutt
     (void)m;
     const tutti_masked_attention_options_t o = {.mask =
                                                     tutti_ones(s, TUTTI_I64, TUTTI_SHAPE(3, 3))};
+    return tutti_masked_attention(s, q, q, q, &o, NULL);
+}
+
+static tutti_tensor_t *padding_of_numbers(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *q)
+{
+    (void)m;
+    const tutti_masked_attention_options_t o = {.key_padding =
+                                                    tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(1, 3))};
+    return tutti_masked_attention(s, q, q, q, &o, NULL);
+}
+
+static tutti_tensor_t *padding_of_other_keys(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *q)
+{
+    (void)m;
+    const tutti_masked_attention_options_t o = {.key_padding =
+                                                    tutti_ones(s, TUTTI_BOOL, TUTTI_SHAPE(1, 4))};
     return tutti_masked_attention(s, q, q, q, &o, NULL);
 }
 
@@ -291,14 +307,20 @@ static void what_is_wrong_is_said(void **state)
 {
     fixture_t *f = *state;
     tutti_module_t *m;
-    expect_failure(f, mask_of_other_keys,
-                   "the mask must be bool, u8 or floating, broadcast to [1, "
-                   "2, 3, 3]: bool[3, 4]");
-    expect_failure(f, mask_of_numbers, "the mask must be bool, u8 or floating");
-    expect_failure(f, keys_of_other_heads, "q must be [B, H, Tq, D], k and v [B, H, Tk, D]");
-    expect_failure(f, steps_of_other_width, "multihead_attention: input 0 must be [B, T, 8]");
-    expect_failure(f, no_queries, "multihead_attention: the queries are NULL");
-    expect_failure(f, half_a_cache, "a cache must have both keys and values");
+    expect_failure(f, mask_of_other_keys, TUTTI_ERR_SHAPE,
+                   "the mask must be broadcast to [1, 2, 3, 3]: bool[3, 4]");
+    expect_failure(f, mask_of_numbers, TUTTI_ERR_DTYPE,
+                   "the mask must be bool, u8 or floating, not i64[3, 3]");
+    expect_failure(f, padding_of_numbers, TUTTI_ERR_DTYPE,
+                   "key_padding must be bool or u8, not f32[1, 3]");
+    expect_failure(f, padding_of_other_keys, TUTTI_ERR_SHAPE,
+                   "key_padding must be [1, 3]: bool[1, 4]");
+    expect_failure(f, keys_of_other_heads, TUTTI_ERR_SHAPE,
+                   "q must be [B, H, Tq, D], k and v [B, H, Tk, D]");
+    expect_failure(f, steps_of_other_width, TUTTI_ERR_SHAPE,
+                   "multihead_attention: input 0 must be [B, T, 8]");
+    expect_failure(f, no_queries, TUTTI_ERR_ARG, "multihead_attention: the queries are NULL");
+    expect_failure(f, half_a_cache, TUTTI_ERR_ARG, "a cache must have both keys and values");
     const tutti_multihead_attention_options_t odd = {.width = 8, .heads = 3};
     assert_int_equal(tutti_module_create(f->ctx, &tutti_multihead_attention_layer, &odd, &m),
                      TUTTI_ERR_ARG);

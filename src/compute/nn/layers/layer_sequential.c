@@ -32,6 +32,7 @@ static tutti_status_t init(tutti_module_t *m, const void *options)
 tutti_status_t tutti_sequential_add(tutti_module_t *sequential, const tutti_module_ops_t *ops,
                                     const void *options, tutti_module_t **out)
 {
+    TT_WANT("sequential_add", sequential);
     char name[24];
     format_number(sequential->child_count, name);
     return tutti_module_new_child(sequential, name, ops, options, out);

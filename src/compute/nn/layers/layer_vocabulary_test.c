@@ -129,6 +129,10 @@ static void targets_outside_and_wrong_cutoffs_are_refused(void **state)
     expect_failure(f, &tutti_adaptive_log_softmax_layer,
                    &(tutti_adaptive_log_softmax_options_t){.in = 4, .classes = 5, .cutoffs = {5}},
                    "cutoff 0 is 5: they must rise, in [1, 5)");
+    expect_failure(
+        f, &tutti_adaptive_log_softmax_layer,
+        &(tutti_adaptive_log_softmax_options_t){.in = 8, .classes = 100, .cutoffs = {10, 20}},
+        "cluster 2 of 2 would have 0 features, 8 / 4^2: choose another div_value, fewer");
 }
 
 static void log_prob_of_another_module_is_refused(void **state)

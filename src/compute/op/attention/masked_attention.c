@@ -31,15 +31,19 @@ static tutti_status_t check_mask(const tutti_masked_attention_options_t *o, tutt
     if (o->mask != NULL) {
         const tutti_shape_t mask = o->mask->shape;
         TT_TRY(tt_tensor_status(o->mask));
-        bool is_good =
-            mask.rank <= 4 && (is_flags(o->mask) || tutti_dtype_is_float(o->mask->dtype));
+        if (!is_flags(o->mask) && !tutti_dtype_is_float(o->mask->dtype)) {
+            return TT_FAIL(TUTTI_ERR_DTYPE,
+                           "masked_attention: the mask must be bool, u8 or floating, not %s",
+                           tutti_tensor_describe(o->mask, text, sizeof text));
+        }
+        bool is_good = mask.rank <= 4;
         for (int i = 0; is_good && i < mask.rank; i++) {
             const int64_t size = mask.dims[mask.rank - 1 - i];
             is_good = size == 1 || size == scores.dims[3 - i];
         }
         if (!is_good) {
             return TT_FAIL(TUTTI_ERR_SHAPE,
-                           "masked_attention: the mask must be bool, u8 or floating, broadcast to "
+                           "masked_attention: the mask must be broadcast to "
                            "[%lld, %lld, %lld, %lld]: %s",
                            (long long)scores.dims[0], (long long)scores.dims[1],
                            (long long)scores.dims[2], (long long)scores.dims[3],
@@ -48,11 +52,15 @@ static tutti_status_t check_mask(const tutti_masked_attention_options_t *o, tutt
     }
     if (o->key_padding != NULL) {
         TT_TRY(tt_tensor_status(o->key_padding));
-        if (!is_flags(o->key_padding) ||
-            !tutti_shape_equal(o->key_padding->shape,
+        if (!is_flags(o->key_padding)) {
+            return TT_FAIL(TUTTI_ERR_DTYPE,
+                           "masked_attention: key_padding must be bool or u8, not %s",
+                           tutti_tensor_describe(o->key_padding, text, sizeof text));
+        }
+        if (!tutti_shape_equal(o->key_padding->shape,
                                TUTTI_SHAPE(scores.dims[0], scores.dims[3]))) {
             return TT_FAIL(TUTTI_ERR_SHAPE,
-                           "masked_attention: key_padding must be bool or u8, [%lld, %lld]: %s",
+                           "masked_attention: key_padding must be [%lld, %lld]: %s",
                            (long long)scores.dims[0], (long long)scores.dims[3],
                            tutti_tensor_describe(o->key_padding, text, sizeof text));
         }

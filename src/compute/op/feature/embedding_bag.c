@@ -42,6 +42,30 @@ static tutti_status_t check_shapes(const tutti_tensor_t *indices, const tutti_te
     return TUTTI_OK;
 }
 
+/* Where bags begin, of offsets in the host's memory; those of a device are not waited for. */
+static tutti_status_t check_offsets(const tutti_tensor_t *offsets, int64_t indices)
+{
+    if (offsets == NULL || tt_tensor_is_absent(offsets) || offsets->storage->device != NULL) {
+        return TUTTI_OK;
+    }
+    for (int64_t i = 0, least = 0; i < offsets->numel; i++) {
+        const double begin = tutti_tensor_at(offsets, i);
+        if (i == 0 && begin != 0) {
+            return TT_FAIL(TUTTI_ERR_ARG,
+                           "embedding_bag: offsets begin with %g: the first bag begins at 0",
+                           begin);
+        }
+        if (!(begin >= (double)least && begin <= (double)indices)) {
+            return TT_FAIL(TUTTI_ERR_ARG,
+                           "embedding_bag: offset %lld is %g: they must rise, in [0, %lld], of as "
+                           "many indices",
+                           (long long)i, begin, (long long)indices);
+        }
+        least = (int64_t)begin;
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status_t check(const tutti_tensor_t *indices, const tutti_tensor_t *weight,
                             const tutti_embedding_bag_options_t *o)
 {
@@ -50,6 +74,7 @@ static tutti_status_t check(const tutti_tensor_t *indices, const tutti_tensor_t 
     TT_TRY(o->offsets == NULL ? TUTTI_OK : tt_tensor_status(o->offsets));
     TT_TRY(o->weights == NULL ? TUTTI_OK : tt_tensor_status(o->weights));
     TT_TRY(check_shapes(indices, weight, o));
+    TT_TRY(check_offsets(o->offsets, indices->numel));
     if ((int)o->mode < TUTTI_BAG_MEAN || o->mode > TUTTI_BAG_MAX) {
         return TT_FAIL(TUTTI_ERR_ARG, "embedding_bag: there is no mode %d", (int)o->mode);
     }

@@ -403,6 +403,35 @@ static tutti_tensor_t *maxima_by_frequency(tutti_scope_t *s, tutti_tensor_t *x)
     return tutti_embedding_bag(s, row, tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(2, 2)), &o);
 }
 
+/* Of three indices. */
+static tutti_tensor_t *bags_at(tutti_scope_t *s, int64_t first, int64_t second, int64_t third)
+{
+    const int64_t begins[] = {first, second, third};
+    const tutti_embedding_bag_options_t o = {
+        .offsets = tutti_from_data(s, TUTTI_I64, TUTTI_SHAPE(3), begins)};
+    return tutti_embedding_bag(s, tutti_zeros(s, TUTTI_I64, TUTTI_SHAPE(3)),
+                               tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(2, 2)), &o);
+}
+
+static tutti_tensor_t *bags_that_begin_late(tutti_scope_t *s, tutti_tensor_t *x)
+{
+    (void)x;
+    return bags_at(s, 1, 2, 3);
+}
+
+static tutti_tensor_t *bags_that_fall(tutti_scope_t *s, tutti_tensor_t *x)
+{
+    (void)x;
+    return bags_at(s, 0, 2, 1);
+}
+
+static tutti_tensor_t *bags_behind_all_indices(tutti_scope_t *s, tutti_tensor_t *x)
+{
+    (void)x;
+    assert_int_equal(tutti_tensor_status(bags_at(s, 0, 0, 3)), TUTTI_OK); /* two are empty */
+    return bags_at(s, 0, 3, 4);
+}
+
 static tutti_tensor_t *pool_planes_as_volumes(tutti_scope_t *s, tutti_tensor_t *x)
 {
     tutti_tensor_t *at;
@@ -505,6 +534,12 @@ static void what_is_wrong_is_said(void **state)
                    "f32[2, 2, 4] and f32[5, 4, 4]");
     expect_failure(f, maxima_by_frequency,
                    "embedding_bag: scale_by_frequency goes not with maxima");
+    expect_failure(f, bags_that_begin_late,
+                   "embedding_bag: offsets begin with 1: the first bag begins at 0");
+    expect_failure(f, bags_that_fall,
+                   "embedding_bag: offset 2 is 1: they must rise, in [0, 3], of as many indices");
+    expect_failure(f, bags_behind_all_indices,
+                   "embedding_bag: offset 2 is 4: they must rise, in [0, 3], of as many indices");
     expect_failure(f, pool_planes_as_volumes,
                    "max_pool3d: x must be [N, C, D, H, W] or [C, D, H, W]: f32[2, 3, 4]");
     expect_failure(f, pool_by_no_power, "lp_pool1d: p must not be 0");

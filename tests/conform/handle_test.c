@@ -56,6 +56,11 @@ static tutti_status_t log_prob(world_t *w)
     return tutti_tensor_status(tutti_adaptive_log_prob(w->s, NULL, w->x));
 }
 
+static tutti_status_t predict(world_t *w)
+{
+    return tutti_tensor_status(tutti_adaptive_predict(w->s, NULL, w->x));
+}
+
 static tutti_status_t add_to_no_sequence(world_t *w)
 {
     (void)w;
@@ -246,6 +251,7 @@ static const struct {
     {forward, "forward: m is NULL"},
     {forward_many, "forward: m is NULL"},
     {log_prob, "adaptive_log_prob: m is NULL"},
+    {predict, "adaptive_predict: m is NULL"},
     {add_to_no_sequence, "sequential_add: sequential is NULL"},
     {new_child_of_none, "module_new_child: m is NULL"},
     {add_child_to_none, "module_add_child: m is NULL"},

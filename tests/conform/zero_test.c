@@ -426,7 +426,7 @@ static const row_t rows[] = {
     RUN("tutti_focal_options_t.alpha", focal_alpha),
     RUN("tutti_focal_options_t.gamma", focal_gamma),
     REFUSED("tutti_triplet_margin_options_t.p", triplet_norm, "p must be above 0"),
-    REFUSED("tutti_adaptive_log_softmax_options_t.div_value", adaptive_div_value, "div_value "),
+    REFUSED("tutti_adaptive_log_softmax_options_t.div_value", adaptive_div_value, "div_value"),
     RUN("tutti_init_xavier_uniform(gain)", xavier_uniform),
     RUN("tutti_init_xavier_normal(gain)", xavier_normal),
     RUN("tutti_init_orthogonal(gain)", orthogonal),

@@ -286,10 +286,12 @@ static tutti_tensor_t *log_probs_of_all(tutti_scope_t *s, const adaptive_t *a, t
 
 tutti_tensor_t *tutti_adaptive_log_prob(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x)
 {
-    const adaptive_t *a = tutti_module_state(m);
     const tutti_status_t status = check_kind(m, "adaptive_log_prob");
-    return status < 0 ? tutti_scope_fail(s, status)
-                      : log_probs_of_all(s, a, x, tutti_forward(s, a->head, x));
+    if (status < 0) {
+        return tutti_scope_fail(s, status);
+    }
+    const adaptive_t *a = tutti_module_state(m);
+    return log_probs_of_all(s, a, x, tutti_forward(s, a->head, x));
 }
 
 /* Rows whose best entry of the head is a cluster, i64; NULL: there is none, or *status says why. */
@@ -344,11 +346,11 @@ static tutti_tensor_t *choose(tutti_scope_t *s, const adaptive_t *a, tutti_tenso
 
 tutti_tensor_t *tutti_adaptive_predict(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x)
 {
-    const adaptive_t *a = tutti_module_state(m);
     const tutti_status_t status = check_kind(m, "adaptive_predict");
     if (status < 0) {
         return tutti_scope_fail(s, status);
     }
+    const adaptive_t *a = tutti_module_state(m);
     tutti_tensor_t *head = tutti_forward(s, a->head, x);
     if (tt_tensor_status(head) < 0) {
         return head;

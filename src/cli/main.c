@@ -30,7 +30,12 @@ static void print_usage(FILE *file)
 
 int tt_cli_fail(const char *verb, int exit_code)
 {
-    fprintf(stderr, "tutti %s: %s\n", verb, tutti_last_error());
+    const char *text = tutti_last_error();
+    const size_t length = strlen(verb);
+    if (strncmp(text, verb, length) == 0 && strncmp(text + length, ": ", 2) == 0) {
+        text += length + 2; /* the call is called as the verb */
+    }
+    fprintf(stderr, "tutti %s: %s\n", verb, text);
     return exit_code;
 }
 

@@ -151,7 +151,8 @@ class Measure(unittest.TestCase):
 
     def test_what_cannot_be_is_refused_before_anything_starts(self):
         for arguments, text in [
-                (["all_redcue"], 'tutti bench: there is no operation "all_redcue"; did you mean "all_reduce"?'),
+                (["all_redcue"], 'tutti bench: there is no operation "all_redcue"; '
+                                 'did you mean "all_reduce"?'),
                 ([], "no operation"),
                 (["all_reduce", "--algo", "rign"], 'there is no algorithm "rign"'),
                 (["all_reduce", "--algo", "all_reduce:5z-:flag"], "5z-"),

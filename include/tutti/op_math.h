@@ -105,6 +105,12 @@ TUTTI_API tutti_tensor_t *tutti_rsqrt(tutti_scope_t *s, tutti_tensor_t *x);
 TUTTI_API tutti_tensor_t *tutti_exp(tutti_scope_t *s, tutti_tensor_t *x);
 /** Natural logarithm. dx = g / x. @thread the scope's @errors NOMEM @source torch.log */
 TUTTI_API tutti_tensor_t *tutti_log(tutti_scope_t *s, tutti_tensor_t *x);
+/** log(1 + x), exact also of tiny x. dx = g / (1 + x). @thread the scope's @errors NOMEM
+ *  @source torch.log1p */
+TUTTI_API tutti_tensor_t *tutti_log1p(tutti_scope_t *s, tutti_tensor_t *x);
+/** e to the power x, less 1, exact also of tiny x. dx = g (1 + y). @thread the scope's
+ *  @errors NOMEM @source torch.expm1 */
+TUTTI_API tutti_tensor_t *tutti_expm1(tutti_scope_t *s, tutti_tensor_t *x);
 /** sin x. dx = g cos x. @thread the scope's @errors NOMEM @source torch.sin */
 TUTTI_API tutti_tensor_t *tutti_sin(tutti_scope_t *s, tutti_tensor_t *x);
 /** cos x. dx = -g sin x. @thread the scope's @errors NOMEM @source torch.cos */
@@ -118,6 +124,23 @@ TUTTI_API tutti_tensor_t *tutti_tanh(tutti_scope_t *s, tutti_tensor_t *x);
  *  -88.7), though a denormal number would be nearer. @thread the scope's @errors NOMEM
  *  @source torch.sigmoid */
 TUTTI_API tutti_tensor_t *tutti_sigmoid(tutti_scope_t *s, tutti_tensor_t *x);
+
+/* ---- steps: dx = 0; integers stay as they are ----------------------------------------------- */
+
+/** -1 below 0, 1 above it, 0 at it and at NaN. @thread the scope's @errors DTYPE (bool), NOMEM
+ *  @source torch.sign */
+TUTTI_API tutti_tensor_t *tutti_sign(tutti_scope_t *s, tutti_tensor_t *x);
+/** The largest whole number that is not above x. @thread the scope's @errors DTYPE (bool), NOMEM
+ *  @source torch.floor */
+TUTTI_API tutti_tensor_t *tutti_floor(tutti_scope_t *s, tutti_tensor_t *x);
+/** The smallest whole number that is not below x. @thread the scope's @errors DTYPE (bool), NOMEM
+ *  @source torch.ceil */
+TUTTI_API tutti_tensor_t *tutti_ceil(tutti_scope_t *s, tutti_tensor_t *x);
+/** The nearest whole number, of halves the even one. @thread the scope's @errors DTYPE (bool),
+ *  NOMEM @source torch.round */
+TUTTI_API tutti_tensor_t *tutti_round(tutti_scope_t *s, tutti_tensor_t *x);
+/** x without its fraction. @thread the scope's @errors DTYPE (bool), NOMEM @source torch.trunc */
+TUTTI_API tutti_tensor_t *tutti_trunc(tutti_scope_t *s, tutti_tensor_t *x);
 
 /* ---- activations ---------------------------------------------------------------------------- */
 
@@ -169,6 +192,14 @@ TUTTI_API tutti_tensor_t *tutti_le_scalar(tutti_scope_t *s, tutti_tensor_t *x, d
 TUTTI_API tutti_tensor_t *tutti_gt_scalar(tutti_scope_t *s, tutti_tensor_t *x, double value);
 /** x ≥ value. @thread the scope's @errors NOMEM @source torch.ge */
 TUTTI_API tutti_tensor_t *tutti_ge_scalar(tutti_scope_t *s, tutti_tensor_t *x, double value);
+
+/** Whether x is NaN. @thread the scope's @errors NOMEM @source torch.isnan */
+TUTTI_API tutti_tensor_t *tutti_isnan(tutti_scope_t *s, tutti_tensor_t *x);
+/** Whether x is an infinity. @thread the scope's @errors NOMEM @source torch.isinf */
+TUTTI_API tutti_tensor_t *tutti_isinf(tutti_scope_t *s, tutti_tensor_t *x);
+/** Whether x is neither NaN nor an infinity. @thread the scope's @errors NOMEM
+ *  @source torch.isfinite */
+TUTTI_API tutti_tensor_t *tutti_isfinite(tutti_scope_t *s, tutti_tensor_t *x);
 
 /* ---- logic: bool in, bool out (numbers count as "not zero") --------------------------------- */
 

@@ -15,6 +15,13 @@
     X(rsqrt)                                                                                       \
     X(exp)                                                                                         \
     X(log)                                                                                         \
+    X(log1p)                                                                                       \
+    X(expm1)                                                                                       \
+    X(sign)                                                                                        \
+    X(floor)                                                                                       \
+    X(ceil)                                                                                        \
+    X(round)                                                                                       \
+    X(trunc)                                                                                       \
     X(sin)                                                                                         \
     X(cos)                                                                                         \
     X(erf)                                                                                         \
@@ -22,7 +29,10 @@
     X(sigmoid)                                                                                     \
     X(relu)                                                                                        \
     X(silu)                                                                                        \
-    X(logical_not)
+    X(logical_not)                                                                                 \
+    X(isnan)                                                                                       \
+    X(isinf)                                                                                       \
+    X(isfinite)
 
 #define BINARY_OPS(X)                                                                              \
     X(add)                                                                                         \
@@ -149,6 +159,10 @@ REFERENCE(silu, x / (1 + exp(-x)))
 REFERENCE(gelu, x * 0.5 * erfc(-x * M_SQRT1_2))
 REFERENCE(gelu_tanh, 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))))
 REFERENCE(logical_not, x == 0)
+REFERENCE(isnan, isnan(x) != 0)
+REFERENCE(isinf, isinf(x) != 0)
+REFERENCE(isfinite, isfinite(x) != 0)
+REFERENCE(sign, (x > 0) - (x < 0))
 REFERENCE(add_scalar, x + 1.5)
 REFERENCE(sub_scalar, x - 1.5)
 REFERENCE(scalar_sub, 1.5 - x)
@@ -264,6 +278,13 @@ const op_case_t op_cases_math[] = {
     ONE(rsqrt, 0.25, 2, ref_rsqrt),
     ONE(exp, -2, 2, exp),
     ONE(log, 0.25, 2, log),
+    ONE(log1p, -0.5, 2, log1p),
+    ONE(expm1, -2, 2, expm1),
+    ONE(sign, -2, 2, ref_sign),
+    ONE(floor, -4, 4, floor),
+    ONE(ceil, -4, 4, ceil),
+    ONE(round, -4, 4, rint),
+    ONE(trunc, -4, 4, trunc),
     ONE(sin, -4, 4, sin),
     ONE(cos, -4, 4, cos),
     ONE(erf, -3, 3, erf),
@@ -275,6 +296,9 @@ const op_case_t op_cases_math[] = {
     ONE(gelu_tanh, -4, 4, ref_gelu_tanh),
     ONE(clamp, -2, 2, ref_clamp),
     ONE(logical_not, -2, 2, ref_logical_not),
+    ONE(isnan, -2, 2, ref_isnan),
+    ONE(isinf, -2, 2, ref_isinf),
+    ONE(isfinite, -2, 2, ref_isfinite),
     ONE(add_scalar, -2, 2, ref_add_scalar),
     ONE(sub_scalar, -2, 2, ref_sub_scalar),
     ONE(scalar_sub, -2, 2, ref_scalar_sub),
@@ -309,6 +333,13 @@ const op_case_t op_cases_math[] = {
     WHOLE(square, TUTTI_I32, ref_square),
     WHOLE(relu, TUTTI_I8, ref_relu),
     WHOLE(sqrt, TUTTI_I64, sqrt),
+    WHOLE(log1p, TUTTI_I32, log1p),
+    WHOLE(expm1, TUTTI_U8, expm1),
+    WHOLE(sign, TUTTI_I32, ref_sign),
+    WHOLE(floor, TUTTI_I64, floor),
+    WHOLE(round, TUTTI_U8, rint),
+    WHOLE(isfinite, TUTTI_BOOL, ref_isfinite),
+    WHOLE(isnan, TUTTI_I32, ref_isnan),
     WHOLE(exp, TUTTI_U8, exp),
     WHOLE(clamp, TUTTI_I64, ref_clamp),
     WHOLE(add_scalar, TUTTI_I32, ref_add_scalar),
@@ -443,6 +474,11 @@ static void sub_of_bool(tutti_scope_t *s)
     (void)tutti_sub(s, bits(s, 2), bits(s, 2));
 }
 
+static void floor_of_bool(tutti_scope_t *s)
+{
+    (void)tutti_floor(s, bits(s, 2));
+}
+
 static void abs_of_bool(tutti_scope_t *s)
 {
     (void)tutti_abs(s, bits(s, 2));
@@ -504,6 +540,7 @@ const op_error_t op_errors_math[] = {
     {"add", add_of_unlike_shapes,
      "add: shapes [2, 3] and [4, 3] do not broadcast: dimension -2 must be equal or 1"},
     {"sub", sub_of_bool, "sub: bool is no number: cast one of them: bool[2] and bool[2]"},
+    {"floor", floor_of_bool, "floor: bool is no number: cast it first: bool[2]"},
     {"abs", abs_of_bool, "abs: bool is no number: cast it first: bool[2]"},
     {"neg", neg_of_bool, "neg: bool is no number: cast it first: bool[2]"},
     {"clamp", clamp_to_nothing, "clamp: the bounds 1 and -1 enclose nothing: f32[2, 3]"},

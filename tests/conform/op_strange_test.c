@@ -32,11 +32,12 @@ enum { DRAWS = 12000 };
 static tutti_tensor_t *call_one(draw_t *d, tutti_tensor_t *x)
 {
     static tutti_tensor_t *(*const functions[])(tutti_scope_t *, tutti_tensor_t *) = {
-        tutti_neg,  tutti_abs,     tutti_square, tutti_sqrt,       tutti_rsqrt,
-        tutti_exp,  tutti_log,     tutti_sin,    tutti_cos,        tutti_erf,
-        tutti_tanh, tutti_sigmoid, tutti_relu,   tutti_silu,       tutti_sum,
-        tutti_mean, tutti_var,     tutti_prod,   tutti_max,        tutti_min,
-        tutti_any,  tutti_all,     tutti_clone,  tutti_contiguous, tutti_logical_not};
+        tutti_neg,         tutti_abs,   tutti_square,   tutti_sqrt,  tutti_rsqrt, tutti_exp,
+        tutti_log,         tutti_sin,   tutti_cos,      tutti_erf,   tutti_tanh,  tutti_sigmoid,
+        tutti_relu,        tutti_silu,  tutti_sum,      tutti_mean,  tutti_var,   tutti_prod,
+        tutti_max,         tutti_min,   tutti_any,      tutti_all,   tutti_clone, tutti_contiguous,
+        tutti_logical_not, tutti_sign,  tutti_floor,    tutti_ceil,  tutti_round, tutti_trunc,
+        tutti_isnan,       tutti_isinf, tutti_isfinite, tutti_log1p, tutti_expm1};
     return functions[below(d, (int64_t)(sizeof functions / sizeof functions[0]))](d->s, x);
 }
 

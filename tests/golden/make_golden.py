@@ -158,6 +158,15 @@ def math_cases():
     mask = torch.tensor([[True], [False], [True]])
     c.add('where', [mask, normal(3, 4), normal(4)], torch.where)
     c.add('masked_fill', [normal(3, 4), mask], lambda x, m: x.masked_fill(m, -7.0), value=-7)
+    odd = torch.tensor([float('nan'), float('inf'), -float('inf'), -0., .5, 1.5, 2.5, -.5, -1.5,
+                        8388609., -3e38])
+    for op in ('sign', 'floor', 'ceil', 'round', 'trunc', 'log1p', 'expm1'):
+        c.add(op, [odd], getattr(torch, op))
+    for op in ('isnan', 'isinf', 'isfinite'):
+        c.add(op, [odd], getattr(torch, op), wanted=[])
+    tiny = torch.tensor([1e-30, -1e-20, 1e-8, -3e-8, 1e-4, -1e-3, .3, -.7, -.999999, 80., -80.])
+    for op in ('log1p', 'expm1'):
+        c.add(op, [tiny.clamp(-.999999)] if op == 'log1p' else [tiny], getattr(torch, op))
     c.save()
 
 

@@ -55,8 +55,9 @@ def unary(theirs, ours, f):
     CALLS[theirs] = make
 
 
-for name in ('abs', 'square', 'sqrt', 'rsqrt', 'exp', 'log', 'sin', 'cos', 'erf', 'tanh', 'sigmoid',
-             'neg', 'logical_not', 'clone', 'contiguous'):
+for name in ('abs', 'square', 'sqrt', 'rsqrt', 'exp', 'log', 'log1p', 'expm1', 'sin', 'cos', 'erf',
+             'tanh', 'sigmoid', 'neg', 'sign', 'floor', 'ceil', 'round', 'trunc', 'logical_not', 'isnan',
+             'isinf', 'isfinite', 'clone', 'contiguous'):
     unary(name, name, getattr(torch, name, None) or getattr(torch.Tensor, name))
 for name in ('relu', 'silu', 'selu', 'mish', 'hardswish', 'relu6', 'softsign',
              'tanhshrink', 'logsigmoid'):

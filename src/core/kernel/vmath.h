@@ -28,6 +28,33 @@ TT_INLINE tt_vf tt_vexpm1_below(tt_vf x)
     return (t + t) / (1.0f - t);
 }
 
+/* log(1 + x): 1 + x is rounded, by what is added back. Source: Kahan, in the HP-15C's handbook;
+ * Goldberg, "What Every Computer Scientist Should Know About Floating-Point Arithmetic" (1991). */
+TT_INLINE tt_vf tt_vlog1p(tt_vf x)
+{
+    const tt_vf u = 1.0f + x, rounded = (x - (u - 1.0f)) / u;
+    const tt_vi has_rest = (u > 0.0f) & (u < tt_vsplat(__builtin_inff()));
+    const tt_vf y = tt_vlog(u) + tt_vsel(has_rest, rounded, (tt_vf){0});
+    return tt_vsel(x == 0.0f, x, y);
+}
+
+/* e^x - 1, of any x: with u = e^x as it is rounded, (u - 1) x / log u. Source: Higham, "Accuracy
+ * and Stability of Numerical Algorithms" (2002), 1.14.1. */
+TT_INLINE tt_vf tt_vexpm1(tt_vf x)
+{
+    const tt_vf u = tt_vexp(x), y = (u - 1.0f) * x / tt_vlog(u);
+    const tt_vi is_some = (u > 0.0f) & (u < tt_vsplat(__builtin_inff()));
+    return tt_vsel(u == 1.0f, x, tt_vsel(is_some, y, u - 1.0f));
+}
+
+/* The nearest whole number, of halves the even one: a sum's rounding with 2^23, 2^52 in f64. */
+TT_INLINE tt_vf tt_vround(tt_vf x)
+{
+    const tt_real_t large = sizeof large == 4 ? 0x1p23f : (tt_real_t)0x1p52;
+    const tt_vf size = tt_vabs(x);
+    return tt_vsel(size < large, tt_vcopysign((size + large) - large, x), x + 0.0f);
+}
+
 TT_INLINE tt_vf tt_vmish_slope(tt_vf x)
 {
     const tt_vf t = tt_vtanh(tt_vsoftplus(x));

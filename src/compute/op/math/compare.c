@@ -17,6 +17,12 @@
     X(logical_and, AND, "a ≠ 0 and b ≠ 0")                                                         \
     X(logical_or, OR, "a ≠ 0 or b ≠ 0")
 
+#define PREDICATES(X)                                                                              \
+    X(logical_not, NOT, "x = 0")                                                                   \
+    X(isnan, IS_NAN, "x is no number")                                                             \
+    X(isinf, IS_INF, "x is infinite")                                                              \
+    X(isfinite, IS_FINITE, "x is neither infinite nor NaN")
+
 static tutti_status_t infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     TT_TRY(tutti_op_infer_broadcast(call, outputs));
@@ -46,12 +52,12 @@ static tutti_status_t scalar_forward(tutti_op_call_t *call)
     return TUTTI_OK;
 }
 
-static tutti_status_t not_forward(tutti_op_call_t *call)
+static tutti_status_t predicate_forward(tutti_op_call_t *call)
 {
+    const tt_unary_t *kind = call->op->family;
     const tt_strided_t out = tt_tensor_strided(call->outputs[0]),
                        x = tt_tensor_strided(call->inputs[0]);
-    TT_TRY(tt_map_unary(tt_scope_exec(call->scope), TT_UNARY_NOT, (tt_map_params_t){0}, &out, &x));
-    return TUTTI_OK;
+    return tt_map_unary(tt_scope_exec(call->scope), *kind, (tt_map_params_t){0}, &out, &x);
 }
 
 #define X(id, kernel, formula)                                                                     \
@@ -86,14 +92,17 @@ CONNECTIVES(X)
 COMPARISONS(X)
 #undef X
 
-const tutti_op_t tt_op_logical_not = {
-    .name = "logical_not",
-    .about = "x = 0",
-    .infer = infer,
-    .forward = not_forward,
-};
-
-tutti_tensor_t *tutti_logical_not(tutti_scope_t *s, tutti_tensor_t *x)
-{
-    return tutti_op_run(s, &tt_op_logical_not, &x, 1, NULL);
-}
+#define X(id, kernel, formula)                                                                     \
+    const tutti_op_t tt_op_##id = {                                                                \
+        .name = #id,                                                                               \
+        .about = formula,                                                                          \
+        .infer = infer,                                                                            \
+        .forward = predicate_forward,                                                              \
+        .family = &(const tt_unary_t){TT_UNARY_##kernel},                                          \
+    };                                                                                             \
+    tutti_tensor_t *tutti_##id(tutti_scope_t *s, tutti_tensor_t *x)                                \
+    {                                                                                              \
+        return tutti_op_run(s, &tt_op_##id, &x, 1, NULL);                                          \
+    }
+PREDICATES(X)
+#undef X

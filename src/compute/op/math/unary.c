@@ -80,6 +80,16 @@ static tutti_tensor_t *rsqrt_grad(tutti_scope_t *s, tutti_tensor_t *g, tutti_ten
     return tutti_mul(s, tutti_mul(s, tutti_mul(s, g, y), y), y);
 }
 
+static tutti_tensor_t *log1p_grad(tutti_scope_t *s, tutti_tensor_t *g, tutti_tensor_t *x)
+{
+    return tutti_div(s, g, tutti_add_scalar(s, x, 1));
+}
+
+static tutti_tensor_t *expm1_grad(tutti_scope_t *s, tutti_tensor_t *g, tutti_tensor_t *y)
+{
+    return tutti_mul(s, g, tutti_add_scalar(s, y, 1));
+}
+
 static tutti_tensor_t *sin_grad(tutti_scope_t *s, tutti_tensor_t *g, tutti_tensor_t *x)
 {
     return tutti_mul(s, g, tutti_cos(s, x));

@@ -56,8 +56,8 @@ def unary(theirs, ours, f):
 
 
 for name in ('abs', 'square', 'sqrt', 'rsqrt', 'exp', 'log', 'log1p', 'expm1', 'sin', 'cos', 'erf',
-             'tanh', 'sigmoid', 'neg', 'sign', 'floor', 'ceil', 'round', 'trunc', 'logical_not', 'isnan',
-             'isinf', 'isfinite', 'clone', 'contiguous'):
+             'tanh', 'sigmoid', 'neg', 'sign', 'floor', 'ceil', 'round', 'trunc', 'logical_not',
+             'isnan', 'isinf', 'isfinite', 'clone', 'contiguous'):
     unary(name, name, getattr(torch, name, None) or getattr(torch.Tensor, name))
 for name in ('relu', 'silu', 'selu', 'mish', 'hardswish', 'relu6', 'softsign',
              'tanhshrink', 'logsigmoid'):

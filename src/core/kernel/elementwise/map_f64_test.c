@@ -150,10 +150,22 @@ static wide_t unary(tt_unary_t kind, wide_t x)
         return fminl(fmaxl(x, p), q);
     case TT_UNARY_FLOOR:
         return floorl(x);
+    case TT_UNARY_CEIL:
+        return ceill(x);
+    case TT_UNARY_ROUND:
+        return rintl(x);
+    case TT_UNARY_TRUNC:
+        return truncl(x);
+    case TT_UNARY_LOG1P:
+        return log1pl(x);
+    case TT_UNARY_EXPM1:
+        return expm1l(x);
     case TT_UNARY_NOT:
         return x == 0;
     case TT_UNARY_IS_NAN:
         return isnan(x);
+    case TT_UNARY_IS_INF:
+        return isinf(x);
     case TT_UNARY_IS_FINITE:
         return isfinite(x);
     default:
@@ -208,6 +220,10 @@ static wide_t binary_backward(tt_binary_t kind, wide_t a, wide_t b)
         return a * sign(b);
     case TT_BINARY_SQUARE_BACKWARD:
         return 2 * a * b;
+    case TT_BINARY_LOG1P_BACKWARD:
+        return a / (1 + b);
+    case TT_BINARY_EXPM1_BACKWARD:
+        return a * (1 + b);
     case TT_BINARY_SQRT_BACKWARD:
         return a / (2 * b);
     case TT_BINARY_RSQRT_BACKWARD:

@@ -105,10 +105,10 @@ TUTTI_API tutti_tensor_t *tutti_rsqrt(tutti_scope_t *s, tutti_tensor_t *x);
 TUTTI_API tutti_tensor_t *tutti_exp(tutti_scope_t *s, tutti_tensor_t *x);
 /** Natural logarithm. dx = g / x. @thread the scope's @errors NOMEM @source torch.log */
 TUTTI_API tutti_tensor_t *tutti_log(tutti_scope_t *s, tutti_tensor_t *x);
-/** log(1 + x), exact also of tiny x. dx = g / (1 + x). @thread the scope's @errors NOMEM
+/** log(1 + x), to 2 ulp also of tiny x. dx = g / (1 + x). @thread the scope's @errors NOMEM
  *  @source torch.log1p */
 TUTTI_API tutti_tensor_t *tutti_log1p(tutti_scope_t *s, tutti_tensor_t *x);
-/** e to the power x, less 1, exact also of tiny x. dx = g (1 + y). @thread the scope's
+/** e to the power x, less 1, to 3 ulp also of tiny x. dx = g (1 + y). @thread the scope's
  *  @errors NOMEM @source torch.expm1 */
 TUTTI_API tutti_tensor_t *tutti_expm1(tutti_scope_t *s, tutti_tensor_t *x);
 /** sin x. dx = g cos x. @thread the scope's @errors NOMEM @source torch.sin */

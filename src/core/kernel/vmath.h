@@ -38,12 +38,12 @@ TT_INLINE tt_vf tt_vlog1p(tt_vf x)
     return tt_vsel(x == 0.0f, x, y);
 }
 
-/* e^x - 1, of any x: with u = e^x as it is rounded, (u - 1) x / log u. Source: Higham, "Accuracy
+/* e^x - 1, of any x: with u = e^x as it is rounded, (u - 1) (x / log u). Source: Higham, "Accuracy
  * and Stability of Numerical Algorithms" (2002), 1.14.1. */
 TT_INLINE tt_vf tt_vexpm1(tt_vf x)
 {
-    const tt_vf u = tt_vexp(x), y = (u - 1.0f) * x / tt_vlog(u);
-    const tt_vi is_some = (u > 0.0f) & (u < tt_vsplat(__builtin_inff()));
+    const tt_vf u = tt_vexp(x), y = (u - 1.0f) * (x / tt_vlog(u));
+    const tt_vi is_some = (u > 0x1p-20f) & (u < tt_vsplat(__builtin_inff()));
     return tt_vsel(u == 1.0f, x, tt_vsel(is_some, y, u - 1.0f));
 }
 

@@ -45,7 +45,7 @@ static void check(tt_unary_t kind, double (*reference)(double), double ulps_max)
     }
 }
 
-static void functions_are_within_two_ulp(void **state)
+static void functions_are_within_three_ulp(void **state)
 {
     (void)state;
     check(TT_UNARY_EXP, exp, 1.1);
@@ -55,15 +55,21 @@ static void functions_are_within_two_ulp(void **state)
     check(TT_UNARY_SIN, sin, 1.6);
     check(TT_UNARY_COS, cos, 1.6);
     check(TT_UNARY_SQRT, sqrt, 0.5);
+    check(TT_UNARY_LOG1P, log1p, 2.0);
+    check(TT_UNARY_EXPM1, expm1, 2.6);
     check(TT_UNARY_FLOOR, floor, 0);
+    check(TT_UNARY_CEIL, ceil, 0);
+    check(TT_UNARY_ROUND, rint, 0);
+    check(TT_UNARY_TRUNC, trunc, 0);
     assert_int_equal(tt_alloc_stats().blocks, 0);
 }
 
 static void functions_through_zero_keep_its_sign(void **state)
 {
     (void)state;
-    const tt_unary_t kinds[] = {TT_UNARY_TANH, TT_UNARY_ERF, TT_UNARY_SIN, TT_UNARY_SQRT,
-                                TT_UNARY_FLOOR};
+    const tt_unary_t kinds[] = {TT_UNARY_TANH,  TT_UNARY_ERF,  TT_UNARY_SIN,   TT_UNARY_SQRT,
+                                TT_UNARY_FLOOR, TT_UNARY_CEIL, TT_UNARY_ROUND, TT_UNARY_TRUNC,
+                                TT_UNARY_LOG1P, TT_UNARY_EXPM1};
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
         float x[2] = {0.0f, -0.0f}, y[2] = {1, 1};
         const tt_strided_t in = tt_strided_row(x, TUTTI_F32, 2),
@@ -79,7 +85,7 @@ static void functions_through_zero_keep_its_sign(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(functions_are_within_two_ulp),
+        cmocka_unit_test(functions_are_within_three_ulp),
         cmocka_unit_test(functions_through_zero_keep_its_sign),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

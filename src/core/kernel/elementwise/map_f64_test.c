@@ -98,6 +98,31 @@ static wide_t cornered(tt_unary_t kind, wide_t x)
     }
 }
 
+/* Those that are flat between steps. */
+static wide_t stepped(tt_unary_t kind, wide_t x)
+{
+    switch (kind) {
+    case TT_UNARY_FLOOR:
+        return floorl(x);
+    case TT_UNARY_CEIL:
+        return ceill(x);
+    case TT_UNARY_ROUND:
+        return rintl(x);
+    case TT_UNARY_TRUNC:
+        return truncl(x);
+    case TT_UNARY_NOT:
+        return x == 0;
+    case TT_UNARY_IS_NAN:
+        return isnan(x);
+    case TT_UNARY_IS_INF:
+        return isinf(x);
+    case TT_UNARY_IS_FINITE:
+        return isfinite(x);
+    default:
+        return cornered(kind, x);
+    }
+}
+
 static wide_t unary(tt_unary_t kind, wide_t x)
 {
     const wide_t p = params.p, q = params.q;
@@ -148,28 +173,12 @@ static wide_t unary(tt_unary_t kind, wide_t x)
         return x * sigmoid(x);
     case TT_UNARY_CLAMP:
         return fminl(fmaxl(x, p), q);
-    case TT_UNARY_FLOOR:
-        return floorl(x);
-    case TT_UNARY_CEIL:
-        return ceill(x);
-    case TT_UNARY_ROUND:
-        return rintl(x);
-    case TT_UNARY_TRUNC:
-        return truncl(x);
     case TT_UNARY_LOG1P:
         return log1pl(x);
     case TT_UNARY_EXPM1:
         return expm1l(x);
-    case TT_UNARY_NOT:
-        return x == 0;
-    case TT_UNARY_IS_NAN:
-        return isnan(x);
-    case TT_UNARY_IS_INF:
-        return isinf(x);
-    case TT_UNARY_IS_FINITE:
-        return isfinite(x);
     default:
-        return cornered(kind, x);
+        return stepped(kind, x);
     }
 }
 

@@ -312,7 +312,7 @@ static void add_dots(void *dots, const void *y, const void *x, const tt_taps_t *
     for (int64_t k = 0; k < taps->most * POINTS; k += POINTS) {
         for (int64_t i = k; i < k + taps->n; i += TT_LANES) {
             tt_real_t *to = (tt_real_t *)dots + i;
-            tt_vstore(to, tt_vload(to) + tt_vload(from + i - k) * tt_vgather(x, taps->index + i));
+            tt_vstore(to, tt_vload(to) + tt_vload(from + (i - k)) * tt_vgather(x, taps->index + i));
         }
     }
 }

@@ -226,36 +226,35 @@ static void expect_failure(fixture_t *f,
     tutti_module_release(m);
 }
 
+static tutti_tensor_t *attend(tutti_scope_t *s, tutti_tensor_t *q, tutti_tensor_t *mask,
+                              tutti_tensor_t *key_padding)
+{
+    const tutti_masked_attention_options_t o = {.mask = mask, .key_padding = key_padding};
+    return tutti_masked_attention(s, q, q, q, &o, NULL);
+}
+
 static tutti_tensor_t *mask_of_other_keys(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *q)
 {
     (void)m;
-    const tutti_masked_attention_options_t o = {.mask =
-                                                    tutti_ones(s, TUTTI_BOOL, TUTTI_SHAPE(3, 4))};
-    return tutti_masked_attention(s, q, q, q, &o, NULL);
+    return attend(s, q, tutti_ones(s, TUTTI_BOOL, TUTTI_SHAPE(3, 4)), NULL);
 }
 
 static tutti_tensor_t *mask_of_numbers(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *q)
 {
     (void)m;
-    const tutti_masked_attention_options_t o = {.mask =
-                                                    tutti_ones(s, TUTTI_I64, TUTTI_SHAPE(3, 3))};
-    return tutti_masked_attention(s, q, q, q, &o, NULL);
+    return attend(s, q, tutti_ones(s, TUTTI_I64, TUTTI_SHAPE(3, 3)), NULL);
 }
 
 static tutti_tensor_t *padding_of_numbers(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *q)
 {
     (void)m;
-    const tutti_masked_attention_options_t o = {.key_padding =
-                                                    tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(1, 3))};
-    return tutti_masked_attention(s, q, q, q, &o, NULL);
+    return attend(s, q, NULL, tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(1, 3)));
 }
 
 static tutti_tensor_t *padding_of_other_keys(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *q)
 {
     (void)m;
-    const tutti_masked_attention_options_t o = {.key_padding =
-                                                    tutti_ones(s, TUTTI_BOOL, TUTTI_SHAPE(1, 4))};
-    return tutti_masked_attention(s, q, q, q, &o, NULL);
+    return attend(s, q, NULL, tutti_ones(s, TUTTI_BOOL, TUTTI_SHAPE(1, 4)));
 }
 
 static tutti_tensor_t *keys_of_other_heads(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *q)

@@ -54,10 +54,7 @@ static tutti_status_t scalar_forward(tutti_op_call_t *call)
 
 static tutti_status_t predicate_forward(tutti_op_call_t *call)
 {
-    const tt_unary_t *kind = call->op->family;
-    const tt_strided_t out = tt_tensor_strided(call->outputs[0]),
-                       x = tt_tensor_strided(call->inputs[0]);
-    return tt_map_unary(tt_scope_exec(call->scope), *kind, (tt_map_params_t){0}, &out, &x);
+    return tt_forward_unary(call, *(const tt_unary_t *)call->op->family);
 }
 
 #define X(id, kernel, formula)                                                                     \

@@ -98,6 +98,13 @@ static tutti_tensor_t *launched(tutti_scope_t *s, tutti_tensor_t *y, tutti_statu
     return status < 0 ? tutti_scope_fail(s, status) : y;
 }
 
+tutti_status_t tt_forward_unary(tutti_op_call_t *call, tt_unary_t kind)
+{
+    const tt_strided_t out = tt_tensor_strided(call->outputs[0]),
+                       x = tt_tensor_strided(call->inputs[0]);
+    return tt_map_unary(tt_scope_exec(call->scope), kind, (tt_map_params_t){0}, &out, &x);
+}
+
 tutti_tensor_t *tt_new_unary(tutti_scope_t *s, tt_unary_t kind, tt_map_to_t to, tutti_tensor_t *x)
 {
     tutti_tensor_t *y = tutti_empty(s, to.dtype, to.shape);

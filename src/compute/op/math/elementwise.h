@@ -39,6 +39,9 @@ void tt_whole_range(tutti_dtype_t dtype, int64_t *lowest, int64_t *highest);
  * u8, as in torch. */
 tutti_status_t tt_check_number(const tutti_op_call_t *call, tutti_dtype_t dtype, double value);
 
+/* The forward of a function of one tensor: its output, element by element. */
+tutti_status_t tt_forward_unary(tutti_op_call_t *call, tt_unary_t kind);
+
 /* New tensors of a shape and dtype in a scope; operands are broadcast to it. The null tensor after
  * a failure. */
 typedef struct {

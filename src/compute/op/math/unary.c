@@ -34,9 +34,7 @@ static tutti_status_t infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 static tutti_status_t forward(tutti_op_call_t *call)
 {
     const unary_t *unary = call->op->family;
-    const tt_strided_t out = tt_tensor_strided(call->outputs[0]),
-                       x = tt_tensor_strided(call->inputs[0]);
-    TT_TRY(tt_map_unary(tt_scope_exec(call->scope), unary->kind, (tt_map_params_t){0}, &out, &x));
+    TT_TRY(tt_forward_unary(call, unary->kind));
     return tutti_op_save(call, unary->kept == INPUT ? call->inputs[0] : call->outputs[0]);
 }
 

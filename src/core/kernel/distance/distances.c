@@ -1,5 +1,5 @@
 /* Distances in tiles of rows and others (distances_simd.c): the others of a tile stay in a cache
- * while the rows go by, and many rows pay for turning them. A row's gradient is added up by one
+ * while the rows go by, and many rows pay for transposing them. A row's gradient is added up by one
  * piece, over others in ascending order. Cost: 2 to 3 n operations for each pair, the same again
  * for each gradient; p but 0, 1, 2 and infinity: a power of each difference. */
 #include "core/kernel/distance/distances.h"

@@ -8,7 +8,7 @@
  *     one of those did                        all spin
  *
  * Whoever waits long goes to sleep anyway: it loses nothing. Cost: a load, and a store that others
- * of the kind share, where the word has not moved yet.
+ * of the kind share, where the word has not moved yet. Why: docs/decisions/0054.
  */
 #ifndef TT_SPIN_H
 #define TT_SPIN_H

@@ -13,6 +13,7 @@ SOURCE = os.environ["TUTTI_SOURCE_DIR"]
 
 # A test that fails when it is run first: its mark is not there yet.
 SCRIPTS = {
+    "starts.py": "run(os.path.join('tests', 'foo_test'), 'no_such_test')",
     "passes": "exit 0",
     "fails_once": "[ -e marks/once ] || { touch marks/once; exit 1; }",
     "fails_always": "echo it always does; exit 1",
@@ -173,8 +174,7 @@ class CheckAll(unittest.TestCase):
 
 
 class DrawTests(unittest.TestCase):
-    def drawn(self, share, seed):
-        names = [f"test_{number}" for number in range(64)]
+    def drawn(self, share, seed, names=tuple(f"test_{number}" for number in range(64))):
         folder = Folder(names)
         # A build file in which ninja finds what is linked.
         with open(os.path.join(folder.place.name, "build.ninja"), "w", encoding="utf-8") as file:
@@ -202,6 +202,10 @@ class DrawTests(unittest.TestCase):
         self.assertIn("64 of 64", said)
         self.assertEqual(tests.count("test_"), 64)
         self.assertEqual(targets, "bin/gpt\nlib/libtutti.so\ntests/hang")
+
+    def test_what_a_drawn_script_starts_is_built(self):
+        _, _, targets = self.drawn(1, 5, ["starts.py"])
+        self.assertEqual(targets, "bin/gpt\nlib/libtutti.so\ntests/foo_test\ntests/hang")
 
     def test_a_seed_repeats_its_draw_and_another_draws_others(self):
         first, again, other = self.drawn(4, 5), self.drawn(4, 5), self.drawn(4, 6)
